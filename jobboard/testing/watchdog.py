@@ -1,8 +1,9 @@
 """The process that outlives a test run to clean up after it.
 
-Run as a script, one per server: it waits until the process that started it asks, or dies in any way, SIGKILL included;
-then it kills every process that works inside the server's folder and removes the folder. It holds no list of process
-ids: who works in the folder is read from /proc at that moment, so no server can slip through between its start and its registration, and no id kept
+Run as a script, one per server: it waits until the process that started it asks, or dies in any
+way, SIGKILL included; then it kills every process that works inside the server's folder and
+removes the folder. It holds no list of process ids: who works in the folder is read from /proc at
+that moment, so no server can slip through between its start and its registration, and no id kept
 from earlier can have become another process's.
 """
 
@@ -20,18 +21,16 @@ from pathlib import Path
 def processes_in(folder: Path) -> list[int]:
     """The processes whose working directory is ``folder`` or lies below it, oldest id first.
 
-    All the servers here, their helpers and their forked backends keep their working directory inside their data.
+    All the servers here, their helpers and their forked backends keep their working directory
+    inside their data.
     """
-    home = str(folder)
     found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for entry in Path("/proc").glob("[0-9]*"):
         # A process may end while we look, and a zombie has no directory any more.
         with contextlib.suppress(OSError):
-            cwd = os.readlink(f"/proc/{entry}/cwd").removesuffix(" (deleted)")
-            if cwd == home or cwd.startswith(home + "/"):
-                found.append(int(entry))
+            cwd = Path(str((entry / "cwd").readlink()).removesuffix(" (deleted)"))
+            if cwd.is_relative_to(folder):
+                found.append(int(entry.name))
     return sorted(found)
 
 
@@ -60,7 +59,8 @@ def clean_up(folder: Path) -> None:
 
 
 def _free_shared_memory(folder: Path) -> None:
-    # PostgreSQL guards its data folder by a System V segment that outlives a SIGKILL. Line 7: its key, its id.
+    # PostgreSQL guards its data folder by a System V segment that outlives a SIGKILL. Line 7: its
+    # key, its id.
     for pidfile in folder.glob("*/postmaster.pid"):
         lines = pidfile.read_text(errors="replace").splitlines()
         if len(lines) >= 7 and len(words := lines[6].split()) == 2:
@@ -70,7 +70,8 @@ def _free_shared_memory(folder: Path) -> None:
 def main(folder: Path, parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # The end of the pipe alone would not do: a child that the parent has forked keeps the other end open.
+    # The end of the pipe alone would not do: a child that the parent has forked keeps the other
+    # end open.
     with contextlib.suppress(ProcessLookupError):
         alive = os.pidfd_open(parent)
         # Had the parent died before the call above, its number could be someone else's by now.

@@ -1,0 +1,269 @@
+"""What all the servers have in common: a folder, a port, a guard, and the ways to end them."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from jobboard.testing import watchdog
+
+HOST = "127.0.0.1"
+
+# Below the ports that the system gives to outgoing connections: a client that keeps trying a port
+# of that range while its server is down can end up connected to itself.
+_PORTS = range(15000, 30000)
+
+
+class ServerError(RuntimeError):
+    """A server did not start, or did not stop; the message ends with its log."""
+
+
+class MissingServer(ServerError):
+    """A server's programs are not on this machine; the message says which package brings them."""
+
+
+class Server(ABC):
+    """One server. ``start`` it, use ``uri``, and ``stop`` it; or use it as a context manager.
+
+    ``durable`` makes it wait for the disk as in production. ``timeout`` bounds each start and each
+    orderly shutdown, in seconds. Calls on one server must not overlap.
+    """
+
+    kind: ClassVar[str]
+    package: ClassVar[str]
+    _shutdown: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, *, durable: bool = False, timeout: float = 60) -> None:
+        self.durable = durable
+        self.timeout = timeout
+        self._folder: Path | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reservation: socket.socket | None = None
+        self._port = 0
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """Where a jobboard finds this server; the same after a restart."""
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def folder(self) -> Path:
+        """The server's files, and its output in the file ``log``."""
+        if self._folder is None:
+            raise ServerError(f"{self.kind} has not been started")
+        return self._folder
+
+    def start(self) -> Self:
+        """Start the server and wait until it serves.
+
+        After ``kill()``: on the same port, with the same data. Raises `MissingServer` if its
+        programs are not installed, `ServerError` if it does not come up.
+        """
+        if self._process is not None and self._process.poll() is None:
+            raise ServerError(f"{self.kind} is running already")
+        if self._folder is None:
+            self._locate()
+            try:
+                self._make_folder()
+                self._prepare()
+                self._launch()
+            except BaseException:
+                self.stop()
+                raise
+        else:
+            self._launch()
+        return self
+
+    def stop(self) -> None:
+        """Kill the server and remove all that it has left, its data too; at any time."""
+        if self._guard is not None:
+            self._guard.communicate(b".")
+            if self._guard.returncode:
+                watchdog.clean_up(self.folder)
+            self._guard = None
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
+        self._folder = None
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once, as in a crash. ``start()`` brings it back."""
+        watchdog.kill_all(self.folder)
+        if self._process is not None:
+            self._process.wait()
+
+    def restart(self) -> None:
+        """Shut down in order, then start on the same port with the same data."""
+        if self._process is not None:
+            self._process.send_signal(self._shutdown)
+            try:
+                self._process.wait(self.timeout)
+            except subprocess.TimeoutExpired:
+                raise ServerError(f"{self.kind} does not shut down\n{self._log()}") from None
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP to all of the server's processes: connections stay open, and nothing answers."""
+        watchdog.signal_all(self.folder, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo ``pause()``."""
+        watchdog.signal_all(self.folder, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on port {self._port}>"
+
+    @abstractmethod
+    def _locate(self) -> None:
+        """Find the programs, or raise `MissingServer`."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make the data of a new server."""
+
+    @abstractmethod
+    def _command(self) -> list[str | Path]:
+        """What to run; it must stay in the foreground."""
+
+    @abstractmethod
+    def _serves(self) -> bool:
+        """Whether the server answers. May raise OSError for no."""
+
+    def _finish_first_start(self) -> None:
+        """What a new server needs once it serves; nothing for most."""
+        return
+
+    def _user(self) -> str | None:
+        """The system user to run as, if not our own."""
+        return None
+
+    def _make_folder(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=f"jobboard-{self.kind}-"))
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", watchdog.__file__, str(folder), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        self._folder = folder
+        if user := self._user():
+            shutil.chown(folder, user)
+        self._reservation, self._port = _reserve_port()
+
+    def _launch(self) -> None:
+        first = self._process is None
+        self._process = self._spawn(self._command())
+        self._wait_until(self._serves)
+        if first:
+            self._finish_first_start()
+
+    def _spawn(self, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+        options: dict[str, Any] = {}
+        if user := self._user():
+            options = {"user": user, "group": user, "extra_groups": []}
+        # A session of its own keeps Ctrl-C, which reaches all of the terminal's foreground, from
+        # the server.
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **options,
+            )
+
+    def _run(self, *command: str | Path) -> None:
+        process = self._spawn(command)
+        try:
+            status = process.wait(self.timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        if status:
+            raise ServerError(f"{Path(command[0]).name} failed ({status})\n{self._log()}")
+
+    def _environment(self) -> dict[str, str]:
+        # What steers a client or a server of the developer's own must not reach these.
+        alien = ("PG", "MYSQL", "MARIADB", "ZOO", "LC_", "LANG")
+        return {name: value for name, value in os.environ.items() if not name.startswith(alien)}
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        limit = time.monotonic() + self.timeout
+        process = self._process
+        assert process is not None
+        while True:
+            with contextlib.suppress(OSError):
+                if condition() and process.poll() is None:
+                    return
+            if (status := process.poll()) is not None:
+                raise ServerError(f"{self.kind} ended ({status}) while starting\n{self._log()}")
+            if time.monotonic() > limit:
+                raise ServerError(f"{self.kind} does not answer\n{self._log()}")
+            time.sleep(0.02)
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((HOST, self._port), timeout=2)
+
+    def _ask(self, question: bytes) -> bytes:
+        with self._connect() as connection:
+            connection.sendall(question)
+            return connection.recv(4096)
+
+    def _log(self) -> str:
+        log = self.folder / "log"
+        return log.read_text(errors="replace")[-4000:] if log.exists() else "(no log)"
+
+    def _program(self, name: str, *places: str) -> Path:
+        path = os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])
+        if (found := shutil.which(name, path=path)) is None:
+            raise self._missing(name)
+        return Path(found)
+
+    def _missing(self, what: str) -> MissingServer:
+        return MissingServer(
+            f"{self.kind} needs {what}, which is not on this machine; install it "
+            f"(Debian, Ubuntu: apt-get install {self.package}), or leave {self.kind} out"
+        )
+
+
+def _reserve_port() -> tuple[socket.socket, int]:
+    """A free port, and the socket whose life keeps other test processes off it."""
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        reservation = socket.socket(socket.AF_UNIX)
+        # An abstract name: taken machine-wide, given back by the system when its holder dies.
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            reservation.bind(f"\0jobboard-port-{port}")
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return reservation, port
+        reservation.close()
+    raise ServerError("no free port")
