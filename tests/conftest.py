@@ -1,0 +1,167 @@
+"""Every selected backend on a real server, one set of servers per run, shared by all xdist workers.
+
+``JOBBOARD_TEST_BACKENDS`` names the backends, separated by blanks or commas; each one that is named
+and whose server cannot be started fails the run, with what to install.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.testing.servers import KINDS, Server, ServerError, running
+
+DEFAULT = "memory sqlite postgresql mariadb"
+SERVERLESS = ("memory", "sqlite")
+
+_uris = pytest.StashKey[dict[str, str]]()
+_stack = pytest.StashKey[contextlib.ExitStack]()
+_serial = itertools.count(1)
+
+
+def selected() -> list[str]:
+    """The backends that this run tests."""
+    names = os.environ.get("JOBBOARD_TEST_BACKENDS", DEFAULT).replace(",", " ").split()
+    known = (*SERVERLESS, *KINDS)
+    if unknown := [name for name in names if name not in known]:
+        raise pytest.UsageError(
+            f"JOBBOARD_TEST_BACKENDS: unknown {', '.join(unknown)}; known are {', '.join(known)}"
+        )
+    return names
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "backends(*names): this test concerns these backends alone; not collected for others",
+    )
+    config.stash[_stack] = contextlib.ExitStack()
+    if hasattr(config, "workerinput"):
+        config.stash[_uris] = config.workerinput["jobboard_uris"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if _uris in config.stash:
+        return
+    servers = [KINDS[name]() for name in selected() if name in KINDS]
+    if config.option.collectonly:
+        servers = []
+    try:
+        config.stash[_stack].enter_context(running(*servers))
+    except ServerError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    config.stash[_uris] = {server.kind: server.uri for server in servers}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["jobboard_uris"] = node.config.stash[_uris]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_stack].close()
+
+
+def _concerned(marker: pytest.Mark | None) -> list[str]:
+    return [name for name in selected() if marker is None or name in marker.args]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        names = _concerned(metafunc.definition.get_closest_marker("backends"))
+        metafunc.parametrize("backend", names, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    gone = [item for item in items if not _concerned(item.get_closest_marker("backends"))]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if item not in gone]
+
+
+@pytest.fixture(scope="session")
+def server_uris(pytestconfig: pytest.Config) -> dict[str, str]:
+    """Where the run's shared servers are, by kind. Nobody may stop or change these."""
+    return pytestconfig.stash[_uris]
+
+
+@pytest.fixture(scope="session")
+def database_uri(
+    server_uris: dict[str, str], request: pytest.FixtureRequest
+) -> Callable[[str], str]:
+    """Gives the URI of an SQL database, by kind, that this xdist worker has for itself."""
+    import sqlalchemy
+
+    made: dict[str, str] = {}
+    drivers = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+    name = "jobboard_" + getattr(request.config, "workerinput", {}).get("workerid", "main")
+
+    def uri(kind: str) -> str:
+        if kind not in made:
+            shared = sqlalchemy.make_url(server_uris[kind])
+            engine = sqlalchemy.create_engine(
+                shared.set(drivername=drivers[kind]), isolation_level="AUTOCOMMIT"
+            )
+            with engine.connect() as connection:
+                connection.exec_driver_sql(f"CREATE DATABASE {name}")
+            engine.dispose()
+            made[kind] = shared.set(database=name).render_as_string(hide_password=False)
+        return made[kind]
+
+    return uri
+
+
+@pytest.fixture
+def board_conf(
+    backend: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> dict[str, Any]:
+    """A configuration for ``jobboard.fetch`` that shares jobs with no other test."""
+    if backend == "memory":
+        return {"board": "memory"}
+    if backend == "sqlite":
+        return {"board": f"sqlite:///{tmp_path}/board.db"}
+    if backend in ("postgresql", "mariadb"):
+        uri = request.getfixturevalue("database_uri")(backend)
+        return {"board": uri, "table": f"test{next(_serial)}"}
+    uri = request.getfixturevalue("server_uris")[backend]
+    return {"board": uri, "namespace": f"test{os.getpid()}x{next(_serial)}"}
+
+
+@pytest.fixture
+def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
+    """``make_board(name='board', **options)``: a connected board, closed when the test ends.
+
+    The same name gives another handle on the same board.
+    """
+    import jobboard
+
+    # The name is all that tells one memory board from another.
+    suffix = f"-{next(_serial)}" if backend == "memory" else ""
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str = "board", **options: Any) -> Any:
+            board = jobboard.fetch(name + suffix, {**board_conf, **options})
+            stack.callback(board.close)
+            board.connect()
+            return board
+
+        yield make
+
+
+@pytest.fixture
+def private_server() -> Iterator[Callable[..., Server]]:
+    """``private_server(kind, **options)``: a started server to kill, pause or restart."""
+    with contextlib.ExitStack() as stack:
+
+        def start(kind: str, **options: Any) -> Server:
+            return stack.enter_context(KINDS[kind](**options))
+
+        yield start
