@@ -3,3 +3,22 @@
 Nothing in the library imports this package. Authors of other backends may use it in tests of their
 own.
 """
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def eventually(condition: Callable[[], _T], seconds: float = 20) -> _T:
+    """Call ``condition`` until it gives something true, and return that.
+
+    Raises AssertionError after ``seconds``.
+    """
+    limit = time.monotonic() + seconds
+    while not (result := condition()):
+        if time.monotonic() > limit:
+            raise AssertionError(f"not within {seconds} s; the last answer was {result!r}")
+        time.sleep(0.01)
+    return result

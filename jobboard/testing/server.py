@@ -174,7 +174,7 @@ class Server(ABC):
         self._folder = folder
         if user := self._user():
             shutil.chown(folder, user)
-        self._reservation, self._port = _reserve_port()
+        self._reservation, self._port = reserve_port()
 
     def _launch(self) -> None:
         first = self._process is None
@@ -255,7 +255,7 @@ class Server(ABC):
         )
 
 
-def _reserve_port() -> tuple[socket.socket, int]:
+def reserve_port() -> tuple[socket.socket, int]:
     """A free port, and the socket whose life keeps other test processes off it."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         reservation = socket.socket(socket.AF_UNIX)

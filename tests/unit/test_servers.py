@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jobboard.testing import eventually
 from jobboard.testing import server as server_module
 from jobboard.testing.servers import (
     KINDS,
@@ -27,13 +27,6 @@ from jobboard.testing.servers import (
 from jobboard.testing.watchdog import processes_in
 
 with_server = pytest.mark.backends(*KINDS)
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it has not come about"
-        time.sleep(0.02)
 
 
 class Store:
@@ -172,7 +165,7 @@ def test_a_server_goes_with_the_process_that_started_it(kind: str, number: signa
         folder = Path(starter.stdout.readline().strip())
         assert processes_in(folder)
         starter.send_signal(number)
-        until(lambda: not folder.exists())
+        eventually(lambda: not folder.exists())
         assert processes_in(folder) == []
     finally:
         os.killpg(starter.pid, signal.SIGKILL)
@@ -253,8 +246,8 @@ def test_a_missing_program_names_the_package(
 
 
 def test_two_servers_never_get_one_port() -> None:
-    first, port = server_module._reserve_port()
+    first, port = server_module.reserve_port()
     with first, pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_module, "_PORTS", range(port, port + 1))
         with pytest.raises(ServerError, match="no free port"):
-            server_module._reserve_port()
+            server_module.reserve_port()

@@ -1,0 +1,253 @@
+"""A TCP proxy that breaks the conversation between a client and a server at a chosen point.
+
+    with FaultyProxy('127.0.0.1', server.port) as proxy:
+        board = jobboard.fetch('board', proxy.uri_for(server.uri))
+        board.connect()
+        fault = proxy.lose('reply', matching=b'COMMIT')
+        board.post('resize')        # posted, but the client is not told
+        assert fault.happened
+
+A *request* is what a client sends on one connection until the server says something: for a client
+that waits for each reply, one round trip. The handshake of a new connection counts too, so arm a
+fault and read a counter while the connections are open. Bytes are matched as they are on the wire,
+case and all; a prepared statement has its text there only once. A notification that arrives between
+a request and its reply passes for the reply.
+"""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Literal, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from jobboard.testing.server import HOST, reserve_port
+
+_CHUNK = 65536
+
+
+class Counter:
+    """Counts requests that contain ``matching``, from the moment it was asked for."""
+
+    def __init__(self, matching: bytes) -> None:
+        self.matching = matching
+        self.count = 0
+
+
+class Fault(Counter):
+    """One connection to be broken at the ``nth`` request that contains ``matching``."""
+
+    def __init__(self, loses: Literal["request", "reply"], nth: int, matching: bytes) -> None:
+        super().__init__(matching)
+        self.loses = loses
+        self.nth = nth
+        self._happened = threading.Event()
+
+    @property
+    def happened(self) -> bool:
+        """Whether the connection has been broken."""
+        return self._happened.is_set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most ``timeout`` seconds for it to happen, and say whether it has."""
+        return self._happened.wait(timeout)
+
+
+class FaultyProxy:
+    """Stands before the server at ``host:port``. All methods may be called from any thread."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._lock = threading.RLock()
+        self._watched: list[Counter] = []
+        self._links: set[_Link] = set()
+        self._listener: socket.socket | None = None
+        self._threads: list[threading.Thread] = []
+        self._port = 0
+
+    @property
+    def host(self) -> str:
+        return HOST
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def uri_for(self, uri: str) -> str:
+        """The same URI with this proxy's host and port."""
+        parts = urlsplit(uri)
+        user, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}"))
+
+    def lose(
+        self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b""
+    ) -> Fault:
+        """Break one connection, once: at the ``nth`` request from now that contains ``matching``.
+
+        ``'request'``: before the server gets the bytes that match. ``'reply'``: when the server has
+        answered, and before the client gets any of the answer. Both sides are closed then.
+        """
+        if what not in ("request", "reply"):
+            raise ValueError(f"'request' or 'reply' can be lost, not {what!r}")
+        fault = Fault(what, nth, matching)
+        with self._lock:
+            self._watched.append(fault)
+        return fault
+
+    def counter(self, matching: bytes = b"") -> Counter:
+        """Count the requests from now on, on all connections, that contain ``matching``."""
+        counter = Counter(matching)
+        with self._lock:
+            self._watched.append(counter)
+        return counter
+
+    def cut(self) -> None:
+        """Close all connections that are open now."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.shut()
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            _shut(listener)
+
+    def restore(self) -> None:
+        """Accept connections again, and forget the faults that have not happened."""
+        with self._lock:
+            self._watched = [each for each in self._watched if not isinstance(each, Fault)]
+            if self._listener is None:
+                self._listen()
+
+    def __enter__(self) -> Self:
+        self._reservation, self._port = reserve_port()
+        with self._lock:
+            self._listen()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.refuse()
+        self.cut()
+        while self._threads:
+            self._threads.pop().join()
+        self._reservation.close()
+
+    def _listen(self) -> None:
+        self._listener = socket.create_server((HOST, self._port), backlog=128)
+        self._run(self._accept, self._listener)
+
+    def _run(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with listener, contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                try:
+                    server = socket.create_connection(self._target, timeout=10)
+                except OSError:
+                    client.close()
+                else:
+                    self._join(client, server, listener)
+
+    def _join(self, client: socket.socket, server: socket.socket, listener: socket.socket) -> None:
+        server.settimeout(None)
+        for side in (client, server):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = _Link(client, server)
+        with self._lock:
+            self._links.add(link)
+            # Accepted just before refuse() and the cut() that may have followed it.
+            if self._listener is not listener:
+                link.shut()
+            self._run(self._requests, link)
+            self._run(self._replies, link)
+
+    def _requests(self, link: "_Link") -> None:
+        with contextlib.suppress(OSError):
+            while chunk := link.client.recv(_CHUNK):
+                with self._lock:
+                    fault = link.requested(chunk, self._watched)
+                    if fault is not None:
+                        self._watched.remove(fault)
+                        if fault.loses == "request":
+                            self._break(link, fault)
+                            break
+                        # Before the server gets the request, which it may answer at once.
+                        link.swallow = fault
+                link.server.sendall(chunk)
+        self._end(link)
+
+    def _replies(self, link: "_Link") -> None:
+        with contextlib.suppress(OSError):
+            while chunk := link.server.recv(_CHUNK):
+                with self._lock:
+                    fault = link.swallow
+                    link.answered = True
+                if fault is not None:
+                    self._break(link, fault)
+                    break
+                link.client.sendall(chunk)
+        self._end(link)
+
+    def _break(self, link: "_Link", fault: Fault) -> None:
+        link.shut()
+        fault._happened.set()
+
+    def _end(self, link: "_Link") -> None:
+        link.shut()
+        with self._lock:
+            link.readers -= 1
+            # Closed by its other reader, a socket's number could be another connection's already.
+            if link.readers == 0:
+                link.client.close()
+                link.server.close()
+                self._links.discard(link)
+
+
+class _Link:
+    """One client's connection and its counterpart to the server."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.readers = 2
+        self.answered = True
+        self.swallow: Fault | None = None
+        self._request = bytearray()
+        self._matched: list[Counter] = []
+
+    def requested(self, chunk: bytes, watched: list[Counter]) -> Fault | None:
+        """Count what matches in this part of a request, and return the fault that is due."""
+        if self.answered:
+            self.answered = False
+            self._request.clear()
+            self._matched.clear()
+        before = len(self._request)
+        self._request += chunk
+        due = None
+        for each in watched:
+            # What matches may have been split over two parts.
+            start = max(0, before - len(each.matching) + 1)
+            if each in self._matched or self._request.find(each.matching, start) < 0:
+                continue
+            self._matched.append(each)
+            each.count += 1
+            if isinstance(each, Fault) and each.count == each.nth and due is None:
+                due = each
+        return due
+
+    def shut(self) -> None:
+        _shut(self.client)
+        _shut(self.server)
+
+
+def _shut(side: socket.socket) -> None:
+    # Closing would neither wake the thread that reads nor end what a forked child has open too.
+    with contextlib.suppress(OSError):
+        side.shutdown(socket.SHUT_RDWR)

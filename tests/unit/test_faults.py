@@ -1,0 +1,322 @@
+"""The proxy loses exactly what it is told to: shown on a plain server and on real ones."""
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobboard.testing import eventually
+from jobboard.testing.faults import FaultyProxy
+from jobboard.testing.servers import Server
+
+
+class Recorder(socketserver.ThreadingTCPServer):
+    """Answers each line with ``ok LINE`` and keeps it."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.lines: list[bytes] = []
+
+
+class _Answer(socketserver.StreamRequestHandler):
+    server: Recorder
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while (line := self.rfile.readline()).endswith(b"\n"):
+                self.server.lines.append(line.strip())
+                self.wfile.write(b"ok " + line)
+
+
+class Client:
+    def __init__(self, proxy: FaultyProxy) -> None:
+        self.socket = socket.create_connection((proxy.host, proxy.port), timeout=10)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """The next reply, or nothing when the connection is gone."""
+        with contextlib.suppress(ConnectionError):
+            return self.socket.recv(65536)
+        return b""
+
+    def ask(self, line: bytes) -> bytes:
+        self.send(line + b"\n")
+        return self.receive().strip()
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with Recorder() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def proxy(recorder: Recorder) -> Iterator[FaultyProxy]:
+    with FaultyProxy(*recorder.server_address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connect(proxy: FaultyProxy) -> Iterator[Callable[[], Client]]:
+    with contextlib.ExitStack() as stack:
+
+        def connect() -> Client:
+            client = Client(proxy)
+            stack.callback(client.socket.close)
+            return client
+
+        yield connect
+
+
+Connect = Callable[[], Client]
+
+
+def test_it_passes_everything_on(connect: Connect) -> None:
+    client = connect()
+    assert client.ask(b"one") == b"ok one"
+    long = b"x" * 1_000_000
+    client.send(long + b"\n")
+    got = b""
+    while not got.endswith(b"\n"):
+        got += client.receive()
+    assert got == b"ok " + long + b"\n"
+
+
+def test_a_lost_request_never_reaches_the_server(
+    connect: Connect, proxy: FaultyProxy, recorder: Recorder
+) -> None:
+    client = connect()
+    fault = proxy.lose("request", nth=2)
+    assert client.ask(b"one") == b"ok one"
+    assert not fault.happened
+    assert client.ask(b"two") == b""
+    assert fault.wait(10)
+    assert connect().ask(b"three") == b"ok three"
+    assert recorder.lines == [b"one", b"three"]
+
+
+def test_a_lost_reply_belongs_to_a_request_that_was_served(
+    connect: Connect, proxy: FaultyProxy, recorder: Recorder
+) -> None:
+    client = connect()
+    fault = proxy.lose("reply", nth=2)
+    assert client.ask(b"one") == b"ok one"
+    assert client.ask(b"two") == b""
+    assert fault.wait(10)
+    assert recorder.lines == [b"one", b"two"]
+    assert connect().ask(b"three") == b"ok three"
+
+
+def test_only_the_connection_concerned_is_broken(connect: Connect, proxy: FaultyProxy) -> None:
+    broken, whole = connect(), connect()
+    proxy.lose("reply", matching=b"here")
+    assert whole.ask(b"before") == b"ok before"
+    assert broken.ask(b"it is here") == b""
+    assert whole.ask(b"after") == b"ok after"
+
+
+@pytest.mark.parametrize("what", ["request", "reply"])
+def test_matching_minds_case_and_counts(
+    what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder
+) -> None:
+    client = connect()
+    fault = proxy.lose(what, nth=2, matching=b"COMMIT")
+    for line in (b"commit", b"COMMIT 1", b"BEGIN"):
+        assert client.ask(line) == b"ok " + line
+    assert client.ask(b"COMMIT 2") == b""
+    assert fault.wait(10)
+    assert (b"COMMIT 2" in recorder.lines) == (what == "reply")
+
+
+def test_a_match_may_come_in_two_parts(
+    connect: Connect, proxy: FaultyProxy, recorder: Recorder
+) -> None:
+    client = connect()
+    client.ask(b"warm")
+    fault = proxy.lose("request", matching=b"COMMIT")
+    first, both = proxy.counter(b"COM"), proxy.counter(b"OMMI")
+    client.send(b"COM")
+    eventually(lambda: first.count)
+    assert both.count == 0
+    client.send(b"MIT\n")
+    assert client.receive() == b""
+    assert fault.wait(10)
+    assert (first.count, both.count) == (1, 1)
+    assert recorder.lines == [b"warm"]
+
+
+def test_a_match_does_not_reach_over_two_requests(connect: Connect, proxy: FaultyProxy) -> None:
+    client = connect()
+    fault = proxy.lose("request", matching=b"a\nb")
+    assert client.ask(b"a") == b"ok a"
+    assert client.ask(b"b") == b"ok b"
+    assert not fault.happened
+
+
+def test_counters_count_requests_from_when_they_were_asked_for(
+    connect: Connect, proxy: FaultyProxy
+) -> None:
+    client = connect()
+    client.ask(b"early")
+    everything, some = proxy.counter(), proxy.counter(b"x")
+    for line in (b"x", b"xx", b"y"):
+        client.ask(line)
+    connect().ask(b"x on another connection")
+    assert everything.count == 4
+    assert some.count == 3
+
+
+def test_cut_closes_all_connections_and_no_later_one(connect: Connect, proxy: FaultyProxy) -> None:
+    clients = [connect() for _ in range(3)]
+    for client in clients:
+        client.ask(b"hello")
+    proxy.cut()
+    assert [client.receive() for client in clients] == [b"", b"", b""]
+    assert connect().ask(b"again") == b"ok again"
+
+
+def test_refuse_and_restore(connect: Connect, proxy: FaultyProxy) -> None:
+    client = connect()
+    assert client.ask(b"one") == b"ok one"
+    port = proxy.port
+    proxy.refuse()
+    with pytest.raises(ConnectionRefusedError):
+        connect()
+    assert client.ask(b"two") == b"ok two"
+    fault = proxy.lose("request")
+    proxy.restore()
+    assert proxy.port == port
+    assert connect().ask(b"three") == b"ok three"
+    assert not fault.happened
+
+
+def test_a_server_that_is_gone_ends_the_connection(connect: Connect, recorder: Recorder) -> None:
+    recorder.shutdown()
+    recorder.server_close()
+    assert connect().receive() == b""
+
+
+def test_the_proxy_leaves_no_thread_and_no_port(recorder: Recorder) -> None:
+    before = threading.active_count()
+    with FaultyProxy(*recorder.server_address) as proxy:
+        client = Client(proxy)
+        client.ask(b"hello")
+        port = proxy.port
+    assert client.receive() == b""
+    client.socket.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+    # The recorder ends its own thread a little later.
+    eventually(lambda: threading.active_count() == before)
+
+
+def test_what_can_be_lost_is_checked(proxy: FaultyProxy) -> None:
+    with pytest.raises(ValueError, match="not 'answer'"):
+        proxy.lose("answer")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("postgresql://db/prod?claim_ttl=30", "postgresql://{}/prod?claim_ttl=30"),
+        ("mariadb+pymysql://me:a%40b%25@[::1]:3306/x", "mariadb+pymysql://me:a%40b%25@{}/x"),
+        ("redis://:secret@cache:6379/0", "redis://:secret@{}/0"),
+        ("zookeeper://one:2181", "zookeeper://{}"),
+    ],
+)
+def test_uri_for_replaces_host_and_port_alone(uri: str, expected: str, proxy: FaultyProxy) -> None:
+    assert proxy.uri_for(uri) == expected.format(f"127.0.0.1:{proxy.port}")
+
+
+class Session:
+    """Adds numbers to a list on a real server; each ``add`` ends with a request that matches."""
+
+    def __init__(self, kind: str, port: int) -> None:
+        self._port = port
+        getattr(self, f"_open_{kind}")()
+
+    def _open_postgresql(self) -> None:
+        import psycopg
+
+        self.lost: type[Exception] = psycopg.OperationalError
+        self.decisive = b"COMMIT"
+        self._connection: Any = psycopg.connect(
+            f"host=127.0.0.1 port={self._port} user=postgres dbname=jobboard connect_timeout=10"
+        )
+        self._prepare_sql()
+
+    def _open_mariadb(self) -> None:
+        import pymysql
+
+        self.lost = pymysql.OperationalError
+        self.decisive = b"COMMIT"
+        self._connection = pymysql.connect(
+            host="127.0.0.1", port=self._port, user="root", database="jobboard", connect_timeout=10
+        )
+        self._prepare_sql()
+
+    def _prepare_sql(self) -> None:
+        self._run("CREATE TABLE IF NOT EXISTS numbers (n integer)")
+        self._connection.commit()
+        self.add, self.all, self.close = self._add_sql, self._all_sql, self._connection.close
+
+    def _run(self, statement: str, *values: int) -> list[Any]:
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall()) if statement.startswith("SELECT") else []
+
+    def _add_sql(self, number: int) -> None:
+        self._run("INSERT INTO numbers VALUES (%s)", number)
+        self._connection.commit()
+
+    def _all_sql(self) -> list[int]:
+        return [row[0] for row in self._run("SELECT n FROM numbers ORDER BY n")]
+
+    def _open_redis(self) -> None:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        self.lost = redis.ConnectionError
+        self.decisive = b"RPUSH"
+        client = redis.Redis(port=self._port, retry=Retry(NoBackoff(), 0))
+        self.add = lambda number: client.rpush("numbers", number)
+        self.all = lambda: [int(each) for each in client.lrange("numbers", 0, -1)]
+        self.close = client.close
+        client.ping()
+
+
+@pytest.mark.backends("postgresql", "mariadb", "redis")
+@pytest.mark.parametrize("what", ["request", "reply"])
+def test_real_servers_and_drivers(
+    what: Any, backend: str, private_server: Callable[[str], Server]
+) -> None:
+    server = private_server(backend)
+    with FaultyProxy("127.0.0.1", server.port) as proxy:
+        session = Session(backend, proxy.port)
+        decided = proxy.counter(session.decisive)
+        session.add(1)
+        assert decided.count == 1
+
+        fault = proxy.lose(what, matching=session.decisive)
+        with pytest.raises(session.lost):
+            session.add(2)
+        assert fault.wait(10)
+        session.close()
+
+        again = Session(backend, proxy.port)
+        assert again.all() == ([1, 2] if what == "reply" else [1])
+        again.close()
