@@ -123,6 +123,9 @@ class Server(ABC):
     def pause(self) -> None:
         """SIGSTOP to all of the server's processes: connections stay open, and nothing answers."""
         watchdog.signal_all(self.folder, signal.SIGSTOP)
+        # The signal is sent at once and takes effect a little later.
+        while not all(map(watchdog.is_stopped, watchdog.processes_in(self.folder))):
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """Undo ``pause()``."""
@@ -214,7 +217,9 @@ class Server(ABC):
     def _environment(self) -> dict[str, str]:
         # What steers a client or a server of the developer's own must not reach these.
         alien = ("PG", "MYSQL", "MARIADB", "ZOO", "LC_", "LANG")
-        return {name: value for name, value in os.environ.items() if not name.startswith(alien)}
+        own = {name: value for name, value in os.environ.items() if not name.startswith(alien)}
+        # MariaDB clears its temporary folder as it starts, of other servers' tables too.
+        return {**own, "TMPDIR": str(self.folder)}
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + self.timeout

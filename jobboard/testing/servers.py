@@ -214,7 +214,8 @@ class ZooKeeper(Server):
         force = "yes" if self.durable else "no"
         return [
             self._java,
-            *("-Xmx512m", f"-Dzookeeper.forceSync={force}"),
+            # Without the option the JVM leaves a file in /tmp when it is killed.
+            *("-Xmx512m", "-XX:-UsePerfData", f"-Dzookeeper.forceSync={force}"),
             *("-cp", f"/etc/zookeeper/conf:{self._home}"),
             *("org.apache.zookeeper.server.quorum.QuorumPeerMain", self.folder / "zoo.cfg"),
         ]

@@ -44,6 +44,16 @@ def signal_all(folder: Path, number: signal.Signals) -> None:
         done |= fresh
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has taken effect on all threads of a process; true of one that is gone."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            # The state follows the command's name, which is in parentheses and may hold some.
+            if (task / "stat").read_text().rpartition(")")[2].split()[0] != "T":
+                return False
+    return True
+
+
 def kill_all(folder: Path) -> None:
     """Kill every process in ``folder`` and return when none is left."""
     while processes_in(folder):

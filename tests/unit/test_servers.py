@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -115,11 +116,14 @@ def test_a_paused_server_keeps_silent_until_it_is_resumed(
 ) -> None:
     server = private_server(kind)
     server.pause()
-    states = {
-        (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    state = re.compile(r"^State:\s+(.)", re.MULTILINE)
+    states = [
+        match[1]
         for pid in processes_in(server.folder)
-    }
-    assert states == {"T"}
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        if (match := state.search((task / "status").read_text()))
+    ]
+    assert set(states) == {"T"}
     server.resume()
     assert getattr(Store(server), kind)("treasure") == "treasure"
 
@@ -156,19 +160,22 @@ def test_a_server_goes_with_the_process_that_started_it(kind: str, number: signa
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTER, kind],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
     try:
         assert starter.stdout is not None
-        folder = Path(starter.stdout.readline().strip())
+        line = starter.stdout.readline().strip()
+        folder = Path(line)
+        assert folder.is_absolute(), line + starter.communicate()[0]
         assert processes_in(folder)
         starter.send_signal(number)
         eventually(lambda: not folder.exists())
         assert processes_in(folder) == []
     finally:
-        os.killpg(starter.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)
         starter.communicate()
 
 
