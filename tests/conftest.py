@@ -1,7 +1,6 @@
 """Every selected backend on a real server, one set of servers per run, shared by all xdist workers.
 
-``JOBBOARD_TEST_BACKENDS`` names the backends, separated by blanks or commas; each one that is named
-and whose server cannot be started fails the run, with what to install.
+A selected backend whose server cannot be started fails the run, with what to install.
 """
 
 import contextlib
@@ -13,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobboard.testing.servers import KINDS, Server, ServerError, running
-
-DEFAULT = "memory sqlite postgresql mariadb"
-SERVERLESS = ("memory", "sqlite")
+from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
 
 _uris = pytest.StashKey[dict[str, str]]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
@@ -24,14 +20,10 @@ _serial = itertools.count(1)
 
 
 def selected() -> list[str]:
-    """The backends that this run tests."""
-    names = os.environ.get("JOBBOARD_TEST_BACKENDS", DEFAULT).replace(",", " ").split()
-    known = (*SERVERLESS, *KINDS)
-    if unknown := [name for name in names if name not in known]:
-        raise pytest.UsageError(
-            f"JOBBOARD_TEST_BACKENDS: unknown {', '.join(unknown)}; known are {', '.join(known)}"
-        )
-    return names
+    try:
+        return selected_backends()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,10 +71,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    gone = [item for item in items if not _concerned(item.get_closest_marker("backends"))]
+    kept: list[pytest.Item] = []
+    gone: list[pytest.Item] = []
+    for item in items:
+        (kept if _concerned(item.get_closest_marker("backends")) else gone).append(item)
     if gone:
         config.hook.pytest_deselected(items=gone)
-        items[:] = [item for item in items if item not in gone]
+        items[:] = kept
 
 
 @pytest.fixture(scope="session")

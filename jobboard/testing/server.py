@@ -77,7 +77,7 @@ class Server(ABC):
         if self._process is not None and self._process.poll() is None:
             raise ServerError(f"{self.kind} is running already")
         if self._folder is None:
-            self._locate()
+            self.locate()
             try:
                 self._make_folder()
                 self._prepare()
@@ -141,7 +141,7 @@ class Server(ABC):
         return f"<{type(self).__name__} on port {self._port}>"
 
     @abstractmethod
-    def _locate(self) -> None:
+    def locate(self) -> None:
         """Find the programs, or raise `MissingServer`."""
 
     @abstractmethod

@@ -32,9 +32,8 @@ __all__ = [
     "ServerError",
     "ZooKeeper",
     "running",
+    "selected_backends",
 ]
-
-DATABASE = "jobboard"
 
 
 class PostgreSQL(Server):
@@ -47,13 +46,13 @@ class PostgreSQL(Server):
 
     @property
     def uri(self) -> str:
-        return f"postgresql://postgres@{HOST}:{self.port}/{DATABASE}"
+        return f"postgresql://postgres@{HOST}:{self.port}/jobboard"
 
     def _user(self) -> str | None:
         # PostgreSQL refuses to run as root; its package brings this user.
         return "postgres" if os.geteuid() == 0 else None
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         versions = sorted(
             Path("/usr/lib/postgresql").glob("*/bin"),
             key=lambda path: (len(path.parent.name), path.parent.name),
@@ -88,7 +87,7 @@ class PostgreSQL(Server):
 
     def _finish_first_start(self) -> None:
         where = ("--host", HOST, "--port", str(self.port), "--username", "postgres")
-        self._run(self._bin / "createdb", *where, "--no-password", DATABASE)
+        self._run(self._bin / "createdb", *where, "--no-password", "jobboard")
 
 
 class MariaDB(Server):
@@ -99,9 +98,9 @@ class MariaDB(Server):
 
     @property
     def uri(self) -> str:
-        return f"mariadb://root@{HOST}:{self.port}/{DATABASE}"
+        return f"mariadb://root@{HOST}:{self.port}/jobboard"
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         self._install = self._program("mariadb-install-db")
         self._server = self._program("mariadbd", "/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 
@@ -120,7 +119,7 @@ class MariaDB(Server):
         }
 
     def _prepare(self) -> None:
-        (self.folder / "init.sql").write_text(f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n")
+        (self.folder / "init.sql").write_text("CREATE DATABASE IF NOT EXISTS jobboard;\n")
         self._run(
             self._install,
             *("--no-defaults", f"--datadir={self.folder / 'data'}", *self._as_user()),
@@ -157,7 +156,7 @@ class Redis(Server):
     def uri(self) -> str:
         return f"redis://{HOST}:{self.port}/0"
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         self._server = self._program("redis-server")
 
     def _prepare(self) -> None:
@@ -192,7 +191,7 @@ class ZooKeeper(Server):
     def uri(self) -> str:
         return f"zookeeper://{HOST}:{self.port}"
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         self._java = self._program("java")
         if not self._home.exists():
             raise self._missing(str(self._home))
@@ -228,6 +227,23 @@ class ZooKeeper(Server):
 KINDS: dict[str, type[Server]] = {
     server.kind: server for server in (PostgreSQL, MariaDB, Redis, ZooKeeper)
 }
+
+_SERVERLESS = ("memory", "sqlite")
+
+
+def selected_backends() -> list[str]:
+    """The backends to test: those that ``JOBBOARD_TEST_BACKENDS`` names, or all that there are.
+
+    Names are separated by blanks or commas; one that is not known is a ValueError.
+    """
+    given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb"
+    names = given.replace(",", " ").split()
+    known = (*_SERVERLESS, *KINDS)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(
+            f"JOBBOARD_TEST_BACKENDS: unknown {', '.join(unknown)}; known are {', '.join(known)}"
+        )
+    return names
 
 
 @contextlib.contextmanager

@@ -225,7 +225,7 @@ def test_a_start_that_fails_shows_the_log_and_leaves_nothing(
 @with_server
 def test_one_failure_among_several_stops_all(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Absent(Redis):
-        def _locate(self) -> None:
+        def locate(self) -> None:
             raise self._missing("redis-server")
 
     good = KINDS[kind]()

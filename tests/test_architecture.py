@@ -1,0 +1,331 @@
+"""Who may import whom, how long a file may be, and where SQL may not be put together.
+
+Imports inside functions and under ``TYPE_CHECKING`` count like any other.
+"""
+
+import ast
+import graphlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAX_LINES = 500
+
+# A part is a module or a package directly below jobboard/, or one below jobboard/backends/. Each may
+# import its own layer, without a circle, and the layers before it. "" is jobboard/__init__.py.
+LAYERS = (
+    ("states", "exceptions"),
+    ("primitives",),
+    ("conf", "codec", "notifier", "retry", "history", "job"),
+    ("outcomes", "heartbeat"),
+    ("board", "iterator", "arguments", "session"),
+    ("backends",),
+    ("conductor", "taskloop", "orm"),
+    ("aio",),
+    ("cli", "contrib"),
+)
+# A backend may import what its board may.
+BACKENDS_LAYER = "board"
+# These import nothing else: of jobboard, and of what is not in the standard library.
+ONLY = {
+    "sql": ({"exceptions", "retry"}, {"sqlalchemy"}),
+    "backends": ({"conf", "exceptions"}, {"stevedore"}),
+    "": (set(), set()),
+}
+# These are imported by nobody else.
+USERS = {
+    "": {"cli", "contrib", "testing"},
+    "sql": {"backends.sql", "taskloop", "orm"},
+    "testing": set(),
+}
+DRIVERS = {
+    "sqlalchemy": {"sql", "backends.sql", "taskloop", "orm", "testing"},
+    "psycopg": {"backends.sql", "testing"},
+    "pymysql": {"backends.sql", "testing"},
+    "redis": {"backends.redis", "testing"},
+    "kazoo": {"backends.zookeeper", "testing"},
+    "taskflow": {"contrib", "testing"},
+}
+# Calls that take a statement as it stands, whatever it looks like.
+STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}
+SQL = re.compile(
+    r"\b(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|DROP|ALTER|PRAGMA|LISTEN|NOTIFY|WHERE)\b"
+    r"|(?i:^\s*(?:select\s.+\sfrom|insert\s+into|delete\s+from|update\s+\S+\s+set)\s)"
+)
+
+
+class Import(NamedTuple):
+    line: int
+    target: str
+    lazy: bool
+
+
+def module_of(path: Path) -> str:
+    """``sql.dialects`` for jobboard/sql/dialects.py, "" for jobboard/__init__.py."""
+    parts = path.relative_to(ROOT / "jobboard").with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def part_of(module: str) -> str:
+    names = module.split(".")
+    return ".".join(names[: 2 if names[0] == "backends" else 1])
+
+
+SOURCES = {module_of(path): path for path in sorted((ROOT / "jobboard").rglob("*.py"))}
+LAYERED = [part for layer in LAYERS for part in layer]
+KNOWN = {*SOURCES, *LAYERED, *ONLY, *USERS}
+
+
+def rank(part: str) -> int:
+    part = BACKENDS_LAYER if part.startswith("backends.") else part
+    return next(number for number, layer in enumerate(LAYERS) if part in layer)
+
+
+def imports(module: str, source: str, *, package: bool = False) -> Iterator[Import]:
+    """Every import in ``source``; what is of jobboard as ``jobboard.X``, also where X is a name."""
+    base = ["jobboard", *(module.split(".") if module else [])]
+    lazy: set[ast.AST] = set()
+    for node in ast.walk(ast.parse(source)):
+        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if guarded or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            lazy.update(ast.walk(node))
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, node in lazy)
+        elif isinstance(node, ast.ImportFrom):
+            keep = len(base) - node.level + package
+            origin = ".".join([*(base[:keep] if node.level else []), *filter(None, [node.module])])
+            for alias in node.names:
+                yield Import(node.lineno, f"{origin}.{alias.name}", node in lazy)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"jobboard\.backends\.\w[\w.:]*", node.value):
+                yield Import(node.lineno, node.value.partition(":")[0], lazy=True)
+
+
+def part_imported(target: str) -> str | None:
+    """The part of jobboard that ``target`` belongs to; None where it is somebody else's."""
+    top, *rest = target.split(".")
+    if top != "jobboard":
+        return None
+    while rest and ".".join(rest) not in KNOWN:
+        rest.pop()
+    return part_of(".".join(rest))
+
+
+def why_not(me: str, other: str) -> str | None:
+    if other.startswith("backends."):
+        return "a backend is loaded through its entry point alone"
+    if other in USERS and me not in USERS[other]:
+        return f"only {sorted(USERS[other]) or 'tests'} may"
+    if other in USERS or me == "testing":
+        return None
+    if me in ONLY:
+        allowed = ONLY[me][0]
+        return None if other in allowed else f"it may import {sorted(allowed)} alone"
+    return "that lies to its right" if rank(other) > rank(me) else None
+
+
+def why_not_foreign(me: str, top: str) -> str | None:
+    if top in DRIVERS and me not in DRIVERS[top]:
+        return f"only {sorted(DRIVERS[top])} may"
+    if me in ONLY and top not in ONLY[me][1] and top not in sys.stdlib_module_names:
+        return f"of others' it may import {sorted(ONLY[me][1])} alone"
+    return None
+
+
+def import_faults(module: str, source: str, *, package: bool = False) -> list[str]:
+    me = part_of(module)
+    if me not in KNOWN and not me.startswith("backends."):
+        return [f"{me} is in no layer of the table"]
+    faults = []
+    for line, target, lazy in imports(module, source, package=package):
+        other = part_imported(target)
+        if other is None:
+            reason = why_not_foreign(me, target.partition(".")[0])
+        elif other == me or (me == "" and lazy and rank_or_none(other) is not None):
+            reason = None
+        else:
+            reason = why_not(me, other)
+        if reason:
+            faults.append(f"line {line}: {me or 'jobboard'} imports {target}: {reason}")
+    return faults
+
+
+def rank_or_none(part: str) -> int | None:
+    return None if part.startswith("backends.") or part not in LAYERED else rank(part)
+
+
+def is_sql(node: ast.JoinedStr) -> bool:
+    constants = [each.value for each in node.values if isinstance(each, ast.Constant)]
+    return SQL.search(" ? ".join(map(str, constants))) is not None
+
+
+def sql_faults(source: str) -> list[str]:
+    lines = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr) and is_sql(node):
+            lines.add(node.lineno)
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            formatted = any(isinstance(each, ast.JoinedStr) for each in node.args)
+            if name in STATEMENT_CALLS and formatted:
+                lines.add(node.lineno)
+    return [f"line {line}: SQL put together in an f-string" for line in sorted(lines)]
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_imports_keep_to_the_layers(module: str) -> None:
+    path = SOURCES[module]
+    package = path.name == "__init__.py"
+    assert import_faults(module, path.read_text(), package=package) == []
+
+
+def test_no_part_imports_itself_through_another() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, path in SOURCES.items():
+        me = part_of(module)
+        found = imports(module, path.read_text(), package=path.name == "__init__.py")
+        others = {part_imported(each.target) for each in found} - {me, None, ""}
+        if me:
+            graph.setdefault(me, set()).update(other for other in others if other)
+    assert circle(graph) == []
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_no_sql_in_f_strings(module: str) -> None:
+    assert sql_faults(SOURCES[module].read_text()) == []
+
+
+def test_no_file_is_too_long() -> None:
+    files = [*(ROOT / "jobboard").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+ALLOWED = [
+    ("job", "from jobboard.states import State"),
+    ("job", "from jobboard import codec"),
+    ("job", "from . import exceptions"),
+    ("board", "import os, msgpack\nimport jobboard.outcomes"),
+    ("backends.memory", "from jobboard.board import JobBoard"),
+    ("backends.memory", "from jobboard.backends.memory import forget"),
+    ("backends.sql.board", "from jobboard.backends.sql import tables\nimport sqlalchemy"),
+    ("backends.sql.board", "from . import tables\nfrom ...sql import dialects"),
+    ("backends", "import stevedore\nfrom jobboard.conf import parse"),
+    ("sql.dialects", "import sqlalchemy\nfrom jobboard import retry\nfrom jobboard.sql import x"),
+    ("orm.claimable", "from jobboard.sql import dialects"),
+    ("cli.post", "from jobboard import fetch\nfrom jobboard.cli import base"),
+    ("cli.post", "from jobboard.backends import fetch"),
+    ("testing.faults", "import psycopg\nfrom jobboard import fetch\nfrom jobboard.job import Job"),
+    ("", "def __getattr__(name):\n    from jobboard.board import JobBoard"),
+    ("", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from jobboard.job import Job"),
+]
+
+FORBIDDEN = [
+    ("states", "from jobboard.job import Job"),
+    ("states", "def f():\n    from jobboard.job import Job"),
+    ("states", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jobboard.board"),
+    ("codec", "from jobboard import board"),
+    ("codec", "from . import board"),
+    ("outcomes", "from .conductor import Conductor"),
+    ("job", "from jobboard import fetch"),
+    ("board", "from jobboard.backends import fetch"),
+    ("board", "from jobboard.backends.memory import MemoryJobBoard"),
+    ("board", "from jobboard.testing import eventually"),
+    ("board", "import sqlalchemy"),
+    ("conductor", "from jobboard.backends import sql"),
+    ("conductor", "import_module('jobboard.backends.sql')"),
+    ("conductor", "PLUGIN = 'jobboard.backends.sql:SQLJobBoard'"),
+    ("cli.post", "from jobboard.backends.memory import forget"),
+    ("cli.post", "from jobboard.sql import dialects"),
+    ("testing.faults", "from jobboard.backends.memory import forget"),
+    ("backends", "from jobboard.board import JobBoard"),
+    ("backends", "import tenacity"),
+    ("backends.memory", "from jobboard.conductor import Conductor"),
+    ("backends.memory", "from jobboard.backends import fetch"),
+    ("backends.memory", "from jobboard.backends.sql import tables"),
+    ("backends.memory", "from jobboard.sql import dialects"),
+    ("backends.memory", "from ..sql import tables"),
+    ("backends.redis.board", "import kazoo.client"),
+    ("sql.dialects", "import psycopg"),
+    ("sql.dialects", "from oslo_utils import netutils"),
+    ("sql.dialects", "from jobboard.states import State"),
+    ("orm.claimable", "from jobboard.aio import AsyncJobBoard"),
+    ("", "from jobboard.board import JobBoard"),
+    ("", "import click"),
+    ("", "def __getattr__(name):\n    from jobboard.backends.memory import MemoryJobBoard"),
+    ("", "def __getattr__(name):\n    from jobboard.testing import servers"),
+    ("novelty", "import os"),
+]
+
+
+@pytest.fixture
+def whole_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the checker knows the backends that the snippets name, whichever exist."""
+    known = {"backends.memory", "backends.sql", "backends.sql.tables", "backends.redis"}
+    monkeypatch.setattr(sys.modules[__name__], "KNOWN", KNOWN | known)
+
+
+@pytest.mark.usefixtures("whole_package")
+@pytest.mark.parametrize(("module", "source"), ALLOWED)
+def test_the_checker_lets_pass(module: str, source: str) -> None:
+    assert import_faults(module, source, package=module in ("", "backends")) == []
+
+
+@pytest.mark.usefixtures("whole_package")
+@pytest.mark.parametrize(("module", "source"), FORBIDDEN)
+def test_the_checker_catches(module: str, source: str) -> None:
+    assert len(import_faults(module, source, package=module in ("", "backends"))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'f"SELECT id FROM {table}"',
+        'f"select id from {table}"',
+        'f"{verb} x WHERE id = {job}"',
+        'x = (\n    "WITH y AS"\n    f" (SELECT 1 FROM {table})")',
+        'f"NOTIFY {channel}"',
+        'f"delete from {table}"',
+        'sqlalchemy.text(f"{statement}")',
+        'connection.exec_driver_sql(f"vacuum {table}")',
+    ],
+)
+def test_the_checker_catches_sql(source: str) -> None:
+    assert len(sql_faults(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'f"no job {uuid} on the board to select from"',
+        'f"{name} has been updated; set it again"',
+        '"SELECT 1"',
+        'text("SELECT 1")',
+        'print(f"{a}")',
+    ],
+)
+def test_the_checker_lets_pass_what_is_not_sql(source: str) -> None:
+    assert sql_faults(source) == []
+
+
+def test_the_checker_catches_a_circle() -> None:
+    assert set(circle({"job": {"codec"}, "codec": {"retry"}, "retry": {"job"}})) == {
+        "job",
+        "codec",
+        "retry",
+    }
+    assert circle({"job": {"codec", "retry"}, "codec": {"retry"}}) == []
