@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_LINES = 500
 
-# A part is a module or a package directly below jobboard/, or one below jobboard/backends/. Each may
-# import its own layer, without a circle, and the layers before it. "" is jobboard/__init__.py.
+# A part is a module or a package directly below jobboard/ or jobboard/backends/; "" is
+# jobboard/__init__.py. Each may import its own layer, without a circle, and the layers before it.
 LAYERS = (
     ("states", "exceptions"),
     ("primitives",),
@@ -53,6 +53,7 @@ DRIVERS = {
 }
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}
+BACKEND_NAME = re.compile(r"jobboard\.backends\.\w[\w.:]*")
 SQL = re.compile(
     r"\b(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|DROP|ALTER|PRAGMA|LISTEN|NOTIFY|WHERE)\b"
     r"|(?i:^\s*(?:select\s.+\sfrom|insert\s+into|delete\s+from|update\s+\S+\s+set)\s)"
@@ -62,6 +63,7 @@ SQL = re.compile(
 class Import(NamedTuple):
     line: int
     target: str
+    # Within a function, or for type checkers alone.
     lazy: bool
 
 
@@ -102,9 +104,8 @@ def imports(module: str, source: str, *, package: bool = False) -> Iterator[Impo
             origin = ".".join([*(base[:keep] if node.level else []), *filter(None, [node.module])])
             for alias in node.names:
                 yield Import(node.lineno, f"{origin}.{alias.name}", node in lazy)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if re.fullmatch(r"jobboard\.backends\.\w[\w.:]*", node.value):
-                yield Import(node.lineno, node.value.partition(":")[0], lazy=True)
+        elif isinstance(node, ast.Constant) and BACKEND_NAME.fullmatch(str(node.value)):
+            yield Import(node.lineno, str(node.value).partition(":")[0], lazy=True)
 
 
 def part_imported(target: str) -> str | None:
@@ -147,17 +148,13 @@ def import_faults(module: str, source: str, *, package: bool = False) -> list[st
         other = part_imported(target)
         if other is None:
             reason = why_not_foreign(me, target.partition(".")[0])
-        elif other == me or (me == "" and lazy and rank_or_none(other) is not None):
+        elif other == me or (me == "" and lazy and other in LAYERED):
             reason = None
         else:
             reason = why_not(me, other)
         if reason:
             faults.append(f"line {line}: {me or 'jobboard'} imports {target}: {reason}")
     return faults
-
-
-def rank_or_none(part: str) -> int | None:
-    return None if part.startswith("backends.") or part not in LAYERED else rank(part)
 
 
 def is_sql(node: ast.JoinedStr) -> bool:
