@@ -1,0 +1,94 @@
+"""jobboard: work that must not be lost, posted, claimed and consumed on SQL, Redis or ZooKeeper.
+
+    board = jobboard.fetch("images", "postgresql://app@db/prod")
+
+The names below are loaded when they are first asked for, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobboard.backends import backend, fetch
+    from jobboard.board import JobBoard
+    from jobboard.exceptions import (
+        ClaimLost,
+        ConnectionFailure,
+        JobBoardError,
+        JobFailure,
+        JobFailures,
+        JobTrashed,
+        MissingDriver,
+        NotFound,
+        UnclaimableJob,
+    )
+    from jobboard.iterator import JobBoardIterator
+    from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
+    from jobboard.outcomes import Reject, Retry, cancelled
+    from jobboard.primitives import BoardStats, Characteristics
+    from jobboard.states import State, Verb
+
+_HOMES = {
+    "backends": ("backend", "fetch"),
+    "board": ("JobBoard",),
+    "exceptions": (
+        "ClaimLost",
+        "ConnectionFailure",
+        "JobBoardError",
+        "JobFailure",
+        "JobFailures",
+        "JobTrashed",
+        "MissingDriver",
+        "NotFound",
+        "UnclaimableJob",
+    ),
+    "iterator": ("JobBoardIterator",),
+    "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
+    "outcomes": ("Reject", "Retry", "cancelled"),
+    "primitives": ("BoardStats", "Characteristics"),
+    "states": ("State", "Verb"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Act",
+    "BoardStats",
+    "Characteristics",
+    "Claim",
+    "ClaimLost",
+    "ConnectionFailure",
+    "Entity",
+    "Job",
+    "JobBoard",
+    "JobBoardError",
+    "JobBoardIterator",
+    "JobFailure",
+    "JobFailures",
+    "JobPriority",
+    "JobTrashed",
+    "MissingDriver",
+    "NotFound",
+    "Posting",
+    "Reject",
+    "Retry",
+    "State",
+    "UnclaimableJob",
+    "Verb",
+    "backend",
+    "cancelled",
+    "fetch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jobboard.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

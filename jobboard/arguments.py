@@ -1,0 +1,115 @@
+"""What the public verbs take, checked and turned into what the primitives take."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_utils import uuidutils
+
+from jobboard import codec
+from jobboard.job import JobPriority, Posting
+from jobboard.primitives import Draft
+
+_LONGEST = 1e10  # seconds: beyond this no datetime can show the result
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
+    """A span of seconds, or a timedelta, in µs; None stays None.
+
+    :param positive: 0 is refused too.
+    """
+    if value is None:
+        return None
+    span = value.total_seconds() if isinstance(value, datetime.timedelta) else value
+    if isinstance(span, bool) or not isinstance(span, (int, float)):
+        raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
+    if not (math.isfinite(span) and (span > 0 if positive else span >= 0) and span <= _LONGEST):
+        least = "more than 0" if positive else "0 or more"
+        raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST:g}")
+    return max(1, round(span * 1e6)) if span else 0
+
+
+def limit(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"limit must be an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"limit={value}: must be 1 or more")
+    return value
+
+
+def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"names must be a list of str, not a {type(value).__name__}: write [{value!r}]")
+    checked = tuple(dict.fromkeys(codec.check_text("a job's name", name) for name in value))
+    if not checked:
+        raise ValueError("names is empty: leave it out to take any job")
+    return checked
+
+
+def extras(backend: str, verb: str, given: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """The arguments that a backend adds to a verb; None counts as not given."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{verb}() of {backend} has no argument {name!r}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def posting(value: Posting | Mapping[str, Any]) -> Posting:
+    if isinstance(value, Posting):
+        return value
+    if isinstance(value, Mapping):
+        return Posting(**value)
+    raise TypeError(f"a posting must be a Posting or a mapping of post()'s arguments, not {type(value).__name__}")
+
+
+def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Content]:
+    """Check a posting and make of it what is stored."""
+    name = codec.check_text("a job's name", given.name)
+    content = codec.Content(codec.check_details(given.details, max_details), _book(given.book))
+    if given.key is not None:
+        codec.check_text("a job's key", given.key)
+    attempts = given.max_attempts
+    if attempts is not None:
+        if isinstance(attempts, bool) or not isinstance(attempts, int):
+            raise TypeError(f"max_attempts must be an int, not {type(attempts).__name__}")
+        if not 1 <= attempts < 2**31:
+            raise ValueError(f"max_attempts={attempts}: must be 1 or more")
+    return Draft(
+        uuid=uuidutils.generate_uuid(),
+        name=name,
+        priority=JobPriority.convert(given.priority).rank,
+        key=given.key,
+        version=codec.VERSION,
+        posting=codec.encode(content, wire),
+        max_attempts=attempts,
+        delay=micros("delay", given.delay) or None,
+        due=_due(given),
+    ), content
+
+
+def _due(given: Posting) -> int | None:
+    if given.due is None:
+        return None
+    if given.delay is not None:
+        raise ValueError("give delay or due, not both")
+    if not isinstance(given.due, datetime.datetime):
+        raise TypeError(f"due must be a datetime, not {type(given.due).__name__}")
+    if given.due.tzinfo is None:
+        raise ValueError(f"due={given.due}: must be aware of its time zone, as datetime.now(timezone.utc) is")
+    return (given.due - _EPOCH) // _MICROSECOND
+
+
+def _book(book: Any) -> dict[str, str] | None:
+    if book is None:
+        return None
+    name, uuid = getattr(book, "name", None), getattr(book, "uuid", None)
+    if not isinstance(name, str) or not isinstance(uuid, str):
+        raise TypeError(f"a book has a name and a uuid, both str; this is a {type(book).__name__}")
+    return {"name": name, "uuid": uuid}

@@ -1,0 +1,56 @@
+"""Finds the board that a configuration names, through the entry points of ``jobboard.backends``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from stevedore import ExtensionManager, exception
+from stevedore.driver import DriverManager
+
+from jobboard import conf as configuration
+from jobboard.exceptions import MissingDriver, NotFound
+
+NAMESPACE = "jobboard.backends"
+
+
+def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Any:
+    """The board called ``name`` on the backend that ``conf`` names; connect it before use.
+
+    :param conf: the plain name of a backend (``'sqlite'``), a URI (``'postgresql://app@db/prod?claim_ttl=30'``), or a
+        dict with either as ``board`` and further options.
+    :param kwargs: ``client=`` and ``persistence=``, see :class:`~jobboard.board.JobBoard`.
+    :raises NotFound: there is no such backend.
+    :raises ValueError: an option is unknown or does not fit.
+    :raises MissingDriver: the backend's package is not installed; names the extra that brings it.
+    """
+    scheme = configuration.target(conf).scheme
+    try:
+        manager: DriverManager[Any] = DriverManager(
+            namespace, scheme, on_load_failure_callback=_not_loaded, warn_on_missing_entrypoint=False
+        )
+    except exception.NoMatches:
+        known = ", ".join(sorted(ExtensionManager(namespace).names()))
+        raise NotFound(f"there is no backend {scheme!r}; installed are: {known or 'none'}") from None
+    return manager.driver(name, conf, **kwargs)
+
+
+def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:
+    if isinstance(error, ModuleNotFoundError):
+        extra = ",".join(entry_point.extras) or entry_point.name
+        message = f"the {entry_point.name} board needs {error.name}: install 'jobboard[{extra}]'"
+        raise MissingDriver(message, error) from error
+    raise error
+
+
+@contextlib.contextmanager
+def backend(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Iterator[Any]:
+    """``with jobboard.backend(…) as board:`` a board that is connected within the block and closed after it."""
+    board = fetch(name, conf, namespace, **kwargs)
+    board.connect()
+    try:
+        yield board
+    finally:
+        board.close()

@@ -1,0 +1,258 @@
+"""What lies under the verbs of a board: its settings, its life, and what its verbs share."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, final
+
+from jobboard import arguments, codec, conf, notifier
+from jobboard.exceptions import (
+    ClaimLost,
+    ConnectionFailure,
+    JobBoardError,
+    JobFailure,
+    NotFound,
+    UnclaimableJob,
+)
+from jobboard.job import Claim, Job, boottime, load_book
+from jobboard.primitives import BoardStats, Characteristics, Finish, Primitives, Seen
+from jobboard.session import Session
+from jobboard.states import TRASHED, Holder, Record, State, Status, Verb
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH = 100
+"""How many jobs one request claims or finishes at most."""
+
+UNREADABLE = codec.Content({}, None)
+"""Stands for the content of a posting that can't be decoded."""
+
+_REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
+    Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
+    Status.UNCLAIMED: (NotFound, "is not claimed"),
+    Status.ABSENT: (NotFound, "is not on the board"),
+    Status.TRASHED: (NotFound, "is in the trash"),
+    Status.OTHER: (JobFailure, "is claimed by somebody else"),
+    Status.CLAIMED: (UnclaimableJob, "is claimed already"),
+    Status.SCHEDULED: (UnclaimableJob, "is not due yet"),
+    Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
+    Status.LIVE: (JobFailure, "is not in the trash"),
+}
+
+
+class BoardBase(Primitives):
+    """The life of a board. Its verbs are in the classes above it."""
+
+    options: ClassVar[Mapping[str, conf.Option]] = {}
+    """The options of a backend, beside the common ones."""
+
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """Which option each part of a URI sets: user, password, host, port, path."""
+
+    _common: ClassVar[Mapping[str, conf.Option]] = {
+        "claim_ttl": conf.Option(conf.seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"),
+        "retry_for": conf.Option(conf.seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"),
+        "max_details": conf.Option(conf.integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"),
+        "auto_setup": conf.Option(conf.flag, True, "create what is missing at connect()"),
+    }
+
+    def __init__(self, name: str, conf_: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+        self._name = codec.check_text("a board's name", name)
+        self._conf = conf.parse(conf_, {**self._common, **self.options}, self.uri_parts)
+        self._shown = conf.redacted(conf_)
+        self._client = client
+        self._persistence = persistence
+        self._ttl = int(self._conf["claim_ttl"] * 1e6)
+        self._notifier = notifier.Notifier(name)
+        self._characteristics: Characteristics | None = None
+        self._session: Session | None = None
+        self._stats: tuple[float, BoardStats] | None = None
+        self._lifecycle = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} at {self._shown}{'' if self.connected else ', closed'}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def notifier(self) -> notifier.Notifier:
+        """Where to listen to what happens on the board."""
+        return self._notifier
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None
+
+    @property
+    def characteristics(self) -> Characteristics:
+        """What this board promises; known once it is connected."""
+        self._live()
+        assert self._characteristics is not None
+        return self._characteristics
+
+    # Life
+
+    @final
+    def connect(self) -> None:
+        """Open the board, creating what is missing (unless ``auto_setup=false``). Does nothing on an open one.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        :raises JobFailure: what is stored there is of another layout, or missing.
+        """
+        with self._lifecycle:
+            if self._session is None:
+                self._open()
+                self._session = self._new_session()
+                _boards.add(self)
+
+    @final
+    def close(self) -> None:
+        """Give back the claims that the board keeps (that attempt does not count) and let go of the backend.
+
+        Claims of a fixed lease run on. A closed board can be connected again.
+        """
+        with self._lifecycle:
+            session, self._session = self._session, None
+            if session is None:
+                return
+            _boards.discard(self)
+            kept = [claim for claim in session.end() if not claim.inherited]
+            try:
+                acts = [Finish(c.uuid, Holder(c.who, c.token), Verb.ABANDON, refund=True) for c in kept]
+                for start in range(0, len(acts), BATCH):
+                    session.mutate(self._finish, acts[start : start + BATCH])
+                if session.entities:
+                    self._delist(session.handle)
+            except JobBoardError as error:
+                LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
+            finally:
+                for claim in kept:
+                    claim._mark_lost()
+                self._shut()
+                self._notifier.close()
+
+    def _new_session(self) -> Session:
+        return Session(
+            self._name,
+            interval=self._conf["claim_ttl"] / 3,
+            retry_for=self._conf["retry_for"],
+            renew=self._renew_held,
+            on_lost=lambda claim: self._notify(notifier.LOST, claim.job),
+        )
+
+    def _live(self) -> Session:
+        session = self._session
+        if session is None:
+            raise ConnectionFailure(f"{self!r} is not connected; call connect() first")
+        return session
+
+    def _forked_child(self) -> None:
+        self._lifecycle = threading.RLock()
+        self._notifier._after_fork()
+        self._forked()
+        self._session = self._new_session()
+
+    def _renew_held(self, session: Session) -> None:
+        asked = [claim for claim in session.held() if claim.deadline is not None]
+        if asked:
+            start = boottime()
+            lost = self._renew(session.handle, [(claim.uuid, claim.token) for claim in asked], self._ttl)
+            session.confirm(asked, lost, start + self._ttl / 1e6)
+        for (kind, name), metadata in list(session.entities.items()):
+            self._enlist(session.handle, kind, name, metadata, self._ttl)
+
+    # Within
+
+    @abc.abstractmethod
+    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
+
+    @abc.abstractmethod
+    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None: ...
+
+    def _mutate(self, primitive: Any, what: Any, **extra: Any) -> Any:
+        if extra and self._joins(extra):
+            return primitive(what, None, **extra)
+        return self._live().mutate(primitive, what, **extra)
+
+    def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
+        if not extra:
+            return extra
+        return arguments.extras(type(self).__name__, verb, extra, self.extras.get(verb, frozenset()))
+
+    def _refresh(self, job: Job) -> Seen:
+        [seen] = self._live().query(self._read, [job.uuid])
+        job.seen_state = seen.state
+        if seen.record is not None:
+            job._record = seen.record
+        return seen
+
+    def _load_book(self, uuid: str) -> Any:
+        return load_book(self._persistence, uuid)
+
+    def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
+        if claim is not None:
+            if status == Status.ABSENT and not claim.ended:
+                status = Status.LOST
+            if status == Status.LOST:
+                claim._mark_lost()
+        kind, text = _REFUSALS[status]
+        return about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job)
+
+    def _job(self, record: Record, state: State) -> Job:
+        if record.version > codec.VERSION:
+            raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
+        try:
+            return Job(self, record, codec.decode(record.posting, self.wire), state)
+        except codec.Undecodable as error:
+            raise JobFailure(f"job {record.uuid}: {error}", error) from error
+
+    def _readable(self, seen: Seen) -> Job | None:
+        assert seen.record is not None
+        try:
+            return self._job(seen.record, seen.state)
+        except JobFailure as error:
+            LOG.warning("skipped: %s", error)
+            return None
+
+    def _lapsed_for_good(self, record: Record) -> None:
+        try:
+            job = self._job(record, TRASHED)
+        except JobFailure:
+            job = Job(self, record, UNREADABLE, TRASHED)
+        self._gone(job, notifier.TRASHED)
+
+    def _gone(self, job: Job, event: str) -> None:
+        self._notify(event, job)
+        self._notify(notifier.REMOVAL, job)
+
+    def _notify(self, event: str, job: Job) -> None:
+        self._notifier.notify(event, {"job": job})
+
+
+def about(error: JobBoardError, job: Job) -> JobBoardError:
+    """Tell which job an error is about."""
+    error.job = job
+    return error
+
+
+_boards: weakref.WeakSet[BoardBase] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for board in list(_boards):
+        board._forked_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

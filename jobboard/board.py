@@ -1,0 +1,312 @@
+"""The jobboard: what every backend's users see, over the primitives that a backend gives.
+
+Every outcome of every verb is decided here, in the two classes underneath and in :mod:`jobboard.states`; a backend only
+stores and compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+from jobboard import arguments, codec, notifier
+from jobboard.base import UNREADABLE
+from jobboard.claiming import Claiming
+from jobboard.exceptions import JobFailure, NotFound
+from jobboard.iterator import JobBoardIterator
+from jobboard.job import Entity, Job, JobPriority, Posting
+from jobboard.primitives import BoardStats, Draft
+from jobboard.session import Session
+from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
+
+POST_BATCH = 500
+POST_BYTES = 512 * 1024
+PAGE = 500
+
+
+class JobBoard(Claiming):
+    """A place to post jobs on, and to claim them from.
+
+    :param name: the board's name; boards of different names never share jobs.
+    :param conf: a URI, the plain name of a backend, or a dict with ``board`` and options.
+    :param client: a connected client of the caller's own, which the board uses and never closes.
+    :param persistence: a TaskFlow persistence backend, from which ``job.book`` is loaded.
+    :raises ValueError: an option is unknown or does not fit.
+
+    Building one talks to nobody; :meth:`connect` does. All verbs may be called from any thread.
+    """
+
+    # Posting
+
+    @final
+    def post(
+        self,
+        name: str,
+        book: Any = None,
+        details: Mapping[str, Any] | None = None,
+        priority: JobPriority | str = JobPriority.NORMAL,
+        *,
+        key: str | None = None,
+        delay: float | datetime.timedelta | None = None,
+        due: datetime.datetime | None = None,
+        max_attempts: int | None = None,
+        **extra: Any,
+    ) -> Job:
+        """Put a job on the board.
+
+        :param name: what kind of work it is; handlers and ``names=`` go by it. At most 255 characters.
+        :param book: a logbook of TaskFlow's, or anything with a ``name`` and a ``uuid``.
+        :param details: what the work needs, of JSON's shape, at most ``max_details`` bytes as JSON.
+        :param key: at most one live job has it; posting it again answers that job, unchanged.
+        :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim it.
+        :param due: the same as an aware datetime; one in the past is due at once.
+        :param max_attempts: with which claim the job goes to the trash unless that one consumes it.
+        :raises TypeError, ValueError: an argument does not fit; nothing was posted.
+        """
+        posting = Posting(name, book, details, priority, key=key, delay=delay, due=due, max_attempts=max_attempts)
+        return self._post([posting], "post", extra)[0]
+
+    @final
+    def post_many(self, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
+        """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
+
+        :raises JobFailure: it failed between two such batches; its ``posted`` holds the jobs that stand.
+        """
+        return self._post([arguments.posting(item) for item in postings], "post_many", extra)
+
+    def _post(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
+        extra = self._extras(verb, extra)
+        session = self._live()
+        drafts = [arguments.draft(posting, self._conf["max_details"], self.wire) for posting in postings]
+        jobs: list[Job] = []
+        start = 0
+        while start < len(drafts):
+            end = _batch_end(drafts, start)
+            try:
+                answers = self._mutate(self._insert, [draft for draft, _ in drafts[start:end]], **extra)
+            except JobFailure as error:
+                error.posted = tuple(jobs)
+                raise
+            fresh = []
+            for (created, record), (_, content), posting in zip(
+                answers, drafts[start:end], postings[start:end], strict=True
+            ):
+                if created:
+                    job = Job(self, record, content, record.state, posting.book)
+                    fresh.append(job)
+                else:
+                    job = self._job(record, record.state)
+                jobs.append(job)
+            self._when_settled(extra, functools.partial(self._posted, session, fresh), _nothing)
+            start = end
+        return jobs
+
+    def _posted(self, session: Session, jobs: list[Job]) -> None:
+        session.wake()
+        for job in jobs:
+            self._notify(notifier.POSTED, job)
+
+    # Looking
+
+    @final
+    def iterjobs(
+        self,
+        only_unclaimed: bool = False,
+        ensure_fresh: bool = False,
+        *,
+        names: Iterable[str] | None = None,
+        states: Iterable[State | str] | None = None,
+    ) -> JobBoardIterator:
+        """The jobs on the board, in the order in which they are served, whatever their state.
+
+        :param only_unclaimed: only what can be claimed now.
+        :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
+        :param names: only jobs of these names.
+        :param states: only jobs in these states.
+        """
+        session = self._live()
+        wanted_names = arguments.names(names)
+        wanted = None if states is None else frozenset(State(state) for state in states)
+        if only_unclaimed:
+            wanted = frozenset({UNCLAIMED}) if wanted is None else wanted & {UNCLAIMED}
+        if wanted is not None and wanted - LIVE:
+            raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
+        if ensure_fresh:
+            session.query(self._sync)
+        return JobBoardIterator(
+            self,
+            lambda after: self._live().query(self._page, after, PAGE, wanted_names, wanted),
+            self._readable,
+            only_unclaimed=only_unclaimed,
+            ensure_fresh=ensure_fresh,
+        )
+
+    @final
+    def get(self, uuid: str) -> Job:
+        """The job with this uuid, be it on the board or in the trash.
+
+        :raises NotFound: there is none.
+        """
+        if not isinstance(uuid, str):
+            raise TypeError(f"a uuid must be a str, not {type(uuid).__name__}")
+        [seen] = self._live().query(self._read, [uuid])
+        if seen.record is None:
+            raise NotFound(f"there is no job {uuid}")
+        return self._job(seen.record, seen.state)
+
+    @final
+    def find_owner(self, job: Job) -> str | None:
+        """Who has claimed the job; None if nobody has, or it is gone."""
+        seen = self._refresh(job)
+        return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
+
+    @property
+    def job_count(self) -> int:
+        """How many jobs are on the board, in any state but trashed."""
+        tally = self._live().query(self._tally)
+        return sum(tally.get(state, 0) for state in LIVE)
+
+    @final
+    def stats(self, max_age: float = 0) -> BoardStats:
+        """How many jobs are in each state; an answer up to ``max_age`` seconds old will do."""
+        session = self._live()
+        if self._stats is None or time.monotonic() - self._stats[0] >= max_age:
+            tally = session.query(self._tally)
+            counts = {state.lower(): tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
+            self._stats = (time.monotonic(), BoardStats(**counts))
+        return self._stats[1]
+
+    @final
+    def trashed(self) -> Iterator[Job]:
+        """The jobs in the trash, the last trashed first; ``job.error`` says why."""
+        session = self._live()
+        after: Record | None = None
+        while page := session.query(self._trash_page, after, PAGE):
+            for record in page:
+                try:
+                    yield self._job(record, TRASHED)
+                except JobFailure:
+                    yield Job(self, record, UNREADABLE, TRASHED)
+            after = page[-1]
+
+    @final
+    def wait(self, timeout: float | None = None) -> JobBoardIterator:
+        """Wait until a job can be claimed, and iterate over what can.
+
+        :param timeout: seconds; None waits for ever.
+        :raises NotFound: no job in time.
+        """
+        for turn in self._rounds(timeout):
+            peeked = turn.session.query(self._peek, None, codec.VERSION)
+            if peeked.any:
+                return self.iterjobs(only_unclaimed=True)
+            if turn.left() <= 0:
+                break
+            self._doze(turn, peeked.mark, None, peeked.next_event)
+        raise NotFound(f"no job to claim in {timeout:g} s")
+
+    # Operating
+
+    @final
+    def release(self, job: Job) -> None:
+        """Take a job away from whoever has claimed it: its holder gets ClaimLost.
+
+        :raises NotFound: it is not claimed, or not on the board.
+        """
+        self._operate_on(Verb.RELEASE, job)
+        job.seen_state = UNCLAIMED
+        self._live().wake()
+        self._notify(notifier.RELEASED, job)
+
+    @final
+    def cancel(self, job: Job, *, reason: str | None = None) -> None:
+        """Put a job that nobody has claimed into the trash.
+
+        :raises UnclaimableJob: somebody has claimed it; release it first.
+        :raises NotFound: it is not on the board.
+        """
+        self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
+        job.seen_state = TRASHED
+        self._gone(job, notifier.TRASHED)
+
+    @final
+    def restore(self, job: Job) -> None:
+        """Bring a job back from the trash, to its old place and with all its attempts.
+
+        :raises JobFailure: it is not in the trash, or another job has taken its key.
+        :raises NotFound: it is gone.
+        """
+        self._operate_on(Verb.RESTORE, job)
+        job.seen_state = UNCLAIMED
+        self._posted(self._live(), [job])
+
+    @final
+    def purge(self, job: Job) -> None:
+        """Remove a job from the trash for good.
+
+        :raises JobFailure: it is not in the trash.
+        :raises NotFound: it is gone.
+        """
+        self._operate_on(Verb.PURGE, job)
+
+    @final
+    def purge_trash(self, older_than: float | datetime.timedelta) -> int:
+        """Purge what has been in the trash for longer than this, in seconds or a timedelta; how many jobs that were.
+
+        ``last_modified`` of a trashed job, on the server's clock, is when it was trashed.
+        """
+        age = arguments.micros("older_than", older_than)
+        assert age is not None
+        limit = self._live().query(self._now) - age
+        purged = 0
+        for job in self.trashed():
+            if job._record.modified_on <= limit:
+                with contextlib.suppress(NotFound, JobFailure):
+                    self.purge(job)
+                    purged += 1
+        return purged
+
+    def _operate_on(self, verb: Verb, job: Job, error: str | None = None) -> None:
+        status = self._live().mutate(self._operate, verb, job.uuid, error)
+        if status != OK:
+            raise self._refusal(status, job)
+
+    # Entities
+
+    @final
+    def register_entity(self, entity: Any) -> None:
+        """Show an entity (a conductor, say) to all who look, for as long as this board is connected.
+
+        :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``.
+        """
+        kind = codec.check_text("an entity's kind", entity.kind)
+        name = codec.check_text("an entity's name", entity.name)
+        metadata = json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
+        session = self._live()
+        session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
+        session.enlist(kind, name, metadata)
+
+    @final
+    def entities(self, kind: str | None = None) -> list[Entity]:
+        """The entities that are alive."""
+        found = self._live().query(self._roster, kind)
+        return [Entity(kind, name, json.loads(metadata)) for kind, name, metadata in found]
+
+
+def _nothing() -> None:
+    """A posting that is rolled back leaves nothing to undo here."""
+
+
+def _batch_end(drafts: list[tuple[Draft, codec.Content]], start: int) -> int:
+    """Where the batch that begins at ``start`` ends: after 500 postings, or 512 KiB of them."""
+    size = 0
+    for index in range(start, min(start + POST_BATCH, len(drafts))):
+        size += len(drafts[index][0].posting)
+        if size > POST_BYTES and index > start:
+            return index
+    return min(start + POST_BATCH, len(drafts))

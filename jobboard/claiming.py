@@ -1,0 +1,379 @@
+"""How a board gives out claims, and how claims end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, final
+
+from jobboard import arguments, codec, notifier, outcomes, retry
+from jobboard.base import BATCH, UNREADABLE, BoardBase, about
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, JobFailures, NotFound
+from jobboard.job import Act, Claim, Job, boottime
+from jobboard.primitives import POLL_CAP, Finish
+from jobboard.session import Session
+from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
+
+LOG = logging.getLogger(__name__)
+
+
+class _End(NamedTuple):
+    """One claim to end, as the public verbs hand it on."""
+
+    job: Job
+    claim: Claim | None
+    verb: Verb
+    delay: int | None = None
+    error: str | None = None
+
+
+class _Round(NamedTuple):
+    """One look for something to do; ``end`` on the monotonic clock, None for never."""
+
+    session: Session
+    number: int
+    end: float | None
+
+    def left(self) -> float:
+        return math.inf if self.end is None else self.end - time.monotonic()
+
+
+class Claiming(BoardBase):
+    """The verbs with which a job is claimed, and those with which the claim ends."""
+
+    # Claiming
+
+    @final
+    def claim(self, job: Job, who: str, expiry: float | None = None) -> Claim:
+        """Claim this job for ``who``. The claim is attached to ``job``, as ``job.claim``.
+
+        :param expiry: seconds after which the claim lapses unless it is extended; None: the board keeps it alive for
+            as long as this process lives.
+        :raises UnclaimableJob: somebody has claimed it, ``who`` included, or it is not due; nothing was changed.
+        :raises NotFound: it is not on the board.
+        :raises ClaimLost: the claim was made, but its answer came so late that it has lapsed.
+        """
+        codec.check_text("who", who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        start = boottime()
+        answer = self._live().mutate(self._claim, job.uuid, who, span)
+        if answer.status != OK or answer.record is None:
+            raise self._refusal(answer.status, job)
+        self._attach(job, answer.record, who, span, start, answer.margin)
+        assert job.claim is not None
+        return job.claim
+
+    @final
+    def claim_next(
+        self,
+        who: str,
+        *,
+        expiry: float | None = None,
+        names: Iterable[str] | None = None,
+        timeout: float | None = 0,
+        **extra: Any,
+    ) -> Job | None:
+        """Claim the job that is next in order; it comes with its ``claim``. None if there is none in time.
+
+        :param names: take only jobs of these names.
+        :param timeout: seconds to wait for one; None waits for ever.
+        """
+        jobs = self._take_jobs(who, 1, expiry, names, timeout, self._extras("claim_next", extra))
+        return jobs[0] if jobs else None
+
+    @final
+    def claim_many(
+        self,
+        who: str,
+        limit: int,
+        *,
+        expiry: float | None = None,
+        names: Iterable[str] | None = None,
+        timeout: float | None = 0,
+        **extra: Any,
+    ) -> list[Job]:
+        """Claim up to ``limit`` jobs at once; waits only while there is none at all. Otherwise as :meth:`claim_next`."""
+        limit = arguments.limit(limit)
+        return self._take_jobs(who, limit, expiry, names, timeout, self._extras("claim_many", extra))
+
+    @contextlib.contextmanager
+    def working(self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None) -> Iterator[Job]:
+        """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body.
+
+        A body that ends well consumes the job, unless it has finished it itself. :class:`~jobboard.outcomes.Retry` and
+        :class:`~jobboard.outcomes.Reject` steer and go no further; any other exception abandons the job, with a backoff
+        and the traceback, and is raised again.
+
+        :raises NotFound: no job in time.
+        :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
+        """
+        job = self.claim_next(who, names=names, timeout=timeout)
+        if job is None or job.claim is None:
+            raise NotFound(f"no job to claim in {timeout:g} s")
+        try:
+            with outcomes.working_on(job):
+                yield job
+        except BaseException as error:
+            try:
+                self._conclude(job.claim, outcomes.outcome_of(error, job.attempts))
+            except JobBoardError as failure:
+                LOG.warning("could not give back %s: %s", job, failure)
+            if not isinstance(error, (outcomes.Retry, outcomes.Reject)):
+                raise
+        else:
+            self._conclude(job.claim, outcomes.CONSUMED)
+
+    def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
+        if not claim.ended:
+            self._end_claim(claim.job, claim, outcome.verb, outcome.delay, outcome.error)
+
+    def _take_jobs(
+        self,
+        who: str,
+        limit: int,
+        expiry: float | None,
+        names: Iterable[str] | None,
+        timeout: float | None,
+        extra: dict[str, Any],
+    ) -> list[Job]:
+        codec.check_text("who", who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        wanted = arguments.names(names)
+        for turn in self._rounds(timeout):
+            jobs: list[Job] = []
+            while True:
+                start = boottime()
+                want = min(BATCH, limit - len(jobs))
+                try:
+                    taken = turn.session.mutate(self._take, who, want, span, wanted, codec.VERSION, **extra)
+                except ConnectionFailure as error:
+                    if not jobs:
+                        raise
+                    LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
+                    return jobs
+                for record in taken.trashed:
+                    self._lapsed_for_good(record)
+                for record in taken.records:
+                    job = self._claimed_job(record, who, span, start, taken.margin)
+                    if job is not None:
+                        jobs.append(job)
+                if len(taken.records) < want or len(jobs) >= limit:
+                    break
+            if jobs:
+                return jobs
+            if turn.left() <= 0:
+                break
+            self._doze(turn, taken.mark, wanted, taken.next_event)
+        return []
+
+    def _rounds(self, timeout: float | None) -> Iterator[_Round]:
+        """Rounds of looking for something to do, without end: whoever looks breaks off when no time is left."""
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+            raise ValueError(f"timeout={timeout!r}: must be 0 or more seconds, or None to wait for ever")
+        end = None if timeout is None else time.monotonic() + timeout
+        for number in itertools.count(1):
+            session = self._live()
+            session.look()
+            yield _Round(session, number, end)
+
+    def _doze(self, turn: _Round, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
+        """Sleep between two rounds, until something may have changed."""
+        if self.poll_cap > POLL_CAP:
+            limit = self.poll_cap
+        else:
+            limit = retry.backoff(turn.number, 0.01, self.poll_cap)
+        if next_event is not None:
+            limit = min(limit, max(next_event / 1e6, 0.001))
+        self._wait(mark, names, min(limit, turn.left()))
+
+    def _claimed_job(self, record: Record, who: str, span: int | None, start: float, margin: int | None) -> Job | None:
+        try:
+            content = codec.decode(record.posting, self.wire)
+        except codec.Undecodable as error:
+            poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
+            LOG.warning("job %s goes to the trash: %s", record.uuid, error)
+            self._live().mutate(self._finish, [poison])
+            self._gone(Job(self, record, UNREADABLE, TRASHED), notifier.TRASHED)
+            return None
+        job = Job(self, record, content, CLAIMED)
+        self._attach(job, record, who, span, start, margin)
+        return job
+
+    def _attach(self, job: Job, record: Record, who: str, span: int | None, start: float, margin: int | None) -> None:
+        deadline = None if margin is None else start + margin / 1e6
+        job._record = record
+        job.seen_state = CLAIMED
+        job.claim = Claim(job, record.token, who, span is None, deadline)
+        if span is None:
+            self._live().hold(job.claim)
+        self._notify(notifier.CLAIMED, job)
+
+    # Ending a claim
+
+    @final
+    def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
+        """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
+
+        :raises ClaimLost: this handle's claim has gone to another, or was taken away.
+        :raises JobFailure: somebody else's.
+        :raises NotFound: the job is not claimed, or not on the board.
+        """
+        self._extend_holder(job, job.claim, who, expiry)
+
+    @final
+    def abandon(
+        self,
+        job: Job,
+        who: str,
+        *,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        **extra: Any,
+    ) -> None:
+        """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
+
+        :param delay: seconds before which nobody can claim it.
+        :param error: why; its last 16 KiB are kept as ``job.error``.
+        :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
+        """
+        end = _End(job, job.claim, Verb.ABANDON, arguments.micros("delay", delay), codec.clip_error(error))
+        self._end(end, who, self._extras("abandon", extra))
+
+    @final
+    def consume(self, job: Job, who: str, **extra: Any) -> None:
+        """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
+        self._end(_End(job, job.claim, Verb.CONSUME), who, self._extras("consume", extra))
+
+    @final
+    def trash(self, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
+        """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
+        end = _End(job, job.claim, Verb.TRASH, None, codec.clip_error(reason))
+        self._end(end, who, self._extras("trash", extra))
+
+    @final
+    def consume_many(self, jobs: Iterable[Job], who: str) -> None:
+        """Consume all of these, in as few requests as can be.
+
+        :raises JobFailures: with one error for each that could not be; the others were consumed.
+        """
+        self._end_many([_End(job, job.claim, Verb.CONSUME) for job in jobs], who)
+
+    @final
+    def finish_many(self, acts: Iterable[Act], who: str) -> None:
+        """End many claims, each by its own verb; errors as :meth:`consume_many`."""
+        ends = []
+        for act in acts:
+            verb = Verb(act.verb)
+            if verb not in FINISHES:
+                raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
+            error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
+            ends.append(_End(act.job, act.job.claim, verb, delay, error))
+        self._end_many(ends, who)
+
+    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:
+        self._extend_holder(job, claim, claim.who, expiry)
+
+    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None:
+        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error))
+        self._end(end, claim.who, {})
+
+    def _extend_holder(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
+        holder = self._holder(job, claim, who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        session = self._live()
+        start = boottime()
+        status, margin = session.mutate(self._extend, job.uuid, holder, span)
+        if status != OK:
+            raise self._refusal(status, job, claim)
+        if claim is not None:
+            claim._stands_until(None if margin is None else start + margin / 1e6, span is None)
+            if span is None:
+                session.hold(claim)
+            else:
+                session.let_go(claim)
+        self._notify(notifier.EXTENDED, job)
+
+    def _end(self, end: _End, who: str, extra: dict[str, Any]) -> None:
+        [failure] = self._end_all([end], who, extra)
+        if failure is not None:
+            raise failure
+
+    def _end_many(self, ends: list[_End], who: str) -> None:
+        failures = [failure for failure in self._end_all(ends, who, {}) if failure is not None]
+        if failures:
+            raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
+
+    def _end_all(self, ends: list[_End], who: str, extra: dict[str, Any]) -> list[JobBoardError | None]:
+        session = self._live()
+        results: list[JobBoardError | None] = [None] * len(ends)
+        asked: list[tuple[int, Finish]] = []
+        for index, (job, claim, verb, delay, error) in enumerate(ends):
+            try:
+                asked.append((index, Finish(job.uuid, self._holder(job, claim, who), verb, delay or None, error)))
+            except JobFailure as failure:
+                results[index] = failure
+        for start in range(0, len(asked), BATCH):
+            chunk = asked[start : start + BATCH]
+            # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
+            kept = {index for index, _ in chunk if (claim := ends[index].claim) and session.let_go(claim)}
+            try:
+                statuses = self._mutate(self._finish, [act for _, act in chunk], **extra)
+            except BaseException:
+                self._hold_again(session, [ends[index] for index in kept])
+                raise
+            done, back = [], []
+            for (index, _), status in zip(chunk, statuses, strict=True):
+                if status == OK:
+                    done.append(ends[index])
+                    if index in kept:
+                        back.append(ends[index])
+                else:
+                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
+            self._when_settled(
+                extra,
+                functools.partial(self._ended, session, done),
+                functools.partial(self._hold_again, session, back),
+            )
+        return results
+
+    @staticmethod
+    def _hold_again(session: Session, ends: list[_End]) -> None:
+        for end in ends:
+            if end.claim is not None:
+                session.hold(end.claim)
+
+    def _ended(self, session: Session, ends: list[_End]) -> None:
+        wake = False
+        for job, claim, verb, delay, error in ends:
+            record = job._record
+            if claim is not None:
+                claim.ended = True
+            else:
+                session.let_go_of(job.uuid)
+            if error is not None:
+                job._record = record._replace(error=error)
+            if verb == Verb.ABANDON and not record.exhausted:
+                job.seen_state = SCHEDULED if delay else UNCLAIMED
+                self._notify(notifier.ABANDONED, job)
+                wake = True
+            else:
+                job.seen_state = COMPLETE if verb == Verb.CONSUME else TRASHED
+                self._gone(job, notifier.CONSUMED if verb == Verb.CONSUME else notifier.TRASHED)
+        if wake:
+            session.wake()
+
+    def _holder(self, job: Job, claim: Claim | None, who: str) -> Holder:
+        codec.check_text("who", who)
+        if claim is None:
+            return Holder(who, None)
+        if claim.who != who:
+            raise about(JobFailure(f"{job} was claimed as {claim.who!r}, not as {who!r}"), job)
+        if claim.inherited:
+            raise about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
+        return Holder(who, claim.token)

@@ -1,0 +1,144 @@
+"""Details and postings: checked where they come in, and carried as msgpack or JSON.
+
+A posting on the wire is a map of ``details`` (what the poster gave) and, if there is one, ``book`` (the name and uuid of
+a logbook). Its version is stored beside it, so that a board can tell a newer one without reading it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgpack
+
+VERSION = 1
+"""The version that is written, and the highest that is read."""
+
+MAX_TEXT = 255
+"""The longest name, key or owner, in characters."""
+
+MAX_ERROR = 16 * 1024
+"""How much of an error is kept, in bytes of UTF-8."""
+
+_MAX_DEPTH = 100
+_INT64 = range(-(2**63), 2**63)
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_SCALARS = frozenset({bool, type(None)})
+
+
+class Content(NamedTuple):
+    """What a posting holds."""
+
+    details: dict[str, Any]
+    book: dict[str, str] | None
+
+
+class Undecodable(ValueError):
+    """A stored posting that is not one."""
+
+
+def check_text(what: str, value: Any) -> str:
+    """A name, key or owner: a str of 1 to 255 characters, without control characters or lone surrogates."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{what} must not be empty")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"{what} has {len(value)} characters; at most {MAX_TEXT} are kept apart by every backend")
+    bad = _FORBIDDEN.search(value)
+    if bad:
+        raise ValueError(f"{what} {value!r} holds {bad.group()!r}; control characters and lone surrogates are refused")
+    return value
+
+
+def check_details(details: Any, limit: int) -> dict[str, Any]:
+    """A copy of ``details`` in JSON's shape (None: empty; tuples become lists).
+
+    :param limit: the largest size, in bytes of compact UTF-8 JSON.
+    :raises TypeError: something in it is not of JSON's shape; the message names the path to it.
+    :raises ValueError: a value is out of range or the whole is too large.
+    """
+    if details is None:
+        return {}
+    if not isinstance(details, Mapping):
+        raise TypeError(f"details must be a dict, not {type(details).__name__}")
+    checked: dict[str, Any] = _shaped(details, "details", 0)
+    size = len(_JSON(checked).encode())
+    if size > limit:
+        raise ValueError(
+            f"details take {size} bytes as JSON and max_details is {limit}; store large data elsewhere and "
+            "post a reference to it"
+        )
+    return checked
+
+
+def _shaped(value: Any, path: str, depth: int) -> Any:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise ValueError(f"{path}: a lone surrogate can't be stored as UTF-8")
+        return value if kind is str else str.__str__(value)
+    if isinstance(value, int):
+        if value not in _INT64:
+            raise ValueError(f"{path}: {value} does not fit into 64 bits; post it as a str")
+        return value if kind is int else int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{path}: JSON has no {value}")
+        return value if kind is float else float(value)
+    if depth >= _MAX_DEPTH:
+        raise ValueError(f"{path[:100]}…: nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        shaped = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{path}: the key {key!r} is not a str but {type(key).__name__}")
+            if _SURROGATE.search(key):
+                raise ValueError(f"{path}: the key {key!r} holds a lone surrogate")
+            shaped[key if type(key) is str else str.__str__(key)] = _shaped(item, f"{path}[{key!r}]", depth + 1)
+        return shaped
+    if isinstance(value, (list, tuple)):
+        return [_shaped(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise TypeError(f"{path}: {kind.__name__} is not one of str, int, float, bool, None, list and dict")
+
+
+def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:
+    """A checked content as a posting of :data:`VERSION`."""
+    body: dict[str, Any] = {"details": content.details}
+    if content.book is not None:
+        body["book"] = content.book
+    if wire == "json":
+        return _JSON(body)
+    return bytes(msgpack.packb(body))
+
+
+def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
+    """The content of a stored posting.
+
+    :raises Undecodable: it is not a posting.
+    """
+    try:
+        body = json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
+        details, book = body["details"], body.get("book")
+    except Exception as error:
+        raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
+    if type(details) is not dict or not (book is None or type(book) is dict):
+        raise Undecodable("the posting can't be decoded: its details or book are not a map")
+    return Content(details, book)
+
+
+def clip_error(error: str | None) -> str | None:
+    """The last 16 KiB of an error, without the NULs and lone surrogates that no database takes."""
+    if error is None:
+        return None
+    if not isinstance(error, str):
+        raise TypeError(f"an error or reason must be a str, not {type(error).__name__}")
+    raw = error.replace("\x00", "\ufffd").encode("utf-8", "replace")
+    return raw[-MAX_ERROR:].decode("utf-8", "ignore")

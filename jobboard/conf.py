@@ -1,0 +1,233 @@
+"""From a URI, a plain name or a dict to checked settings.
+
+A board class declares what it understands as a mapping of names to :class:`Option`; :func:`parse` turns what a user wrote
+into :class:`Settings` or says what is wrong with it. Nothing here knows any backend, and no message or repr here ever
+holds a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from oslo_utils import strutils
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: ``parse`` takes what the user wrote (a str from a URI) and raises ValueError or TypeError."""
+
+    parse: Callable[[Any], Any]
+    default: Any = None
+    help: str = ""
+    secret: bool = False
+
+
+class Settings(Mapping[str, Any]):
+    """The checked settings of one board: every declared option, given or defaulted."""
+
+    def __init__(self, scheme: str, driver: str | None, values: Mapping[str, Any], secrets: frozenset[str]) -> None:
+        self.scheme = scheme
+        self.driver = driver
+        self._values = dict(values)
+        self._secrets = secrets
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = {k: "***" if k in self._secrets and v is not None else v for k, v in self._values.items()}
+        return f"<Settings {self.scheme}: {shown}>"
+
+
+class Target(NamedTuple):
+    """Where a configuration points, before its options are checked."""
+
+    scheme: str
+    driver: str | None
+    given: dict[str, Any]
+    parts: dict[str, str]
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, not {type(value).__name__}")
+    return value
+
+
+def integer(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise TypeError(f"must be an int, not {type(value).__name__}")
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low} to {high}")
+        return number
+
+    return parse
+
+
+port = integer(1, 65535)
+
+
+def seconds(low: float = 0.0, high: float = 1e9) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError(f"must be a number of seconds, not {type(value).__name__}")
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("must be a number of seconds") from None
+        if math.isnan(number) or not low <= number <= high:
+            raise ValueError(f"must be from {low:g} to {high:g} seconds")
+        return number
+
+    return parse
+
+
+def flag(value: Any) -> bool:
+    if isinstance(value, (bool, str)):
+        try:
+            return bool(strutils.bool_from_string(value, strict=True))
+        except ValueError:
+            pass
+    raise ValueError("must be true or false")
+
+
+def choice(*names: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return value.lower()
+
+    return parse
+
+
+def target(conf: str | Mapping[str, Any]) -> Target:
+    """Read the scheme, the parts and the given options of a plain name, a URI, or a dict whose ``board`` is either."""
+    if isinstance(conf, str):
+        board, extra = conf, {}
+    elif isinstance(conf, Mapping):
+        extra = dict(conf)
+        board = extra.pop("board", None)
+        if not isinstance(board, str):
+            raise ValueError(
+                "the configuration has no 'board': give the name of a backend or a URI, as in {'board': 'sqlite'}"
+            )
+        for name in extra:
+            if not isinstance(name, str):
+                raise TypeError(f"option names must be str, not {type(name).__name__}")
+    else:
+        raise TypeError(f"a board's configuration is a name, a URI or a dict, not {type(conf).__name__}")
+    scheme, separator, _ = board.partition("://")
+    given: dict[str, Any] = {}
+    parts: dict[str, str] = {}
+    if separator:
+        parts, given = _uri_parts(board)
+    given.update(extra)
+    scheme, _, driver = scheme.strip().lower().partition("+")
+    return Target(scheme, driver or None, given, parts)
+
+
+def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
+    split = urlsplit(uri, allow_fragments=False)
+    userinfo, at, hosts = split.netloc.rpartition("@")
+    parts: dict[str, str] = {}
+    if at:
+        user, colon, password = userinfo.partition(":")
+        parts["user"] = unquote(user)
+        if colon:
+            parts["password"] = unquote(password)
+    # Several hosts (h1:2181,h2:2181) stay one text, for the backend to take apart.
+    if "," in hosts:
+        parts["host"] = hosts
+    else:
+        host, number = _host_and_port(hosts)
+        if number:
+            # An unescaped '/' in a password ends the host part early: what then looks like a port may be the secret.
+            if not number.isdigit() and "@" in split.path + split.query:
+                raise ValueError(
+                    "the URI has no readable host and port; percent-encode '/', '?', '#' and '@' in "
+                    "its user and password"
+                )
+            parts["port"] = number
+        parts["host"] = unquote(host)
+    path = unquote(split.path[1:])
+    if path:
+        parts["path"] = path
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(split.query, keep_blank_values=True):
+        if name in query:
+            raise ValueError(f"the option {name!r} is given twice")
+        query[name] = value
+    return {name: value for name, value in parts.items() if value}, query
+
+
+def _host_and_port(hosts: str) -> tuple[str, str]:
+    if hosts.startswith("["):
+        host, bracket, rest = hosts[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{hosts!r} is not a host: an IPv6 address stands in brackets, as in [::1]:5432")
+        return host, rest[1:]
+    host, _, number = hosts.rpartition(":") if ":" in hosts else (hosts, "", "")
+    return host, number
+
+
+def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: Mapping[str, str]) -> Settings:
+    """Check ``conf`` against the declared ``options``.
+
+    :param parts: which option a part of the URI (user, password, host, port, path) sets; a part that is not listed is
+        refused, so that nothing which a user wrote is silently ignored.
+    :raises ValueError: an unknown option, or a value that does not fit; names the option and the way out.
+    :raises TypeError: a value of a wrong type.
+    """
+    where = target(conf)
+    given = dict(where.given)
+    for part, value in where.parts.items():
+        if part not in parts:
+            raise ValueError(f"a {where.scheme} board takes no {part} in its URI")
+        given.setdefault(parts[part], value)
+    values = {name: option.default for name, option in options.items()}
+    for name, value in given.items():
+        option = options.get(name)
+        if option is None:
+            raise ValueError(_unknown(where.scheme, name, options))
+        if value is None:
+            continue
+        try:
+            values[name] = option.parse(value)
+        except (TypeError, ValueError) as error:
+            shown = "" if option.secret else f"={value!r}"
+            raise type(error)(f"option {name}{shown}: {error}") from None
+    secrets = frozenset(name for name, option in options.items() if option.secret)
+    return Settings(where.scheme, where.driver, values, secrets)
+
+
+def _unknown(scheme: str, name: str, options: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(name, options, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "it takes " + ", ".join(sorted(options))
+    return f"a {scheme} board has no option {name!r}; {hint}"
+
+
+def redacted(conf: str | Mapping[str, Any]) -> str:
+    """A configuration as text that may be shown: without passwords and without options, which may hold secrets too."""
+    where = target(conf)
+    if not where.parts:
+        return where.scheme
+    user = f"{quote(where.parts['user'])}@" if "user" in where.parts else ""
+    number = f":{where.parts['port']}" if "port" in where.parts else ""
+    path = quote(where.parts.get("path", ""))
+    return f"{where.scheme}://{user}{where.parts.get('host', '')}{number}/{path}"

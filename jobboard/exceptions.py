@@ -1,0 +1,98 @@
+"""What can go wrong, as one tree::
+
+    JobBoardError                 everything of this library's own
+    ├── NotFound                  not on the board, not claimed, or not in time; an unknown board type
+    ├── MissingDriver             a backend's package is not installed; names the extra that brings it
+    └── JobFailure                the request was understood and refused, or could not be carried out
+        ├── UnclaimableJob        somebody has claimed it, or it is not due yet
+        ├── ClaimLost             the claim is no longer this holder's; nothing was changed
+        ├── JobTrashed            the job that was waited for ended in the trash
+        ├── ConnectionFailure     the backend is closed or can't be reached; see its ``outcome``
+        └── JobFailures           several of them at once, also an ExceptionGroup
+
+Arguments of a wrong type or value raise Python's own TypeError and ValueError, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+
+class JobBoardError(Exception):
+    """The root of the tree. ``cause`` is the exception underneath, which is also its ``__cause__``; ``job`` is the job
+    that a refused verb was about."""
+
+    job: Any = None
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+        if cause is not None:
+            self.__cause__ = cause
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class NotFound(JobBoardError):
+    """It is not on the board, not claimed, or did not come in time."""
+
+
+class MissingDriver(JobBoardError):
+    """The package that a backend needs is not installed; the message names the extra to install."""
+
+
+class JobFailure(JobBoardError):
+    """The request was refused, or could not be carried out.
+
+    ``posted``: the jobs that stand, where a ``post_many`` failed after some of its batches.
+    """
+
+    posted: tuple[Any, ...] = ()
+
+
+class UnclaimableJob(JobFailure):
+    """Somebody has claimed the job already, or it is not due yet; nothing was changed."""
+
+
+class ClaimLost(JobFailure):
+    """The claim has lapsed and gone to another, or was taken away; nothing was changed."""
+
+
+class JobTrashed(JobFailure):
+    """The job that was waited for will not complete: it lies in the trash."""
+
+
+class ConnectionFailure(JobFailure):
+    """The backend is closed or can't be reached.
+
+    ``outcome`` is ``'none'`` when the request surely did not happen and ``'unknown'`` when the retries ran out on a
+    request that may have happened: look at the board before you repeat it by hand.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        cause: BaseException | None = None,
+        outcome: Literal["none", "unknown"] = "none",
+    ) -> None:
+        super().__init__(message, cause)
+        self.outcome = outcome
+
+
+class JobFailures(JobFailure, ExceptionGroup[Exception]):
+    """What could not be done of a batch, one exception each; the rest of the batch was done.
+
+    ``except*`` reaches into it. ``exceptions`` holds the single failures, each with the ``job`` that it is about.
+    """
+
+    def __new__(cls, message: str, exceptions: Sequence[Exception], cause: BaseException | None = None) -> JobFailures:
+        return super().__new__(cls, message, exceptions)
+
+    def __init__(self, message: str, exceptions: Sequence[Exception], cause: BaseException | None = None) -> None:
+        super().__init__(message, cause)
+
+    def derive(self, excs: Sequence[Any]) -> JobFailures:  # type: ignore[override]
+        return JobFailures(self.message, excs)

@@ -1,0 +1,47 @@
+"""Keeps things alive: one thread that calls a beat, and calls it sooner again after a failure."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from jobboard.exceptions import ConnectionFailure
+from jobboard.retry import backoff
+
+LOG = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Calls ``beat()`` every ``interval`` seconds from a daemon thread, until :meth:`stop`.
+
+    A beat that fails is repeated after a backoff that stays well below the interval, as a lease runs out meanwhile.
+    """
+
+    def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
+        self._beat = beat
+        self._interval = interval
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return once no beat runs any more."""
+        self._stopped.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopped.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval):
+            try:
+                self._beat()
+                failures = 0
+            except ConnectionFailure as error:
+                failures += 1
+                LOG.warning("could not renew the claims, trying again: %s", error)
+            except Exception:
+                failures += 1
+                LOG.exception("could not renew the claims, trying again")

@@ -1,0 +1,379 @@
+"""What a service holds in its hands: jobs, claims, priorities, and what it posts."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import enum
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from jobboard.codec import Content
+from jobboard.exceptions import JobFailure, JobTrashed, NotFound
+from jobboard.primitives import Seen
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Record, State, Verb
+
+T = TypeVar("T")
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime() -> float:
+    """Seconds on a clock of this machine that goes on while the process is stopped or the machine suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+class JobPriority(enum.StrEnum):
+    """How early a job is served; within one priority the oldest post comes first."""
+
+    VERY_HIGH = "VERY_HIGH"
+    HIGH = "HIGH"
+    NORMAL = "NORMAL"
+    LOW = "LOW"
+    VERY_LOW = "VERY_LOW"
+
+    @property
+    def rank(self) -> int:
+        """0 for the priority that is served first."""
+        return _RANKS[self]
+
+    @classmethod
+    def convert(cls, value: JobPriority | str | bytes) -> JobPriority:
+        """A priority from its name, in any case.
+
+        :raises ValueError: there is no such priority.
+        """
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        if isinstance(value, str):
+            try:
+                return cls(value.upper())
+            except ValueError:
+                pass
+        raise ValueError(f"{value!r} is not a priority; priorities are {', '.join(cls)}")
+
+    @classmethod
+    def reorder(cls, *values: tuple[JobPriority | str, T]) -> Any:
+        """The values of (priority, value) pairs, highest priority first, otherwise as they came.
+
+        As in TaskFlow a single pair answers its value, several a tuple.
+
+        :raises ValueError: no pair, or a priority that is none.
+        """
+        if not values:
+            raise ValueError("at least one (priority, value) pair is needed")
+        pairs = [(cls.convert(priority).rank, value) for priority, value in values]
+        if len(pairs) == 1:
+            return pairs[0][1]
+        return tuple(value for _, value in sorted(pairs, key=lambda pair: pair[0]))
+
+
+_PRIORITIES = tuple(JobPriority)
+_RANKS = {priority: rank for rank, priority in enumerate(_PRIORITIES)}
+
+
+@dataclass(frozen=True)
+class Posting:
+    """A job to be posted: the arguments of :meth:`JobBoard.post <jobboard.board.JobBoard.post>`."""
+
+    name: str
+    book: Any = None
+    details: Mapping[str, Any] | None = None
+    priority: JobPriority | str = JobPriority.NORMAL
+    key: str | None = field(default=None, kw_only=True)
+    delay: float | datetime.timedelta | None = field(default=None, kw_only=True)
+    due: datetime.datetime | None = field(default=None, kw_only=True)
+    max_attempts: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Act:
+    """One end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
+
+    ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash.
+    """
+
+    job: Job
+    verb: Verb | str
+    delay: float | datetime.timedelta | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Somebody who shows on the board while alive, a conductor for instance."""
+
+    kind: str
+    name: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Board(Protocol):
+    """What a job asks of its board."""
+
+    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
+    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None: ...
+    def _refresh(self, job: Job) -> Seen: ...
+    def _load_book(self, uuid: str) -> Any: ...
+
+
+class Claim:
+    """The right to work on a job, from a successful claim until it ends.
+
+    ``token`` rises with every claim of the job: hand it on to a storage of your own to have that refuse writes of a
+    claim that was overtaken.
+    """
+
+    __slots__ = ("_job", "_pid", "_told", "announced", "deadline", "ended", "kept", "token", "who")
+
+    def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
+        self._job = job
+        self.token = token
+        self.who = who
+        self.kept = kept
+        self.deadline = deadline
+        self.ended = False
+        self.announced = False
+        self._told = False
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
+
+    @property
+    def uuid(self) -> str:
+        return self._job.uuid
+
+    @property
+    def job(self) -> Job:
+        return self._job
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
+        machine's own clock. An :meth:`extend` that succeeds clears it."""
+        if self._told or self.inherited:
+            return True
+        return not self.ended and self.deadline is not None and boottime() >= self.deadline
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the claim is that of a process from which this one was forked."""
+        return self._pid != os.getpid()
+
+    def expires_in(self) -> float | None:
+        """Seconds that are surely left of a fixed lease, by this machine's clock; None while the board keeps the claim."""
+        if self.kept or self.deadline is None:
+            return None
+        return max(0.0, self.deadline - boottime())
+
+    def extend(self, expiry: float | None = None) -> None:
+        """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
+        self._job.board._extend_claim(self._job, self, expiry)
+
+    def abandon(self, *, delay: float | datetime.timedelta | None = None, error: str | None = None) -> None:
+        """Give the job back to the board."""
+        self._job.board._end_claim(self._job, self, Verb.ABANDON, delay, error)
+
+    def consume(self) -> None:
+        """The work is done: take the job off the board."""
+        self._job.board._end_claim(self._job, self, Verb.CONSUME)
+
+    def trash(self, *, reason: str | None = None) -> None:
+        """Put the job into the trash."""
+        self._job.board._end_claim(self._job, self, Verb.TRASH, None, reason)
+
+    def _stands_until(self, deadline: float | None, kept: bool) -> None:
+        """The server has confirmed the claim."""
+        self.deadline = deadline
+        self.kept = kept
+        self.announced = False
+        self._told = False
+
+    def _mark_lost(self) -> None:
+        self._told = True
+
+
+@functools.total_ordering
+class Job:
+    """A job on a board.
+
+    Equal and hashable by ``uuid``; sorted in the order in which jobs are served. ``claim`` is the :class:`Claim` of a
+    claim made through this object and stays attached when it ends or is lost. ``seen_state`` is the state that the last
+    read brought along; :attr:`state` asks the server. Neither ``str()`` nor ``repr()`` shows the details.
+    """
+
+    __slots__ = ("__weakref__", "_book", "_content", "_record", "board", "claim", "seen_state")
+
+    def __init__(self, board: Board, record: Record, content: Content, seen_state: State, book: Any = None) -> None:
+        self.board = board
+        self.claim: Claim | None = None
+        self.seen_state = seen_state
+        self._record = record
+        self._content = content
+        self._book = book
+
+    @property
+    def uuid(self) -> str:
+        return self._record.uuid
+
+    @property
+    def name(self) -> str:
+        return self._record.name
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return self._content.details
+
+    @property
+    def priority(self) -> JobPriority:
+        return _PRIORITIES[self._record.priority]
+
+    @property
+    def sequence(self) -> int:
+        """The place in the order of posts; comparable within one board."""
+        return self._record.sequence
+
+    @property
+    def key(self) -> str | None:
+        return self._record.key
+
+    @property
+    def attempts(self) -> int:
+        """How often the job was claimed, as last seen."""
+        return self._record.attempts
+
+    @property
+    def max_attempts(self) -> int | None:
+        return self._record.max_attempts
+
+    @property
+    def error(self) -> str | None:
+        """What the last failure or the trash left, as last seen: at most the last 16 KiB."""
+        return self._record.error
+
+    @property
+    def created_on(self) -> datetime.datetime:
+        return _instant(self._record.created_on)
+
+    @property
+    def last_modified(self) -> datetime.datetime:
+        return _instant(self._record.modified_on)
+
+    @property
+    def due(self) -> datetime.datetime | None:
+        """When a scheduled job becomes claimable, as last seen; None for any other."""
+        record = self._record
+        return _instant(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
+
+    @property
+    def book_name(self) -> str | None:
+        book = self._content.book
+        return book.get("name") if book else None
+
+    @property
+    def book_uuid(self) -> str | None:
+        book = self._content.book
+        return book.get("uuid") if book else None
+
+    @property
+    def book(self) -> Any:
+        """The logbook posted with the job: loaded from the board's ``persistence`` when first asked for, None if the
+        job has no book or the board no persistence."""
+        if self._book is None and self.book_uuid is not None:
+            self._book = self.board._load_book(self.book_uuid)
+        return self._book
+
+    @property
+    def state(self) -> State:
+        """The state as the server has it now (one round trip, which refreshes the rest); COMPLETE once consumed."""
+        self.board._refresh(self)
+        return self.seen_state
+
+    def expires_in(self) -> float | None:
+        """Seconds left of the claim's lease, whoever holds it, by the server's clock; None if a board keeps it.
+
+        :raises NotFound: the job is not claimed.
+        """
+        seen = self.board._refresh(self)
+        if seen.state != CLAIMED:
+            raise NotFound(f"{self} is not claimed")
+        return None if seen.left is None else seen.left / 1e6
+
+    def extend_expiry(self, expiry: float) -> bool:
+        """Fix the lease of this handle's own claim to ``expiry`` seconds from now; True, or raises as
+        :meth:`Claim.extend`.
+
+        :raises JobFailure: this handle holds no claim: whose claim would it extend?
+        """
+        if self.claim is None:
+            raise JobFailure(f"{self} was not claimed through this object; use board.extend(job, who, expiry)")
+        self.claim.extend(expiry)
+        return True
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        delay: float = 0.01,
+        delay_multiplier: float = 2.0,
+        max_delay: float = 60.0,
+        sleep_func: Callable[[float], object] = time.sleep,
+    ) -> bool:
+        """Wait until the job is complete: True then, False when ``timeout`` seconds have passed.
+
+        It looks every ``delay`` seconds, which grow by ``delay_multiplier`` up to ``max_delay``.
+
+        :raises JobTrashed: the job lies in the trash and will not complete by itself.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            state = self.state
+            if state == COMPLETE:
+                return True
+            if state == TRASHED:
+                raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else ""))
+            pause = min(delay, max_delay)
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                pause = min(pause, left)
+            sleep_func(pause)
+            delay = min(delay * delay_multiplier, max_delay)
+
+    def __eq__(self, other: object) -> bool:
+        return self._record.uuid == other._record.uuid if isinstance(other, Job) else NotImplemented
+
+    def __lt__(self, other: Job) -> bool:
+        if not isinstance(other, Job):
+            return NotImplemented
+        mine, others = self._record, other._record
+        return (mine.priority, mine.sequence) < (others.priority, others.sequence)
+
+    def __hash__(self) -> int:
+        return hash(self._record.uuid)
+
+    def __str__(self) -> str:
+        return f"Job {self._record.name!r} ({self._record.uuid})"
+
+    def __repr__(self) -> str:
+        return f"<Job {self._record.name!r} {self._record.uuid} {self.priority} {self.seen_state}>"
+
+
+def load_book(persistence: Any, uuid: str) -> Any:
+    """A logbook from a duck-typed TaskFlow persistence backend; None without one."""
+    if persistence is None:
+        return None
+    with contextlib.closing(persistence.get_connection()) as connection:
+        return connection.get_logbook(uuid)
+
+
+def _instant(micros: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(microseconds=micros)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -1,0 +1,130 @@
+"""Events of a board, and who listens to them.
+
+Callbacks run one after the other on a single thread of the board's own, so that a slow or broken listener can't hold up
+or break a claim. Where nobody listens, an event costs a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+LOG = logging.getLogger(__name__)
+
+POSTED = "POSTED"
+CLAIMED = "CLAIMED"
+ABANDONED = "ABANDONED"
+EXTENDED = "EXTENDED"
+CONSUMED = "CONSUMED"
+TRASHED = "TRASHED"
+RELEASED = "RELEASED"
+REMOVAL = "REMOVAL"
+LOST = "LOST"
+ANY = "*"
+
+EVENTS = frozenset({POSTED, CLAIMED, ABANDONED, EXTENDED, CONSUMED, TRASHED, RELEASED, REMOVAL, LOST})
+
+Callback = Callable[..., Any]
+
+
+class _Listener(NamedTuple):
+    callback: Callback
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    accepts: Callable[[dict[str, Any]], bool] | None
+
+
+class Notifier:
+    """Calls ``callback(event, details, *args, **kwargs)`` for each event that it was registered for.
+
+    ``details`` is a dict with the ``job`` that the event is about. :data:`REMOVAL` comes beside CONSUMED and TRASHED: the
+    job has left the board.
+    """
+
+    ANY = ANY
+
+    def __init__(self, name: str = "jobboard") -> None:
+        self._name = name
+        self._listeners: dict[str, list[_Listener]] = {}
+        self._after_fork()
+
+    def _after_fork(self) -> None:
+        """A forked child has neither the thread nor a lock in a known state; it keeps the listeners."""
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def register(
+        self,
+        event: str,
+        callback: Callback,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        details_filter: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> None:
+        """Call ``callback`` on every ``event`` (:data:`ANY` for all), if ``details_filter(details)`` is true.
+
+        :raises ValueError: no such event, or this callback is registered for it already.
+        :raises TypeError: it can't be called.
+        """
+        if event != ANY and event not in EVENTS:
+            raise ValueError(f"there is no event {event!r}; events are {', '.join(sorted(EVENTS))} and '*'")
+        if not callable(callback):
+            raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
+        with self._lock:
+            if self.is_registered(event, callback):
+                raise ValueError(f"this callback is registered for {event} already")
+            listeners = self._listeners.get(event, [])
+            listener = _Listener(callback, tuple(args or ()), dict(kwargs or {}), details_filter)
+            self._listeners[event] = [*listeners, listener]
+
+    def deregister(self, event: str, callback: Callback) -> bool:
+        """Stop calling ``callback`` on ``event``; whether it was registered."""
+        with self._lock:
+            before = self._listeners.get(event, [])
+            after = [listener for listener in before if listener.callback != callback]
+            if after:
+                self._listeners[event] = after
+            else:
+                self._listeners.pop(event, None)
+            return len(after) < len(before)
+
+    def is_registered(self, event: str, callback: Callback) -> bool:
+        return any(listener.callback == callback for listener in self._listeners.get(event, ()))
+
+    def reset(self) -> None:
+        """Forget every listener."""
+        with self._lock:
+            self._listeners.clear()
+
+    def notify(self, event: str, details: dict[str, Any]) -> None:
+        """Tell the listeners, soon and on another thread."""
+        if not self._listeners or not (event in self._listeners or ANY in self._listeners):
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"{self._name}-notifier", daemon=True)
+                self._thread.start()
+            self._queue.put((event, details))
+
+    def close(self) -> None:
+        """Deliver what is queued, then end the thread. A later event starts a new one."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            event, details = item
+            for listener in [*self._listeners.get(event, ()), *self._listeners.get(ANY, ())]:
+                try:
+                    if listener.accepts is None or listener.accepts(details):
+                        listener.callback(event, details, *listener.args, **listener.kwargs)
+                except Exception:
+                    LOG.exception("a listener of %s failed", event)

@@ -1,0 +1,269 @@
+"""The contract between :class:`~jobboard.board.JobBoard` and a backend: what each primitive takes, answers and guarantees.
+
+``board.py`` checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. A backend
+stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what each does to
+a record, and :class:`~jobboard.backends.memory.MemoryJobBoard` does just that.
+
+**Units.** Every time, delay and expiry is an integer of microseconds; instants are UTC since 1970 on the server's clock.
+
+**Nonces.** A mutation gets a :class:`Nonce`. The backend stores, atomically with the mutation, one answer per (handle,
+slot) and overwrites it with that slot's next call. When a call comes again (``attempt`` > 1, same ``call``), it answers
+what the first try did and does nothing; ``call`` only rises in a slot, so a first try that was held up on the way and
+arrives after its own retry must be refused. Stored answers are ``(status, uuid, token)``: the record is read again on
+replay, and what has meanwhile lapsed or gone to another is answered as LOST. An answer may be dropped after an hour.
+
+**Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or the
+connection breaks, with ``outcome='unknown'`` if the request may have been carried out; the board repeats the call with
+the same nonce. What the backend can repeat by itself at once (a deadlock, a script cache that was flushed) it does.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from jobboard.states import Holder, Record, State, Status, Verb
+
+POLL_CAP = 1.0
+"""The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
+
+
+class Nonce(NamedTuple):
+    """Names one call of one board handle, so that a repetition is recognised."""
+
+    handle: str
+    slot: int
+    call: int
+    attempt: int = 1
+
+
+class Draft(NamedTuple):
+    """A job to be stored. At most one of ``delay`` (from now, on the server's clock) and ``due`` is given."""
+
+    uuid: str
+    name: str
+    priority: int
+    key: str | None
+    version: int
+    posting: bytes | str
+    max_attempts: int | None
+    delay: int | None
+    due: int | None
+
+
+class Finish(NamedTuple):
+    """One claim to end; ``refund`` gives the attempt back."""
+
+    uuid: str
+    holder: Holder
+    verb: Verb
+    delay: int | None = None
+    error: str | None = None
+    refund: bool = False
+
+
+class Claimed(NamedTuple):
+    """The answer to a claim. ``margin``: for how long it surely stands, counted from when the request was sent; None:
+    without a limit, for as long as this process lives. ``record`` is there where ``status`` is OK."""
+
+    status: Status
+    record: Record | None
+    margin: int | None
+
+
+class Taken(NamedTuple):
+    """The answer to a take. ``trashed``: what this call moved to the trash because a lapse used up the last attempt.
+    ``next_event``: µs until the next lapse or due time, None if none is known. ``mark``: see ``_wait``."""
+
+    records: list[Record]
+    margin: int | None
+    trashed: list[Record]
+    next_event: int | None
+    mark: object
+
+
+class Peeked(NamedTuple):
+    """Whether anything can be claimed now; the rest as in :class:`Taken`."""
+
+    any: bool
+    next_event: int | None
+    mark: object
+
+
+class Seen(NamedTuple):
+    """A job as it stands: ``state`` is the logical one, ``left`` the µs left of a fixed lease (None: kept, or none)."""
+
+    state: State
+    record: Record | None
+    left: int | None
+
+
+@dataclass(frozen=True)
+class Characteristics:
+    """What a connected board can promise, so that code can ask instead of knowing the backend.
+
+    durable: what was acknowledged survives a crash of the server's machine. survives_failover: and a switch to a
+    replica. exact_order: jobs are served exactly by priority and post. blocking_wait: the server wakes waiters; else
+    they poll. remote_events: the notifier also hears other processes. transactional: verbs take ``connection=``.
+    claim_ttl: the lease of a kept claim that is in force, in seconds.
+    """
+
+    durable: bool
+    survives_failover: bool
+    exact_order: bool
+    blocking_wait: bool
+    remote_events: bool
+    transactional: bool
+    claim_ttl: float
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class BoardStats:
+    """How many jobs are in each state."""
+
+    unclaimed: int
+    scheduled: int
+    claimed: int
+    trashed: int
+
+    @property
+    def on_board(self) -> int:
+        """All but the trashed ones."""
+        return self.unclaimed + self.scheduled + self.claimed
+
+
+class Primitives(abc.ABC):
+    """What a backend implements. Every method may be called from several threads at once."""
+
+    wire: ClassVar[Literal["msgpack", "json"]] = "msgpack"
+    """How this backend wants postings: msgpack bytes, or JSON text for stores that people query."""
+
+    extras: ClassVar[dict[str, frozenset[str]]] = {}
+    """Public verb -> the keyword arguments that this backend adds to it; they arrive as ``**extra``."""
+
+    poll_cap: float = POLL_CAP
+    """The longest that ``_wait`` may sleep without looking, in seconds; larger where the server wakes it."""
+
+    @abc.abstractmethod
+    def _open(self) -> None:
+        """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set
+        ``self._characteristics``. Safe when many processes do it at once. Never migrates."""
+
+    @abc.abstractmethod
+    def _shut(self) -> None:
+        """Drop the connections that this board made; never a client of the caller's."""
+
+    @abc.abstractmethod
+    def _forked(self) -> None:
+        """In a forked child, before anything else: let go of every inherited connection *without closing it* (the
+        parent still talks through its socket), so that the next call opens a fresh one. Take no lock."""
+
+    def _joins(self, extra: dict[str, Any]) -> bool:
+        """Whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is never
+        repeated, as only the caller can repeat the whole."""
+        return False
+
+    def _when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+        """Call ``done`` once a mutation stands: at once, or when the caller's transaction commits; or else ``undone``."""
+        done()
+
+    @abc.abstractmethod
+    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record]]:
+        """Store all the drafts or none, in their order. A draft whose key a live job holds is not stored: its answer is
+        ``(False, that job's record)``, also when that job is an earlier draft of this call."""
+
+    @abc.abstractmethod
+    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        """Claim one job, if it is UNCLAIMED at this instant; one atomic compare and set. ``expiry`` None: keep it for
+        this handle."""
+
+    @abc.abstractmethod
+    def _take(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        **extra: Any,
+    ) -> Taken:
+        """Claim the first ``limit`` (at most 100) jobs in order of (priority, sequence), narrowed to ``names``, skipping
+        postings of a version above ``readable``. Lapsed claims and due jobs come back to their old places first, at
+        most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two callers.
+        A take that finds nothing writes nothing."""
+
+    @abc.abstractmethod
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> list[str]:
+        """Prolong the (uuid, token) claims in ``held`` that the store marks as kept by ``handle``, to ``ttl`` from now,
+        reviving what has lapsed and is nobody else's. Answers the uuids that are lost. Skips, rather than waits for,
+        a job that a transaction of the caller's holds: that one is neither renewed nor lost."""
+
+    @abc.abstractmethod
+    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+        """Compare the holder and set the lease (``expiry`` None: kept by this handle), atomically. (status, margin)."""
+
+    @abc.abstractmethod
+    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+        """End each claim by its verb: at most 100 acts, each one atomic by itself, answered in their order."""
+
+    @abc.abstractmethod
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+        """release, cancel, restore or purge, atomically. A restore whose key is taken: KEY. What was purged reads
+        TRASHED for a day."""
+
+    @abc.abstractmethod
+    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+        """The jobs as they stand, in the order asked for. Absent: COMPLETE without a record; purged: TRASHED without."""
+
+    @abc.abstractmethod
+    def _page(
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State] | None,
+    ) -> list[Seen]:
+        """The next ``limit`` (at most 500) live jobs in order of (priority, sequence) behind ``after``, narrowed to
+        names and logical states; fewer only at the end. One round trip, nothing is written."""
+
+    @abc.abstractmethod
+    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        """The next trashed jobs behind ``after``, the last trashed first, those that no sweep has met included."""
+
+    def _sync(self) -> None:
+        """Make the next reads of this handle see everything that was acknowledged before; stores that never answer
+        from a cache have nothing to do."""
+
+    @abc.abstractmethod
+    def _now(self) -> int:
+        """The server's time."""
+
+    @abc.abstractmethod
+    def _tally(self) -> dict[State, int]:
+        """How many jobs are in each logical state but COMPLETE."""
+
+    @abc.abstractmethod
+    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+        """Whether a take would find something; writes nothing."""
+
+    @abc.abstractmethod
+    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        """Sleep until something may have become claimable since ``mark`` was read, ``limit`` seconds have passed, or
+        the board is closed. ``mark`` is opaque and was read *before* the look that found nothing, so that what came
+        in between is not slept through. May wake for nothing."""
+
+    @abc.abstractmethod
+    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now."""
+
+    @abc.abstractmethod
+    def _delist(self, handle: str) -> None:
+        """Remove every entity of this handle."""
+
+    @abc.abstractmethod
+    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
+        """The living entities as (kind, name, metadata), by kind and name."""

@@ -1,0 +1,201 @@
+"""One connected life of a board: its handle, the slots of its calls, the claims that it keeps, and its waiters."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from oslo_utils import uuidutils
+
+from jobboard.exceptions import ConnectionFailure
+from jobboard.heartbeat import Heartbeat
+from jobboard.job import Claim
+from jobboard.primitives import Nonce
+from jobboard.retry import retrying
+
+T = TypeVar("T")
+
+LOG = logging.getLogger(__name__)
+
+
+class Session:
+    """Made by ``connect()``, ended by ``close()`` and replaced in a forked child.
+
+    :param renew: one request that prolongs the given claims and answers those that are lost.
+    :param on_lost: told once about each claim that is lost.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval: float,
+        retry_for: float,
+        renew: Callable[[Session], None],
+        on_lost: Callable[[Claim], None],
+    ) -> None:
+        self.handle = uuidutils.generate_uuid(dashed=False)
+        self.entities: dict[tuple[str, str], str] = {}
+        self.closed = False
+        self._retry_for = retry_for
+        self._on_lost = on_lost
+        self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
+        self._beating = False
+        self._held: dict[tuple[str, int], Claim] = {}
+        self._slots: deque[Nonce] = deque()
+        self._slot_count = 0
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._generation = 0
+        self._looked = threading.local()
+
+    # Calls, repeated while the backend can't be reached.
+
+    def mutate(self, primitive: Callable[..., T], *args: Any, **extra: Any) -> T:
+        """Call a mutation with a nonce as its last argument, the same one each time it has to be repeated."""
+        nonce = self._borrow()
+        try:
+            return primitive(*args, nonce, **extra)
+        except ConnectionFailure as error:
+            attempts = (nonce._replace(attempt=attempt) for attempt in itertools.count(2))
+            return self._again(lambda: primitive(*args, next(attempts), **extra), error)
+        finally:
+            self._slots.append(nonce._replace(call=nonce.call + 1))
+
+    def query(self, primitive: Callable[..., T], *args: Any) -> T:
+        """Call a primitive that changes nothing, or that may be repeated as it is."""
+        try:
+            return primitive(*args)
+        except ConnectionFailure as error:
+            return self._again(lambda: primitive(*args), error)
+
+    def _borrow(self) -> Nonce:
+        """A slot that no other call is using."""
+        try:
+            return self._slots.pop()
+        except IndexError:
+            with self._lock:
+                self._slot_count += 1
+                return Nonce(self.handle, self._slot_count, 1)
+
+    def _again(self, call: Callable[[], T], first: ConnectionFailure) -> T:
+        unknown = first.outcome == "unknown"
+
+        def attempt() -> T:
+            nonlocal unknown
+            try:
+                return call()
+            except ConnectionFailure as error:
+                unknown = unknown or error.outcome == "unknown"
+                raise
+
+        def worth_it(error: BaseException) -> bool:
+            return isinstance(error, ConnectionFailure) and not self.closed
+
+        LOG.warning("trying again for %g s: %s", self._retry_for, first)
+        try:
+            return retrying(worth_it, self._retry_for, sleep=self.pause)(attempt)
+        except ConnectionFailure as error:
+            if unknown:
+                error.outcome = "unknown"
+            raise
+
+    # Claims that this board keeps.
+
+    def hold(self, claim: Claim) -> None:
+        with self._lock:
+            self._held[claim.uuid, claim.token] = claim
+            if claim.deadline is not None:
+                self._start_beating()
+
+    def let_go(self, claim: Claim) -> bool:
+        """Stop keeping a claim; whether it was kept."""
+        with self._lock:
+            return self._held.pop((claim.uuid, claim.token), None) is not None
+
+    def let_go_of(self, uuid: str) -> None:
+        """The job is finished: none of its claims is kept any longer."""
+        with self._lock:
+            for key in [key for key in self._held if key[0] == uuid]:
+                self._held.pop(key).ended = True
+
+    def held(self) -> list[Claim]:
+        with self._lock:
+            return list(self._held.values())
+
+    def confirm(self, asked: list[Claim], lost: list[str], deadline: float) -> None:
+        """Take in the answer to a renewal of ``asked``; a claim that was let go of meanwhile is none of it."""
+        gone = set(lost)
+        with self._lock:
+            for claim in asked:
+                key = (claim.uuid, claim.token)
+                if key not in self._held:
+                    continue
+                if claim.uuid in gone:
+                    del self._held[key]
+                    claim._mark_lost()
+                else:
+                    claim._stands_until(deadline, kept=True)
+        self._announce(asked)
+
+    def enlist(self, kind: str, name: str, metadata: str) -> None:
+        with self._lock:
+            self.entities[kind, name] = metadata
+            self._start_beating()
+
+    def _start_beating(self) -> None:
+        if not self._beating and not self.closed:
+            self._beating = True
+            self._heartbeat.start()
+
+    def _beat(self, renew: Callable[[Session], None]) -> None:
+        try:
+            renew(self)
+        finally:
+            self._announce(self.held())
+
+    def _announce(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            if claim.lost and not claim.announced:
+                claim.announced = True
+                self._on_lost(claim)
+
+    # Waiters.
+
+    def look(self) -> None:
+        """This thread is about to look for work: what wakes after this is not slept through by its next nap."""
+        self._looked.generation = self._generation
+
+    def nap(self, seconds: float) -> bool:
+        """Sleep until something of this process's own has woken the board since :meth:`look`, or for ``seconds``;
+        whether it was woken."""
+        looked = getattr(self._looked, "generation", self._generation)
+        with self._news:
+            return self._news.wait_for(lambda: self.closed or self._generation != looked, seconds)
+
+    def wake(self) -> None:
+        """Something may have become claimable."""
+        with self._news:
+            self._generation += 1
+            self._news.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep between two tries, unless the board is closed."""
+        deadline = time.monotonic() + seconds
+        with self._news:
+            self._news.wait_for(lambda: self.closed, max(0.0, deadline - time.monotonic()))
+
+    def end(self) -> list[Claim]:
+        """Stop everything; the claims that were kept until now."""
+        with self._news:
+            self.closed = True
+            self._news.notify_all()
+        self._heartbeat.stop()
+        with self._lock:
+            kept = list(self._held.values())
+            self._held.clear()
+        return kept

@@ -1,0 +1,287 @@
+"""The lifecycle of a job: the only table of its transitions, and pure functions over a stored record.
+
+A backend stores a :class:`Record` and the server's time decides what it means: :func:`settle` turns a stored record into
+the logical one at a given instant, and every other function starts from there. Times are integers, microseconds since
+1970-01-01 UTC on the *server's* clock. Nothing here reads a clock, and nothing here talks to anything.
+
+A function that may refuse returns ``(status, record)``: on :data:`OK` the record to store (None: nothing is left to
+store), on any other status the settled record as it was found.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class State(enum.StrEnum):
+    """What a job is doing, as everybody sees it."""
+
+    UNCLAIMED = "UNCLAIMED"
+    SCHEDULED = "SCHEDULED"
+    CLAIMED = "CLAIMED"
+    TRASHED = "TRASHED"
+    COMPLETE = "COMPLETE"
+
+
+UNCLAIMED = State.UNCLAIMED
+SCHEDULED = State.SCHEDULED
+CLAIMED = State.CLAIMED
+TRASHED = State.TRASHED
+COMPLETE = State.COMPLETE
+
+LIVE = frozenset({UNCLAIMED, SCHEDULED, CLAIMED})
+"""The states in which a job is on the board."""
+
+
+class Verb(enum.StrEnum):
+    """What can happen to a job; the ones that end a claim are also the verbs of an :class:`~jobboard.job.Act`."""
+
+    POST = "post"
+    CLAIM = "claim"
+    EXTEND = "extend"
+    ABANDON = "abandon"
+    CONSUME = "consume"
+    TRASH = "trash"
+    RELEASE = "release"
+    CANCEL = "cancel"
+    RESTORE = "restore"
+    PURGE = "purge"
+    DUE = "due"
+    LAPSE = "lapse"
+
+
+FINISHES = frozenset({Verb.ABANDON, Verb.CONSUME, Verb.TRASH})
+"""The verbs with which a holder ends its claim."""
+
+
+class Transition(NamedTuple):
+    """One row of the table: ``verb`` moves a job from ``source`` to one of ``targets`` (None: off the board)."""
+
+    verb: Verb
+    source: State | None
+    targets: frozenset[State | None]
+
+
+def _row(verb: Verb, source: State | None, *targets: State | None) -> Transition:
+    return Transition(verb, source, frozenset(targets))
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    _row(Verb.POST, None, UNCLAIMED, SCHEDULED),
+    _row(Verb.DUE, SCHEDULED, UNCLAIMED),
+    _row(Verb.CLAIM, UNCLAIMED, CLAIMED),
+    _row(Verb.LAPSE, CLAIMED, UNCLAIMED, TRASHED),
+    _row(Verb.EXTEND, CLAIMED, CLAIMED),
+    _row(Verb.EXTEND, UNCLAIMED, CLAIMED),  # the holder of a lapsed claim that nobody has taken since
+    _row(Verb.ABANDON, CLAIMED, UNCLAIMED, SCHEDULED, TRASHED),
+    _row(Verb.ABANDON, UNCLAIMED, UNCLAIMED, SCHEDULED, TRASHED),
+    _row(Verb.CONSUME, CLAIMED, None),
+    _row(Verb.CONSUME, UNCLAIMED, None),
+    _row(Verb.TRASH, CLAIMED, TRASHED),
+    _row(Verb.TRASH, UNCLAIMED, TRASHED),
+    _row(Verb.RELEASE, CLAIMED, UNCLAIMED, TRASHED),
+    _row(Verb.CANCEL, UNCLAIMED, TRASHED),
+    _row(Verb.CANCEL, SCHEDULED, TRASHED),
+    _row(Verb.RESTORE, TRASHED, UNCLAIMED),
+    _row(Verb.PURGE, TRASHED, None),
+)
+
+
+class Status(enum.StrEnum):
+    """A backend's answer to a request about one job."""
+
+    OK = "ok"
+    LOST = "lost"
+    UNCLAIMED = "unclaimed"
+    ABSENT = "absent"
+    OTHER = "other"
+    CLAIMED = "claimed"
+    SCHEDULED = "scheduled"
+    TRASHED = "trashed"
+    KEY = "key"
+    LIVE = "live"
+
+
+OK = Status.OK
+
+EXHAUSTED = "the claim lapsed and the job's attempts are used up"
+"""The error of a job that is trashed by the lapse of its last allowed claim, unless it has one already."""
+
+
+class Record(NamedTuple):
+    """A job as it is stored. ``posting`` is opaque here; ``version`` is its codec's and lies outside of it.
+
+    ``priority`` is a rank, 0 is served first. ``lock_until`` is the end of the lease of a claimed job (None: no lease,
+    something else tells whether the holder lives), the due time of a scheduled one, and None otherwise. ``keeper`` is
+    the handle of the board that keeps the claim alive, None when the lease is fixed.
+    """
+
+    uuid: str
+    name: str
+    priority: int
+    sequence: int
+    key: str | None
+    version: int
+    posting: bytes | str
+    state: State
+    attempts: int
+    max_attempts: int | None
+    token: int
+    who: str | None
+    keeper: str | None
+    lock_until: int | None
+    created_on: int
+    modified_on: int
+    error: str | None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further claim is allowed."""
+        return self.max_attempts is not None and self.attempts >= self.max_attempts
+
+
+class Holder(NamedTuple):
+    """Who acts on a claim: by its ``token``, or (``token`` None) by the owner's name alone."""
+
+    who: str
+    token: int | None
+
+
+def next_token(token: int, now: int) -> int:
+    """The token that follows ``token``: rises even if a failover has lost the latest ones, as clocks go on."""
+    return max(token + 1, now)
+
+
+def settle(record: Record, now: int) -> Record:
+    """The record as it stands at ``now``, after leases that lapsed and times that came."""
+    until = record.lock_until
+    if until is None or until > now:
+        return record
+    if record.state == SCHEDULED:
+        return record._replace(state=UNCLAIMED, lock_until=None)
+    if record.exhausted:
+        return _trashed(record, until, record.error or EXHAUSTED)
+    return record._replace(state=UNCLAIMED, lock_until=None)
+
+
+def claim(
+    record: Record | None, now: int, who: str, keeper: str | None, lock_until: int | None
+) -> tuple[Status, Record | None]:
+    """UNCLAIMED -> CLAIMED, with one more attempt and a new token."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state != UNCLAIMED:
+        return Status(record.state.lower()), record
+    return OK, record._replace(
+        state=CLAIMED,
+        attempts=record.attempts + 1,
+        token=next_token(record.token, now),
+        who=who,
+        keeper=keeper,
+        lock_until=lock_until,
+        modified_on=now,
+    )
+
+
+def check(record: Record | None, holder: Holder, now: int) -> Status:
+    """Whether ``holder`` may act on the claim of this job."""
+    if record is None:
+        return Status.ABSENT
+    record = settle(record, now)
+    if holder.token is None:
+        if record.state == CLAIMED:
+            return OK if record.who == holder.who else Status.OTHER
+        return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED
+    if record.state == TRASHED or record.token != holder.token:
+        return Status.LOST
+    return Status.UNCLAIMED if record.who is None else OK
+
+
+def extend(
+    record: Record | None, holder: Holder, now: int, keeper: str | None, lock_until: int | None
+) -> tuple[Status, Record | None]:
+    """CLAIMED -> CLAIMED until later; revives a lapsed claim that nobody has taken since."""
+    status = check(record, holder, now)
+    if record is None or status != OK:
+        return status, record and settle(record, now)
+    return OK, record._replace(state=CLAIMED, keeper=keeper, lock_until=lock_until, modified_on=now)
+
+
+def finish(
+    record: Record | None,
+    holder: Holder,
+    now: int,
+    verb: Verb,
+    delay: int | None = None,
+    error: str | None = None,
+    refund: bool = False,
+) -> tuple[Status, Record | None]:
+    """End a claim by ``verb``, one of :data:`FINISHES`. ``delay`` in µs; ``refund``: this attempt does not count."""
+    status = check(record, holder, now)
+    if record is None or status != OK:
+        return status, record and settle(record, now)
+    if verb == Verb.CONSUME:
+        return OK, None
+    record = settle(record, now)._replace(
+        attempts=record.attempts - 1 if refund else record.attempts,
+        error=record.error if error is None else error,
+    )
+    if verb == Verb.TRASH or record.exhausted:
+        return OK, _trashed(record, now, record.error)
+    return OK, record._replace(
+        state=SCHEDULED if delay else UNCLAIMED,
+        who=None,
+        keeper=None,
+        lock_until=now + delay if delay else None,
+        modified_on=now,
+    )
+
+
+def release(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """An operator takes a claim away from its holder, whose token no longer counts."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state != CLAIMED:
+        return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED, record
+    record = record._replace(token=next_token(record.token, now), error=error or record.error)
+    if record.exhausted:
+        return OK, _trashed(record, now, record.error or EXHAUSTED)
+    return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now)
+
+
+def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """UNCLAIMED or SCHEDULED -> TRASHED."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state not in (UNCLAIMED, SCHEDULED):
+        return Status(record.state.lower()), record
+    record = record._replace(token=next_token(record.token, now))
+    return OK, _trashed(record, now, error or record.error)
+
+
+def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
+    """TRASHED -> UNCLAIMED at its old place, due at once, attempts from 0; its key must be free, which the store tells."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state != TRASHED:
+        return Status.LIVE, record
+    return OK, record._replace(
+        state=UNCLAIMED, attempts=0, token=next_token(record.token, now), who=None, modified_on=now
+    )
+
+
+def purge(record: Record | None, now: int) -> tuple[Status, Record | None]:
+    """TRASHED -> gone."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    return (OK, None) if record.state == TRASHED else (Status.LIVE, record)
+
+
+def _trashed(record: Record, at: int, error: str | None) -> Record:
+    return record._replace(state=TRASHED, keeper=None, lock_until=None, modified_on=at, error=error)
