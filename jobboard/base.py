@@ -31,6 +31,9 @@ T = TypeVar("T")
 BATCH = 100
 """How many jobs one request claims or finishes at most."""
 
+RENEW_BATCH = 1000
+"""How many claims one request renews at most."""
+
 UNREADABLE = codec.Content({}, None)
 """Stands for the content of a posting that can't be decoded."""
 
@@ -70,7 +73,7 @@ class BoardBase(Primitives):
         self._client = client
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
-        self._notifier = notifier.Notifier(name)
+        self._notifier = notifier.Notifier(name, self._listening)
         self._characteristics: Characteristics | None = None
         self._session: Session | None = None
         self._stats: tuple[float, BoardStats] | None = None
@@ -116,6 +119,8 @@ class BoardBase(Primitives):
                 self._open()
                 self._session = self._new_session()
                 _boards.add(self)
+                if self._notifier.listened_to:
+                    self._listen(True)
 
     @final
     def close(self) -> None:
@@ -152,6 +157,10 @@ class BoardBase(Primitives):
             on_lost=lambda claim: self._notify(notifier.LOST, claim.job),
         )
 
+    def _listening(self, on: bool) -> None:
+        if self._session is not None:
+            self._listen(on)
+
     def _live(self) -> Session:
         session = self._session
         if session is None:
@@ -166,10 +175,11 @@ class BoardBase(Primitives):
 
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]
-        if asked:
+        for first in range(0, len(asked), RENEW_BATCH):
+            chunk = asked[first : first + RENEW_BATCH]
             start = boottime()
-            lost = self._renew(session.handle, [(claim.uuid, claim.token) for claim in asked], self._ttl)
-            session.confirm(asked, lost, start + self._ttl / 1e6)
+            lost, margin = self._renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
+            session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
         for (kind, name), metadata in list(session.entities.items()):
             self._enlist(session.handle, kind, name, metadata, self._ttl)
 
@@ -184,7 +194,7 @@ class BoardBase(Primitives):
     def _mutate(self, primitive: Any, what: Any, **extra: Any) -> Any:
         if extra and self._joins(extra):
             return primitive(what, None, **extra)
-        return self._live().mutate(primitive, what, **extra)
+        return self._live().mutate(primitive, what, **extra)[0]
 
     def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
         if not extra:
@@ -225,6 +235,11 @@ class BoardBase(Primitives):
         except JobFailure as error:
             LOG.warning("skipped: %s", error)
             return None
+
+    def _heard(self, event: str, record: Record) -> None:
+        """A backend reports what another process has done."""
+        seen = Seen(record.state, record, None)
+        self._notify(event, self._readable(seen) or Job(self, record, UNREADABLE, record.state))
 
     def _lapsed_for_good(self, record: Record) -> None:
         try:

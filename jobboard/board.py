@@ -22,7 +22,7 @@ from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
 from jobboard.primitives import BoardStats, Draft
 from jobboard.session import Session
-from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
+from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
 
 POST_BATCH = 500
 POST_BYTES = 512 * 1024
@@ -93,14 +93,18 @@ class JobBoard(Claiming):
                 error.posted = tuple(jobs)
                 raise
             fresh = []
-            for (created, record), (_, content), posting in zip(
+            for (created, record), (draft, content), posting in zip(
                 answers, drafts[start:end], postings[start:end], strict=True
             ):
-                if created:
+                if record is None:
+                    # The answer came again after the job had already been consumed.
+                    job = Job(self, draft.record(0, 0), content, COMPLETE, posting.book)
+                elif created:
                     job = Job(self, record, content, record.state, posting.book)
-                    fresh.append(job)
                 else:
                     job = self._job(record, record.state)
+                if created:
+                    fresh.append(job)
                 jobs.append(job)
             self._when_settled(extra, functools.partial(self._posted, session, fresh), _nothing)
             start = end
@@ -141,7 +145,8 @@ class JobBoard(Claiming):
         return JobBoardIterator(
             self,
             lambda after: self._live().query(self._page, after, PAGE, wanted_names, wanted),
-            self._readable,
+            lambda seen: self._readable(seen) if wanted is None or seen.state in wanted else None,
+            PAGE,
             only_unclaimed=only_unclaimed,
             ensure_fresh=ensure_fresh,
         )
@@ -219,9 +224,11 @@ class JobBoard(Claiming):
         :raises NotFound: it is not claimed, or not on the board.
         """
         self._operate_on(Verb.RELEASE, job)
-        job.seen_state = UNCLAIMED
-        self._live().wake()
         self._notify(notifier.RELEASED, job)
+        if self._refresh(job).state == TRASHED:
+            self._gone(job, notifier.TRASHED)
+        else:
+            self._live().wake()
 
     @final
     def cancel(self, job: Job, *, reason: str | None = None) -> None:
@@ -272,7 +279,7 @@ class JobBoard(Claiming):
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None) -> None:
-        status = self._live().mutate(self._operate, verb, job.uuid, error)
+        status, _ = self._live().mutate(self._operate, verb, job.uuid, error)
         if status != OK:
             raise self._refusal(status, job)
 

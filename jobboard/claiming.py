@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 from jobboard import arguments, codec, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, BoardBase, about
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, JobFailures, NotFound
-from jobboard.job import Act, Claim, Job, boottime
+from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
@@ -61,8 +61,7 @@ class Claiming(BoardBase):
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
-        start = boottime()
-        answer = self._live().mutate(self._claim, job.uuid, who, span)
+        answer, start = self._live().mutate(self._claim, job.uuid, who, span)
         if answer.status != OK or answer.record is None:
             raise self._refusal(answer.status, job)
         self._attach(job, answer.record, who, span, start, answer.margin)
@@ -98,7 +97,7 @@ class Claiming(BoardBase):
         timeout: float | None = 0,
         **extra: Any,
     ) -> list[Job]:
-        """Claim up to ``limit`` jobs at once; waits only while there is none at all. Otherwise as :meth:`claim_next`."""
+        """Claim up to ``limit`` jobs at once; waits only while there is none. Otherwise as :meth:`claim_next`."""
         limit = arguments.limit(limit)
         return self._take_jobs(who, limit, expiry, names, timeout, self._extras("claim_many", extra))
 
@@ -148,10 +147,9 @@ class Claiming(BoardBase):
         for turn in self._rounds(timeout):
             jobs: list[Job] = []
             while True:
-                start = boottime()
                 want = min(BATCH, limit - len(jobs))
                 try:
-                    taken = turn.session.mutate(self._take, who, want, span, wanted, codec.VERSION, **extra)
+                    taken, start = turn.session.mutate(self._take, who, want, span, wanted, codec.VERSION, **extra)
                 except ConnectionFailure as error:
                     if not jobs:
                         raise
@@ -163,7 +161,7 @@ class Claiming(BoardBase):
                     job = self._claimed_job(record, who, span, start, taken.margin)
                     if job is not None:
                         jobs.append(job)
-                if len(taken.records) < want or len(jobs) >= limit:
+                if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                     break
             if jobs:
                 return jobs
@@ -184,10 +182,8 @@ class Claiming(BoardBase):
 
     def _doze(self, turn: _Round, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
         """Sleep between two rounds, until something may have changed."""
-        if self.poll_cap > POLL_CAP:
-            limit = self.poll_cap
-        else:
-            limit = retry.backoff(turn.number, 0.01, self.poll_cap)
+        polls = self.poll_cap <= POLL_CAP
+        limit = retry.backoff(turn.number, 0.01, self.poll_cap) if polls else self.poll_cap
         if next_event is not None:
             limit = min(limit, max(next_event / 1e6, 0.001))
         self._wait(mark, names, min(limit, turn.left()))
@@ -287,8 +283,7 @@ class Claiming(BoardBase):
         holder = self._holder(job, claim, who)
         span = arguments.micros("expiry", expiry, positive=True)
         session = self._live()
-        start = boottime()
-        status, margin = session.mutate(self._extend, job.uuid, holder, span)
+        (status, margin), start = session.mutate(self._extend, job.uuid, holder, span)
         if status != OK:
             raise self._refusal(status, job, claim)
         if claim is not None:
@@ -351,11 +346,13 @@ class Claiming(BoardBase):
     def _ended(self, session: Session, ends: list[_End]) -> None:
         wake = False
         for job, claim, verb, delay, error in ends:
-            record = job._record
             if claim is not None:
                 claim.ended = True
             else:
                 session.let_go_of(job.uuid)
+                if verb == Verb.ABANDON:
+                    self._refresh(job)  # only the claim's own handle knows how many attempts are left
+            record = job._record
             if error is not None:
                 job._record = record._replace(error=error)
             if verb == Verb.ABANDON and not record.exhausted:

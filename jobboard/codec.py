@@ -1,7 +1,7 @@
 """Details and postings: checked where they come in, and carried as msgpack or JSON.
 
-A posting on the wire is a map of ``details`` (what the poster gave) and, if there is one, ``book`` (the name and uuid of
-a logbook). Its version is stored beside it, so that a board can tell a newer one without reading it.
+A posting on the wire is a map of ``details`` (what the poster gave) and, if there is one, ``book`` (the name and uuid
+of a logbook). Its version is stored beside it, so that a board can tell a newer one without reading it.
 """
 
 from __future__ import annotations
@@ -85,28 +85,33 @@ def _shaped(value: Any, path: str, depth: int) -> Any:
         if _SURROGATE.search(value):
             raise ValueError(f"{path}: a lone surrogate can't be stored as UTF-8")
         return value if kind is str else str.__str__(value)
-    if isinstance(value, int):
-        if value not in _INT64:
-            raise ValueError(f"{path}: {value} does not fit into 64 bits; post it as a str")
-        return value if kind is int else int(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{path}: JSON has no {value}")
-        return value if kind is float else float(value)
+    if isinstance(value, (int, float)):
+        return _shaped_number(value, path)
     if depth >= _MAX_DEPTH:
         raise ValueError(f"{path[:100]}…: nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        shaped = {}
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{path}: the key {key!r} is not a str but {type(key).__name__}")
-            if _SURROGATE.search(key):
-                raise ValueError(f"{path}: the key {key!r} holds a lone surrogate")
-            shaped[key if type(key) is str else str.__str__(key)] = _shaped(item, f"{path}[{key!r}]", depth + 1)
-        return shaped
+        return {_shaped_key(key, path): _shaped(item, f"{path}[{key!r}]", depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_shaped(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
     raise TypeError(f"{path}: {kind.__name__} is not one of str, int, float, bool, None, list and dict")
+
+
+def _shaped_number(value: float, path: str) -> float:
+    if isinstance(value, int):
+        if value not in _INT64:
+            raise ValueError(f"{path}: {value} does not fit into 64 bits; post it as a str")
+        return int(value)
+    if not math.isfinite(value):
+        raise ValueError(f"{path}: JSON has no {value}")
+    return float(value)
+
+
+def _shaped_key(key: Any, path: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"{path}: the key {key!r} is not a str but {type(key).__name__}")
+    if _SURROGATE.search(key):
+        raise ValueError(f"{path}: the key {key!r} holds a lone surrogate")
+    return str.__str__(key)
 
 
 def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:

@@ -1,8 +1,8 @@
 """From a URI, a plain name or a dict to checked settings.
 
-A board class declares what it understands as a mapping of names to :class:`Option`; :func:`parse` turns what a user wrote
-into :class:`Settings` or says what is wrong with it. Nothing here knows any backend, and no message or repr here ever
-holds a secret.
+A board class declares what it understands as a mapping of names to :class:`Option`; :func:`parse` turns what a user
+wrote into :class:`Settings` or says what is wrong with it. Nothing here knows any backend, and no message or repr
+here ever holds a secret.
 """
 
 from __future__ import annotations

@@ -21,21 +21,31 @@ class Heartbeat:
     def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
         self._beat = beat
         self._interval = interval
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def soon(self) -> None:
+        """Beat now: a connection has come back, say, and a lease is running out."""
+        self._news.set()
+
     def stop(self) -> None:
         """Return once no beat runs any more."""
-        self._stopped.set()
+        self._stopped = True
+        self._news.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
         failures = 0
-        while not self._stopped.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval):
+        while True:
+            self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval)
+            self._news.clear()
+            if self._stopped:
+                return
             try:
                 self._beat()
                 failures = 0

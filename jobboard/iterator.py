@@ -22,6 +22,7 @@ class JobBoardIterator(Iterator[Job]):
         board: Board,
         read: Callable[[Record | None], list[Seen]],
         make: Callable[[Seen], Job | None],
+        page_size: int,
         *,
         only_unclaimed: bool = False,
         ensure_fresh: bool = False,
@@ -29,7 +30,7 @@ class JobBoardIterator(Iterator[Job]):
         self.board = board
         self.only_unclaimed = only_unclaimed
         self.ensure_fresh = ensure_fresh
-        self._jobs = self._walk(read, make)
+        self._jobs = self._walk(read, make, page_size)
 
     def __iter__(self) -> JobBoardIterator:
         return self
@@ -38,11 +39,16 @@ class JobBoardIterator(Iterator[Job]):
         return next(self._jobs)
 
     @staticmethod
-    def _walk(read: Callable[[Record | None], list[Seen]], make: Callable[[Seen], Job | None]) -> Iterator[Job]:
+    def _walk(
+        read: Callable[[Record | None], list[Seen]], make: Callable[[Seen], Job | None], page_size: int
+    ) -> Iterator[Job]:
         after: Record | None = None
-        while page := read(after):
+        while True:
+            page = read(after)
             for seen in page:
                 job = make(seen)
                 if job is not None:
                     yield job
+            if len(page) < page_size:
+                return
             after = page[-1].record

@@ -166,7 +166,7 @@ class Claim:
         return self._pid != os.getpid()
 
     def expires_in(self) -> float | None:
-        """Seconds that are surely left of a fixed lease, by this machine's clock; None while the board keeps the claim."""
+        """Seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the claim."""
         if self.kept or self.deadline is None:
             return None
         return max(0.0, self.deadline - boottime())

@@ -40,14 +40,15 @@ class _Listener(NamedTuple):
 class Notifier:
     """Calls ``callback(event, details, *args, **kwargs)`` for each event that it was registered for.
 
-    ``details`` is a dict with the ``job`` that the event is about. :data:`REMOVAL` comes beside CONSUMED and TRASHED: the
-    job has left the board.
+    ``on_listening`` is told when the first listener comes and when the last one goes. ``details`` is a dict with the
+    ``job`` that the event is about. :data:`REMOVAL` comes beside CONSUMED and TRASHED: the job has left the board.
     """
 
     ANY = ANY
 
-    def __init__(self, name: str = "jobboard") -> None:
+    def __init__(self, name: str = "jobboard", on_listening: Callable[[bool], None] = lambda on: None) -> None:
         self._name = name
+        self._on_listening = on_listening
         self._listeners: dict[str, list[_Listener]] = {}
         self._after_fork()
 
@@ -79,7 +80,10 @@ class Notifier:
                 raise ValueError(f"this callback is registered for {event} already")
             listeners = self._listeners.get(event, [])
             listener = _Listener(callback, tuple(args or ()), dict(kwargs or {}), details_filter)
+            first = not self._listeners
             self._listeners[event] = [*listeners, listener]
+        if first:
+            self._on_listening(True)
 
     def deregister(self, event: str, callback: Callback) -> bool:
         """Stop calling ``callback`` on ``event``; whether it was registered."""
@@ -90,7 +94,10 @@ class Notifier:
                 self._listeners[event] = after
             else:
                 self._listeners.pop(event, None)
-            return len(after) < len(before)
+            last = bool(before) and not self._listeners
+        if last:
+            self._on_listening(False)
+        return len(after) < len(before)
 
     def is_registered(self, event: str, callback: Callback) -> bool:
         return any(listener.callback == callback for listener in self._listeners.get(event, ()))
@@ -99,6 +106,11 @@ class Notifier:
         """Forget every listener."""
         with self._lock:
             self._listeners.clear()
+        self._on_listening(False)
+
+    @property
+    def listened_to(self) -> bool:
+        return bool(self._listeners)
 
     def notify(self, event: str, details: dict[str, Any]) -> None:
         """Tell the listeners, soon and on another thread."""

@@ -1,20 +1,27 @@
-"""The contract between :class:`~jobboard.board.JobBoard` and a backend: what each primitive takes, answers and guarantees.
+"""The contract between :class:`~jobboard.board.JobBoard` and a backend: what each primitive takes and answers.
 
-``board.py`` checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. A backend
-stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what each does to
-a record, and :class:`~jobboard.backends.memory.MemoryJobBoard` does just that.
+``board.py`` checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. A
+backend stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what
+each does to a record, and :class:`~jobboard.backends.memory.MemoryJobBoard` does just that.
 
-**Units.** Every time, delay and expiry is an integer of microseconds; instants are UTC since 1970 on the server's clock.
+**Units.** Every time, delay and expiry is an integer of microseconds; instants since 1970 UTC on the server's clock.
 
-**Nonces.** A mutation gets a :class:`Nonce`. The backend stores, atomically with the mutation, one answer per (handle,
-slot) and overwrites it with that slot's next call. When a call comes again (``attempt`` > 1, same ``call``), it answers
-what the first try did and does nothing; ``call`` only rises in a slot, so a first try that was held up on the way and
-arrives after its own retry must be refused. Stored answers are ``(status, uuid, token)``: the record is read again on
-replay, and what has meanwhile lapsed or gone to another is answered as LOST. An answer may be dropped after an hour.
+**Nonces.** A mutation gets a :class:`Nonce`. The backend stores, atomically with the mutation, one answer per
+(handle, slot) and overwrites it with that slot's next call. The same ``call`` again, whatever its ``attempt``, is
+answered from what is stored and does nothing; a lower ``call`` than the stored one is refused, as nobody waits for it
+any longer: that is how a first try which was held up on the way is kept from acting after its own repetition. So that
+this holds, a repetition (``attempt`` > 1) stores its answer whatever that is, and a first try may leave it out only
+where it changed nothing. Stored answers are ``(status, uuid, token)``: the record is read again on replay, and a
+claim that has meanwhile lapsed or gone to another is answered as LOST (by a take: left out). An extend whose token
+still stands is carried out again. An answer may be dropped after an hour.
 
-**Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or the
-connection breaks, with ``outcome='unknown'`` if the request may have been carried out; the board repeats the call with
-the same nonce. What the backend can repeat by itself at once (a deadlock, a script cache that was flushed) it does.
+**Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or
+the connection breaks, within a few seconds, and with ``outcome='unknown'`` if the request may have been carried out
+or still may be; the board repeats the call with the same nonce. What the backend can repeat by itself at once (a
+deadlock, a script cache that was flushed) it does.
+
+**Margins.** A margin counts from when *this try* was sent; on a replay it is what is left. None means that the claim
+stands as long as the process, without any renewal, which only memory can say.
 """
 
 from __future__ import annotations
@@ -52,6 +59,30 @@ class Draft(NamedTuple):
     delay: int | None
     due: int | None
 
+    def record(self, sequence: int, now: int) -> Record:
+        """The job as it is stored at ``now``."""
+        until = self.due if self.delay is None else now + self.delay
+        scheduled = until is not None and until > now
+        return Record(
+            uuid=self.uuid,
+            name=self.name,
+            priority=self.priority,
+            sequence=sequence,
+            key=self.key,
+            version=self.version,
+            posting=self.posting,
+            state=State.SCHEDULED if scheduled else State.UNCLAIMED,
+            attempts=0,
+            max_attempts=self.max_attempts,
+            token=0,
+            who=None,
+            keeper=None,
+            lock_until=until if scheduled else None,
+            created_on=now,
+            modified_on=now,
+            error=None,
+        )
+
 
 class Finish(NamedTuple):
     """One claim to end; ``refund`` gives the attempt back."""
@@ -65,8 +96,7 @@ class Finish(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The answer to a claim. ``margin``: for how long it surely stands, counted from when the request was sent; None:
-    without a limit, for as long as this process lives. ``record`` is there where ``status`` is OK."""
+    """The answer to a claim: for how long it surely stands, and its record where ``status`` is OK."""
 
     status: Status
     record: Record | None
@@ -74,14 +104,24 @@ class Claimed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The answer to a take. ``trashed``: what this call moved to the trash because a lapse used up the last attempt.
-    ``next_event``: µs until the next lapse or due time, None if none is known. ``mark``: see ``_wait``."""
+    """The answer to a take. ``margin``: the smallest of its claims. ``trashed``: what this call moved to the trash
+    because a lapse used up the last attempt, as far as is known. ``next_event``: µs until the next lapse or due time,
+    None if none is known. ``mark``: see ``_wait``. ``replayed``: this is a stored answer, so that fewer than asked
+    for does not mean that there are no more."""
 
     records: list[Record]
     margin: int | None
     trashed: list[Record]
     next_event: int | None
     mark: object
+    replayed: bool = False
+
+
+class Renewed(NamedTuple):
+    """The answer to a renewal: the (uuid, token) of claims that are lost, and for how long the others stand."""
+
+    lost: list[tuple[str, int]]
+    margin: int | None
 
 
 class Peeked(NamedTuple):
@@ -161,19 +201,24 @@ class Primitives(abc.ABC):
         """In a forked child, before anything else: let go of every inherited connection *without closing it* (the
         parent still talks through its socket), so that the next call opens a fresh one. Take no lock."""
 
+    def _listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
+        """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
+        other processes do and report it through ``self._heard(event, record)``."""
+
     def _joins(self, extra: dict[str, Any]) -> bool:
         """Whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is never
         repeated, as only the caller can repeat the whole."""
         return False
 
     def _when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
-        """Call ``done`` once a mutation stands: at once, or when the caller's transaction commits; or else ``undone``."""
+        """Call ``done`` when a mutation stands (now, or at the caller's commit), ``undone`` if it never will."""
         done()
 
     @abc.abstractmethod
-    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record]]:
-        """Store all the drafts or none, in their order. A draft whose key a live job holds is not stored: its answer is
-        ``(False, that job's record)``, also when that job is an earlier draft of this call."""
+    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+        """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
+        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. A record is
+        None, on a replay only, where the job has left the board since."""
 
     @abc.abstractmethod
     def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
@@ -191,16 +236,17 @@ class Primitives(abc.ABC):
         nonce: Nonce,
         **extra: Any,
     ) -> Taken:
-        """Claim the first ``limit`` (at most 100) jobs in order of (priority, sequence), narrowed to ``names``, skipping
-        postings of a version above ``readable``. Lapsed claims and due jobs come back to their old places first, at
-        most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two callers.
-        A take that finds nothing writes nothing."""
+        """Claim the first ``limit`` (at most 100) jobs in order of (priority, sequence), narrowed to ``names``,
+        skipping postings of a version above ``readable``. Lapsed claims and due jobs come back to their old places
+        first, at most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two
+        callers. A first try that finds nothing writes nothing that wakes anybody."""
 
     @abc.abstractmethod
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> list[str]:
-        """Prolong the (uuid, token) claims in ``held`` that the store marks as kept by ``handle``, to ``ttl`` from now,
-        reviving what has lapsed and is nobody else's. Answers the uuids that are lost. Skips, rather than waits for,
-        a job that a transaction of the caller's holds: that one is neither renewed nor lost."""
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        """Prolong the (uuid, token) claims in ``held`` (at most 1000) that the store marks as kept by ``handle``, to
+        ``ttl`` from now, reviving what has lapsed and is nobody else's. Lost is what is absent, trashed, or of another
+        token; not what somebody has given a fixed lease. Skips, rather than waits for, a job that a transaction of the
+        caller's holds: that one is neither renewed nor lost."""
 
     @abc.abstractmethod
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
@@ -217,7 +263,7 @@ class Primitives(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, uuids: Sequence[str]) -> list[Seen]:
-        """The jobs as they stand, in the order asked for. Absent: COMPLETE without a record; purged: TRASHED without."""
+        """The jobs as they stand, in the order asked for. Without a record: COMPLETE if absent, TRASHED if purged."""
 
     @abc.abstractmethod
     def _page(
@@ -228,15 +274,16 @@ class Primitives(abc.ABC):
         states: frozenset[State] | None,
     ) -> list[Seen]:
         """The next ``limit`` (at most 500) live jobs in order of (priority, sequence) behind ``after``, narrowed to
-        names and logical states; fewer only at the end. One round trip, nothing is written."""
+        names and logical states; fewer only at the end. One round trip, nothing is written. A store that would have to
+        walk far for a match may answer others too, to say how far it looked: the iterator leaves them out."""
 
     @abc.abstractmethod
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        """The next trashed jobs behind ``after``, the last trashed first, those that no sweep has met included."""
+        """The next trashed jobs behind ``after``, by (modified_on, sequence) downwards, those that no sweep has met
+        included."""
 
-    def _sync(self) -> None:
-        """Make the next reads of this handle see everything that was acknowledged before; stores that never answer
-        from a cache have nothing to do."""
+    def _sync(self) -> None:  # noqa: B027 - a board without a cache has nothing to do
+        """Make the next reads of this handle see everything that was acknowledged before."""
 
     @abc.abstractmethod
     def _now(self) -> int:
@@ -254,11 +301,13 @@ class Primitives(abc.ABC):
     def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         """Sleep until something may have become claimable since ``mark`` was read, ``limit`` seconds have passed, or
         the board is closed. ``mark`` is opaque and was read *before* the look that found nothing, so that what came
-        in between is not slept through. May wake for nothing."""
+        in between is not slept through. May wake for nothing. A wake-up meant for one who takes must not be lost on one
+        who only peeked: the mark tells which it was."""
 
     @abc.abstractmethod
     def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now."""
+        """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now. Of two handles with the same
+        kind and name the last one counts."""
 
     @abc.abstractmethod
     def _delist(self, handle: str) -> None:

@@ -14,7 +14,7 @@ from oslo_utils import uuidutils
 
 from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
-from jobboard.job import Claim
+from jobboard.job import Claim, boottime
 from jobboard.primitives import Nonce
 from jobboard.retry import retrying
 
@@ -55,14 +55,23 @@ class Session:
 
     # Calls, repeated while the backend can't be reached.
 
-    def mutate(self, primitive: Callable[..., T], *args: Any, **extra: Any) -> T:
-        """Call a mutation with a nonce as its last argument, the same one each time it has to be repeated."""
+    def mutate(self, primitive: Callable[..., T], *args: Any, **extra: Any) -> tuple[T, float]:
+        """Call a mutation with a nonce as its last argument, the same one each time it has to be repeated.
+
+        Its answer, and when the try that was answered was sent (on :func:`~jobboard.job.boottime`).
+        """
         nonce = self._borrow()
         try:
-            return primitive(*args, nonce, **extra)
+            sent = boottime()
+            return primitive(*args, nonce, **extra), sent
         except ConnectionFailure as error:
-            attempts = (nonce._replace(attempt=attempt) for attempt in itertools.count(2))
-            return self._again(lambda: primitive(*args, next(attempts), **extra), error)
+            attempts = itertools.count(2)
+
+            def again() -> tuple[T, float]:
+                sent = boottime()
+                return primitive(*args, nonce._replace(attempt=next(attempts)), **extra), sent
+
+            return self._again(again, error)
         finally:
             self._slots.append(nonce._replace(call=nonce.call + 1))
 
@@ -127,7 +136,7 @@ class Session:
         with self._lock:
             return list(self._held.values())
 
-    def confirm(self, asked: list[Claim], lost: list[str], deadline: float) -> None:
+    def confirm(self, asked: list[Claim], lost: list[tuple[str, int]], deadline: float | None) -> None:
         """Take in the answer to a renewal of ``asked``; a claim that was let go of meanwhile is none of it."""
         gone = set(lost)
         with self._lock:
@@ -135,7 +144,7 @@ class Session:
                 key = (claim.uuid, claim.token)
                 if key not in self._held:
                     continue
-                if claim.uuid in gone:
+                if key in gone:
                     del self._held[key]
                     claim._mark_lost()
                 else:
@@ -146,6 +155,10 @@ class Session:
         with self._lock:
             self.entities[kind, name] = metadata
             self._start_beating()
+
+    def beat_soon(self) -> None:
+        """For a backend whose connection has come back: renew now, not at the next beat."""
+        self._heartbeat.soon()
 
     def _start_beating(self) -> None:
         if not self._beating and not self.closed:
@@ -161,6 +174,8 @@ class Session:
     def _announce(self, claims: list[Claim]) -> None:
         for claim in claims:
             if claim.lost and not claim.announced:
+                # Who was told that a claim is lost may have dropped it: renewed any further, it would never come back.
+                self.let_go(claim)
                 claim.announced = True
                 self._on_lost(claim)
 

@@ -1,8 +1,8 @@
 """The lifecycle of a job: the only table of its transitions, and pure functions over a stored record.
 
-A backend stores a :class:`Record` and the server's time decides what it means: :func:`settle` turns a stored record into
-the logical one at a given instant, and every other function starts from there. Times are integers, microseconds since
-1970-01-01 UTC on the *server's* clock. Nothing here reads a clock, and nothing here talks to anything.
+A backend stores a :class:`Record` and the server's time decides what it means: :func:`settle` turns a stored record
+into the logical one at a given instant, and every other function starts from there. Times are integers, microseconds
+since 1970-01-01 UTC on the *server's* clock. Nothing here reads a clock, and nothing here talks to anything.
 
 A function that may refuse returns ``(status, record)``: on :data:`OK` the record to store (None: nothing is left to
 store), on any other status the settled record as it was found.
@@ -114,7 +114,8 @@ class Record(NamedTuple):
 
     ``priority`` is a rank, 0 is served first. ``lock_until`` is the end of the lease of a claimed job (None: no lease,
     something else tells whether the holder lives), the due time of a scheduled one, and None otherwise. ``keeper`` is
-    the handle of the board that keeps the claim alive, None when the lease is fixed.
+    the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
+    store's business. ``sequence`` rises with each post of one priority.
     """
 
     uuid: str
@@ -149,7 +150,8 @@ class Holder(NamedTuple):
 
 
 def next_token(token: int, now: int) -> int:
-    """The token that follows ``token``: rises even if a failover has lost the latest ones, as clocks go on."""
+    """The token that follows ``token``: rises even if a failover has lost the latest ones, as clocks go on. A store
+    with a counter of its own may use that: only that tokens rise is promised."""
     return max(token + 1, now)
 
 
@@ -160,8 +162,14 @@ def settle(record: Record, now: int) -> Record:
         return record
     if record.state == SCHEDULED:
         return record._replace(state=UNCLAIMED, lock_until=None)
+    return lapse(record, until)
+
+
+def lapse(record: Record, at: int) -> Record:
+    """A claimed record after its claim has lapsed; ``at`` is when it lapsed, or was first met where nothing stamps
+    that."""
     if record.exhausted:
-        return _trashed(record, until, record.error or EXHAUSTED)
+        return _trashed(record, at, record.error or EXHAUSTED)
     return record._replace(state=UNCLAIMED, lock_until=None)
 
 
@@ -206,7 +214,7 @@ def extend(
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
-    return OK, record._replace(state=CLAIMED, keeper=keeper, lock_until=lock_until, modified_on=now)
+    return OK, record._replace(state=CLAIMED, keeper=keeper, lock_until=lock_until)
 
 
 def finish(
@@ -225,7 +233,7 @@ def finish(
     if verb == Verb.CONSUME:
         return OK, None
     record = settle(record, now)._replace(
-        attempts=record.attempts - 1 if refund else record.attempts,
+        attempts=max(0, record.attempts - 1) if refund else record.attempts,
         error=record.error if error is None else error,
     )
     if verb == Verb.TRASH or record.exhausted:
@@ -264,7 +272,7 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
 
 
 def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
-    """TRASHED -> UNCLAIMED at its old place, due at once, attempts from 0; its key must be free, which the store tells."""
+    """TRASHED -> UNCLAIMED at its old place, due at once, attempts from 0; its key must be free."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)

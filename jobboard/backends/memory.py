@@ -22,13 +22,12 @@ from typing import Any, ClassVar, NamedTuple
 from jobboard import conf, states
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import Characteristics, Claimed, Draft, Finish, Nonce, Peeked, Seen, Taken
+from jobboard.primitives import Characteristics, Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
     LIVE,
     OK,
-    SCHEDULED,
     TRASHED,
     UNCLAIMED,
     Holder,
@@ -70,7 +69,7 @@ class _Answer(NamedTuple):
 
 
 class _Store:
-    """The jobs of one name. Every access holds ``lock`` and begins with :meth:`now`, which settles what time has changed."""
+    """The jobs of one name. Every access holds ``lock`` and begins with :meth:`now`, which settles them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -224,7 +223,11 @@ class MemoryJobBoard(JobBoard):
             stored = self._store.answers[slot] = _Answer(nonce.call, act())
         return stored.done
 
-    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record]]:
+    def _answered(self, nonce: Nonce) -> bool:
+        stored = self._store.answers.get((nonce.handle, nonce.slot))
+        return stored is not None and stored.call == nonce.call
+
+    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
         store = self._store
         with store.lock:
             now = store.now()
@@ -232,11 +235,7 @@ class MemoryJobBoard(JobBoard):
             def act() -> list[_Done]:
                 return [self._insert_one(store, draft, now) for draft in drafts]
 
-            # A job that was consumed between the first try and its repetition is answered as it was posted.
-            return [
-                (status == OK, store.jobs.get(uuid) or _record(draft, 0, now))
-                for (status, uuid, _), draft in zip(self._once(nonce, act), drafts, strict=True)
-            ]
+            return [(status == OK, store.jobs.get(uuid)) for status, uuid, _ in self._once(nonce, act)]
 
     @staticmethod
     def _insert_one(store: _Store, draft: Draft, now: int) -> _Done:
@@ -244,7 +243,7 @@ class MemoryJobBoard(JobBoard):
         if holder is not None:
             return Status.KEY, holder, 0
         store.sequence += 1
-        store.put(_record(draft, store.sequence, now))
+        store.put(draft.record(store.sequence, now))
         return OK, draft.uuid, 0
 
     def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
@@ -255,7 +254,7 @@ class MemoryJobBoard(JobBoard):
             if done[0] != OK:
                 return Claimed(done[0], None, None)
             record = self._still(store, done)
-            return Claimed(OK if record else Status.LOST, record, expiry)
+            return Claimed(OK, record, _left([record], expiry, now)) if record else Claimed(Status.LOST, None, None)
 
     @staticmethod
     def _claim_one(store: _Store, uuid: str, who: str, expiry: int | None, handle: str, now: int) -> _Done:
@@ -293,12 +292,13 @@ class MemoryJobBoard(JobBoard):
                     done.append(self._claim_one(store, record.uuid, who, expiry, nonce.handle, now))
                 return done
 
+            replayed = self._answered(nonce)
             records = [record for done in self._once(nonce, act) if (record := self._still(store, done))]
             trashed, store.exhausted = store.exhausted, []
-            return Taken(records, expiry, trashed, store.next_event(now), mark)
+            return Taken(records, _left(records, expiry, now), trashed, store.next_event(now), mark, replayed)
 
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> list[str]:
-        return []  # a kept claim has no lease here
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        return Renewed([], None)  # a kept claim has no lease here
 
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         store = self._store
@@ -311,8 +311,9 @@ class MemoryJobBoard(JobBoard):
                     store.put(record)
                 return [(status, uuid, 0)]
 
-            [(status, _, _)] = self._once(nonce, act)
-            return status, expiry
+            # To extend again does no harm, and what has lapsed since the first try is revived by it.
+            done = act() if self._answered(nonce) else self._once(nonce, act)
+            return done[0][0], expiry
 
     def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         store = self._store
@@ -434,28 +435,11 @@ class MemoryJobBoard(JobBoard):
             return [(of, name, metadata) for (of, name), (_, metadata) in found if kind in (None, of)]
 
 
-def _record(draft: Draft, sequence: int, now: int) -> Record:
-    until = draft.due if draft.delay is None else now + draft.delay
-    scheduled = until is not None and until > now
-    return Record(
-        uuid=draft.uuid,
-        name=draft.name,
-        priority=draft.priority,
-        sequence=sequence,
-        key=draft.key,
-        version=draft.version,
-        posting=draft.posting,
-        state=SCHEDULED if scheduled else UNCLAIMED,
-        attempts=0,
-        max_attempts=draft.max_attempts,
-        token=0,
-        who=None,
-        keeper=None,
-        lock_until=until if scheduled else None,
-        created_on=now,
-        modified_on=now,
-        error=None,
-    )
+def _left(records: Sequence[Record], expiry: int | None, now: int) -> int | None:
+    """What is surely left of these claims: all of their expiry, but less in an answer that is given again."""
+    if expiry is None:
+        return None
+    return min((record.lock_until - now for record in records if record.lock_until is not None), default=expiry)
 
 
 def _lease(expiry: int | None, handle: str, now: int) -> tuple[str | None, int | None]:
