@@ -10,7 +10,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar, final
 
-from jobboard import arguments, codec, conf, notifier
+from jobboard import arguments, codec, notifier
+from jobboard import conf as configuration
 from jobboard.exceptions import (
     ClaimLost,
     ConnectionFailure,
@@ -53,23 +54,29 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
 class BoardBase(Primitives):
     """The life of a board. Its verbs are in the classes above it."""
 
-    options: ClassVar[Mapping[str, conf.Option]] = {}
+    options: ClassVar[Mapping[str, configuration.Option]] = {}
     """The options of a backend, beside the common ones."""
 
     uri_parts: ClassVar[Mapping[str, str]] = {}
     """Which option each part of a URI sets: user, password, host, port, path."""
 
-    _common: ClassVar[Mapping[str, conf.Option]] = {
-        "claim_ttl": conf.Option(conf.seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"),
-        "retry_for": conf.Option(conf.seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"),
-        "max_details": conf.Option(conf.integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"),
-        "auto_setup": conf.Option(conf.flag, True, "create what is missing at connect()"),
+    _common: ClassVar[Mapping[str, configuration.Option]] = {
+        "claim_ttl": configuration.Option(
+            configuration.seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"
+        ),
+        "retry_for": configuration.Option(
+            configuration.seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"
+        ),
+        "max_details": configuration.Option(
+            configuration.integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"
+        ),
+        "auto_setup": configuration.Option(configuration.flag, True, "create what is missing at connect()"),
     }
 
-    def __init__(self, name: str, conf_: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
         self._name = codec.check_text("a board's name", name)
-        self._conf = conf.parse(conf_, {**self._common, **self.options}, self.uri_parts)
-        self._shown = conf.redacted(conf_)
+        self._conf = configuration.parse(conf, {**self._common, **self.options}, self.uri_parts)
+        self._shown = configuration.redacted(conf)
         self._client = client
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
