@@ -143,7 +143,18 @@ def target(conf: str | Mapping[str, Any]) -> Target:
 
 
 def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
-    split = urlsplit(uri, allow_fragments=False)
+    try:
+        split = urlsplit(uri, allow_fragments=False)
+    except ValueError:
+        # Its own message may repeat the part that holds the password.
+        raise ValueError("the URI's host can't be read; an IPv6 address stands in brackets, as in [::1]:5432") from None
+    options = parse_qsl(split.query, keep_blank_values=True)
+    if split.netloc and ("@" in split.path or any("@" in name for name, _ in options)):
+        # An unescaped '/' in a password ends the host part early: what looks like a host or an option may be secret.
+        raise ValueError(
+            "the URI can't be read: percent-encode '/', '?', '#' and '@' in its user, password and path, "
+            "as urllib.parse.quote(text, safe='') does"
+        )
     userinfo, at, hosts = split.netloc.rpartition("@")
     parts: dict[str, str] = {}
     if at:
@@ -157,19 +168,13 @@ def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
     else:
         host, number = _host_and_port(hosts)
         if number:
-            # An unescaped '/' in a password ends the host part early: what then looks like a port may be the secret.
-            if not number.isdigit() and "@" in split.path + split.query:
-                raise ValueError(
-                    "the URI has no readable host and port; percent-encode '/', '?', '#' and '@' in "
-                    "its user and password"
-                )
             parts["port"] = number
         parts["host"] = unquote(host)
     path = unquote(split.path[1:])
     if path:
         parts["path"] = path
     query: dict[str, str] = {}
-    for name, value in parse_qsl(split.query, keep_blank_values=True):
+    for name, value in options:
         if name in query:
             raise ValueError(f"the option {name!r} is given twice")
         query[name] = value
@@ -229,5 +234,7 @@ def redacted(conf: str | Mapping[str, Any]) -> str:
         return where.scheme
     user = f"{quote(where.parts['user'])}@" if "user" in where.parts else ""
     number = f":{where.parts['port']}" if "port" in where.parts else ""
+    host = where.parts.get("host", "")
+    host = f"[{host}]" if ":" in host and "," not in host else host
     path = quote(where.parts.get("path", ""))
-    return f"{where.scheme}://{user}{where.parts.get('host', '')}{number}/{path}"
+    return f"{where.scheme}://{user}{host}{number}/{path}"
