@@ -1,0 +1,75 @@
+"""What a backend may tell its board, and is told by it, beyond the primitives."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from jobboard import notifier
+from jobboard.backends.memory import MemoryJobBoard, forget
+from jobboard.heartbeat import Heartbeat
+from jobboard.states import Record
+
+
+class Hearing(MemoryJobBoard):
+    """A board whose store tells what other processes do."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.listening: list[bool] = []
+        super().__init__(*args, **kwargs)
+
+    def _listen(self, on: bool) -> None:
+        self.listening.append(on)
+
+    def hear(self, event: str, record: Record) -> None:
+        self._heard(event, record)
+
+
+def ignore(event: str, details: dict[str, Any]) -> None:
+    """A listener that has nothing to do."""
+
+
+def test_a_store_is_told_when_somebody_listens_and_when_the_last_one_stops() -> None:
+    board = Hearing("hearing", "memory")
+    board.notifier.register(notifier.POSTED, ignore)
+    assert board.listening == [], "nothing is heard before it is connected"
+    board.connect()
+    assert board.listening == [True]
+    board.notifier.register(notifier.ANY, ignore)
+    board.notifier.deregister(notifier.POSTED, ignore)
+    assert board.listening == [True], "one more listener, or one less, changes nothing"
+    board.notifier.deregister(notifier.ANY, ignore)
+    assert board.listening == [True, False]
+    board.close()
+    forget("hearing")
+
+
+def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
+    board = Hearing("hearing", "memory")
+    board.connect()
+    heard: list[tuple[str, str, Any]] = []
+    come = threading.Event()
+
+    def listen(event: str, details: dict[str, Any]) -> None:
+        heard.append((event, details["job"].name, details["job"].details))
+        come.set()
+
+    record = board.post("resize", details={"width": 3})._record
+    board.notifier.register(notifier.CLAIMED, listen)
+    board.hear(notifier.CLAIMED, record)
+    assert come.wait(10)
+    come.clear()
+    board.hear(notifier.CLAIMED, record._replace(posting=b"\xc1"))
+    assert come.wait(10)
+    board.close()
+    forget("hearing")
+    assert heard == [("CLAIMED", "resize", {"width": 3}), ("CLAIMED", "resize", {})]
+
+
+def test_a_heartbeat_can_be_called_for() -> None:
+    beaten = threading.Event()
+    heartbeat = Heartbeat("test", beaten.set, interval=3600)
+    heartbeat.start()
+    heartbeat.soon()
+    assert beaten.wait(10)
+    heartbeat.stop()
