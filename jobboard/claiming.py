@@ -9,7 +9,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 from jobboard import arguments, codec, notifier, outcomes, retry
@@ -76,14 +76,17 @@ class Claiming(BoardBase):
         expiry: float | None = None,
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
+        unless: Callable[[], bool] | None = None,
         **extra: Any,
     ) -> Job | None:
         """Claim the job that is next in order; it comes with its ``claim``. None if there is none in time.
 
         :param names: take only jobs of these names.
         :param timeout: seconds to wait for one; None waits for ever.
+        :param unless: asked before each look; once it answers true the wait is over. After making it true, call
+            :meth:`wake`, so that it is asked at once.
         """
-        jobs = self._take_jobs(who, 1, expiry, names, timeout, self._extras("claim_next", extra))
+        jobs = self._take_jobs(who, 1, expiry, names, timeout, self._extras("claim_next", extra), unless)
         return jobs[0] if jobs else None
 
     @final
@@ -95,11 +98,20 @@ class Claiming(BoardBase):
         expiry: float | None = None,
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
+        unless: Callable[[], bool] | None = None,
         **extra: Any,
     ) -> list[Job]:
         """Claim up to ``limit`` jobs at once; waits only while there is none. Otherwise as :meth:`claim_next`."""
         limit = arguments.limit(limit)
-        return self._take_jobs(who, limit, expiry, names, timeout, self._extras("claim_many", extra))
+        return self._take_jobs(who, limit, expiry, names, timeout, self._extras("claim_many", extra), unless)
+
+    @final
+    def wake(self) -> None:
+        """Have everybody who waits on this board object look again, and ask their ``unless``."""
+        session = self._session
+        if session is not None:
+            session.wake()
+            self._rouse()
 
     @contextlib.contextmanager
     def working(self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None) -> Iterator[Job]:
@@ -140,11 +152,14 @@ class Claiming(BoardBase):
         names: Iterable[str] | None,
         timeout: float | None,
         extra: dict[str, Any],
+        unless: Callable[[], bool] | None = None,
     ) -> list[Job]:
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
         wanted = arguments.names(names)
         for turn in self._rounds(timeout):
+            if unless is not None and unless():
+                break
             jobs: list[Job] = []
             while True:
                 want = min(BATCH, limit - len(jobs))
@@ -165,7 +180,8 @@ class Claiming(BoardBase):
                     break
             if jobs:
                 return jobs
-            if turn.left() <= 0:
+            # Asked again after the mark was read: what wakes from here on is not slept through.
+            if turn.left() <= 0 or (unless is not None and unless()):
                 break
             self._doze(turn, taken.mark, wanted, taken.next_event)
         return []

@@ -304,6 +304,9 @@ class Primitives(abc.ABC):
         in between is not slept through. May wake for nothing. A wake-up meant for one who takes must not be lost on one
         who only peeked: the mark tells which it was."""
 
+    def _rouse(self) -> None:  # noqa: B027 - one that sleeps in Session.nap has been woken already
+        """Make every ``_wait`` of this handle that is under way return soon."""
+
     @abc.abstractmethod
     def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now. Of two handles with the same

@@ -420,6 +420,9 @@ class MemoryJobBoard(JobBoard):
         with store.lock:
             store.lock.wait_for(lambda: store.generation != mark or self._opened is None, limit)
 
+    def _rouse(self) -> None:
+        self._store.wake()
+
     def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         with self._store.lock:
             self._store.entities[kind, name] = (handle, metadata)

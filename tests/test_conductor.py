@@ -1,0 +1,633 @@
+"""Conductors: what becomes of jobs whose handlers end well, badly, late, or not at all."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.conductor import Conductor
+from jobboard.exceptions import ConnectionFailure, NotFound
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("memory", "sqlite")
+
+MakeBoard = Callable[..., Any]
+
+
+class Runner:
+    """Runs conductors in threads, and stops what is left at the end."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[Conductor, threading.Thread]] = []
+
+    def __call__(self, conductor: Conductor, max_dispatches: int | None = None) -> Conductor:
+        thread = threading.Thread(target=conductor.run, args=(max_dispatches,))
+        thread.start()
+        self._running.append((conductor, thread))
+        return conductor
+
+    def end(self) -> None:
+        for conductor, _ in self._running:
+            conductor.stop()
+        for _, thread in self._running:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def start() -> Iterator[Runner]:
+    runner = Runner()
+    yield runner
+    runner.end()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed jobs come back at once."""
+    monkeypatch.setattr("jobboard.outcomes.RETRY_BASE", 1e-6)
+
+
+def test_handlers_by_name(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    seen: list[tuple[str, int]] = []
+    conductor = Conductor("one", board, {"resize": lambda job: seen.append(("resize", job.details["n"]))})
+
+    @conductor.handles("crop", "turn")
+    def cut(job: jobboard.Job) -> None:
+        seen.append((job.name, job.details["n"]))
+
+    for number, name in enumerate(["resize", "crop", "other", "turn"]):
+        board.post(name, details={"n": number})
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 3)
+    assert sorted(seen) == [("crop", 1), ("resize", 0), ("turn", 3)]
+    assert [job.name for job in board.iterjobs()] == ["other"]
+
+
+def test_one_callable_takes_jobs_of_any_name(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post_many([{"name": f"job{n}"} for n in range(20)])
+    seen: list[str] = []
+    conductor = Conductor("one", board, lambda job: seen.append(job.name), max_simultaneous_jobs=3)
+    conductor.run(max_dispatches=20)
+    assert sorted(seen) == sorted(f"job{n}" for n in range(20))
+    assert board.job_count == 0
+    assert conductor.tally.consumed == conductor.tally.dispatched == 20
+    assert conductor.wait(0)
+
+
+def test_max_dispatches_is_exact(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 10)
+    Conductor("one", board, lambda job: None, max_simultaneous_jobs=8).run(max_dispatches=3)
+    assert board.stats().unclaimed == 7
+    assert board.stats().claimed == 0
+
+
+def test_no_more_at_once_than_allowed_and_none_claimed_in_advance(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 9)
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def handler(job: jobboard.Job) -> None:
+        begun.release()
+        assert gate.wait(30)
+
+    conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=4))
+    for _ in range(4):
+        assert begun.acquire(timeout=30)
+    assert board.stats().claimed == 4
+    assert not begun.acquire(blocking=False)
+    gate.set()
+    eventually(lambda: conductor.tally.consumed == 9)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_failure_is_tried_again_with_its_traceback_kept(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.post("a", max_attempts=3)
+    errors: list[str | None] = []
+
+    def handler(job: jobboard.Job) -> None:
+        errors.append(job.error)
+        raise ValueError(f"wrong {job.attempts}")
+
+    conductor = start(Conductor("one", board, handler))
+    [job] = eventually(lambda: list(board.trashed()))
+    assert job.attempts == 3
+    assert len(errors) == 3
+    assert errors[0] is None
+    assert errors[1] is not None
+    assert errors[1].rstrip().endswith("ValueError: wrong 1")
+    assert "Traceback" in job.error
+    assert job.error.rstrip().endswith("ValueError: wrong 3")
+    eventually(lambda: conductor.tally.trashed == 1)
+    assert conductor.tally.abandoned == 2
+
+
+def test_a_failure_backs_off(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    job = board.post("a")
+    conductor = start(Conductor("one", board, lambda job: 1 / 0))
+    eventually(lambda: conductor.tally.abandoned == 1)
+    assert job.state == jobboard.State.SCHEDULED
+    assert job.due > job.last_modified
+
+
+def test_retry_and_reject(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    later, bad = board.post("later"), board.post("bad")
+    conductor = Conductor("one", board)
+
+    @conductor.handles("later")
+    def give_back(job: jobboard.Job) -> None:
+        raise jobboard.Retry("not today", delay=3600)
+
+    @conductor.handles("bad")
+    def refuse(job: jobboard.Job) -> None:
+        raise jobboard.Reject("no such picture")
+
+    start(conductor)
+    eventually(lambda: (conductor.tally.abandoned, conductor.tally.trashed) == (1, 1))
+    assert (later.state, later.error) == ("SCHEDULED", "not today")
+    assert 3590 < (later.due - later.last_modified).total_seconds() <= 3600
+    assert (bad.state, bad.error) == ("TRASHED", "no such picture")
+
+
+@pytest.mark.parametrize("raised", [jobboard.Retry(delay=-1), jobboard.Reject(7), SystemExit(2)])  # type: ignore[arg-type]
+def test_a_mad_handler_is_a_failure_and_harms_no_other(
+    make_board: MakeBoard, start: Runner, raised: BaseException
+) -> None:
+    board = make_board()
+    mad = board.post("mad")
+    board.post_many([{"name": "good"}] * 5)
+
+    def handler(job: jobboard.Job) -> None:
+        if job.name == "mad":
+            raise raised
+
+    conductor = start(Conductor("one", board, handler))
+    eventually(lambda: (conductor.tally.abandoned, conductor.tally.consumed) == (1, 5))
+    assert mad.state == "SCHEDULED"
+    assert "Traceback" in mad.error
+
+
+def test_a_handler_that_would_do_nothing_is_no_success(make_board: MakeBoard, start: Runner) -> None:
+    async def coroutine(job: jobboard.Job) -> None: ...
+
+    def generator(job: jobboard.Job) -> Iterator[None]:
+        yield
+
+    board = make_board()
+    for handler in (coroutine, generator):
+        with pytest.raises(TypeError, match="plain function"):
+            Conductor("one", board, {"a": handler})
+    job = board.post("a")
+    conductor = start(Conductor("one", board, functools.partial(lambda work, job: work(job), coroutine)))
+    eventually(lambda: conductor.tally.abandoned == 1)
+    assert job.state == "SCHEDULED"
+    assert "returned a coroutine" in job.error
+
+
+def test_a_handler_may_end_the_claim_itself(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    first, second = board.post("consume"), board.post("trash")
+
+    def handler(job: jobboard.Job) -> None:
+        job.claim.trash(reason="mine") if job.name == "trash" else job.claim.consume()
+
+    conductor = start(Conductor("one", board, handler))
+    eventually(lambda: (conductor.tally.consumed, conductor.tally.trashed) == (1, 1))
+    assert (first.state, second.state, second.error) == ("COMPLETE", "TRASHED", "mine")
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_claim_lost_in_the_middle(make_board: MakeBoard, start: Runner, ends_well: bool) -> None:
+    """The result of the first try counts neither as a success nor as a failure; that of the second does."""
+    board, operator = make_board(), make_board()
+    job = board.post("a", max_attempts=2)
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def handler(job: jobboard.Job) -> None:
+        begun.release()
+        if job.attempts == 1:
+            assert gate.wait(30)
+            assert ends_well, "too late to fail"
+
+    conductor = start(Conductor("one", board, handler))
+    assert begun.acquire(timeout=30)
+    operator.release(operator.get(job.uuid))
+    assert begun.acquire(timeout=30)
+    eventually(lambda: conductor.tally.consumed == 1)
+    gate.set()
+    eventually(lambda: conductor.tally.lost == 1)
+    assert conductor.tally.abandoned == conductor.tally.trashed == 0
+    assert job.state == "COMPLETE"
+
+
+@pytest.mark.backends("sqlite")
+def test_a_handler_can_ask_whether_it_is_still_wanted(make_board: MakeBoard, start: Runner) -> None:
+    board, operator = make_board(claim_ttl=0.5), make_board()
+    job = board.post("a")
+    stopped, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        assert not jobboard.cancelled()
+        begun.set()
+        eventually(jobboard.cancelled)
+        stopped.set()
+
+    conductor = start(Conductor("one", board, handler), 1)
+    assert begun.wait(30)
+    operator.release(operator.get(job.uuid))
+    assert stopped.wait(30)
+    assert conductor.wait(30)
+    assert conductor.tally.lost == 1
+    assert job.state == "UNCLAIMED"
+    assert not jobboard.cancelled()
+
+
+@pytest.mark.backends("sqlite")
+def test_claims_are_kept_alive(make_board: MakeBoard, start: Runner) -> None:
+    board, other = make_board(claim_ttl=0.3), make_board()
+    job = board.post("a")
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    conductor = start(Conductor("one", board, handler))
+    assert begun.wait(30)
+    assert other.claim_next("other", timeout=1) is None
+    gate.set()
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert job.attempts == 1
+
+
+def test_stop_ends_an_idle_wait_at_once_and_lets_work_end(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=2))
+    assert not conductor.wait(0)
+    eventually(lambda: conductor.dispatching)
+    board.post("a")
+    assert begun.wait(30)
+    conductor.stop()
+    after = board.post("a")
+    assert not conductor.wait(0.05)
+    assert conductor.dispatching
+    gate.set()
+    assert conductor.wait(30)
+    assert not conductor.dispatching
+    assert conductor.tally.consumed == 1
+    assert after.state == "UNCLAIMED"
+
+
+def test_stop_before_run(make_board: MakeBoard) -> None:
+    board = make_board()
+    job = board.post("a")
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.stop()
+    assert conductor.wait(0)
+    conductor.run()
+    assert job.state == "UNCLAIMED"
+
+
+def test_it_waits_without_looking_again(make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle conductor sleeps in one claim, however many jobs other names get."""
+    board = make_board()
+    calls = Counter[str]()
+    claim_many = board.claim_many
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        calls["claim_many"] += 1
+        return claim_many(*args, **kwargs)
+
+    monkeypatch.setattr(board, "claim_many", counting)
+    done = threading.Event()
+    conductor = Conductor("one", board, {"mine": lambda job: done.set()})
+    start(conductor)
+    eventually(lambda: calls["claim_many"] == 1)
+    for _ in range(5):
+        board.post("other")
+    board.post("mine")
+    assert done.wait(30)
+    conductor.stop()
+    assert conductor.wait(30)
+    assert calls["claim_many"] <= 2
+
+
+class Outage:
+    """Makes primitives of a board fail until it is over."""
+
+    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, *names: str, after: bool = False) -> None:
+        self.failed = Counter[str]()
+        self.on = False
+        for name in names:
+            monkeypatch.setattr(board, name, self._broken(name, getattr(board, name), after))
+
+    def _broken(self, name: str, primitive: Callable[..., Any], after: bool) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.on:
+                return primitive(*args, **kwargs)
+            if after:
+                primitive(*args, **kwargs)
+            self.failed[name] += 1
+            raise ConnectionFailure("the server has gone away", outcome="unknown" if after else "none")
+
+        return call
+
+
+@pytest.mark.parametrize("retry_for", [0, 0.2])
+def test_it_survives_an_outage(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, retry_for: float
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.OUTAGE_BASE", 0.01)
+    board, other = make_board(retry_for=retry_for), make_board()
+    outage = Outage(board, monkeypatch, "_take", "_finish")
+    runs = Counter[str]()
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        runs[job.uuid] += 1
+        begun.set()
+        assert gate.wait(30)
+
+    other.post("a")
+    conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=2))
+    assert begun.wait(30)
+    outage.on = True
+    other.post("a")
+    gate.set()
+    eventually(lambda: outage.failed["_finish"] >= 2 and outage.failed["_take"] >= 2)
+    assert conductor.tally.consumed == 0
+    outage.on = False
+    eventually(lambda: conductor.tally.consumed == 2)
+    assert set(runs.values()) == {1}
+    assert conductor.tally.lost == 0
+
+
+def test_work_that_was_consumed_without_an_answer_is_not_done_again(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.OUTAGE_BASE", 0.01)
+    board, other = make_board(retry_for=0), make_board()
+    outage = Outage(board, monkeypatch, "_finish", after=True)
+    outage.on = True
+    runs = Counter[str]()
+    job = other.post("a")
+    conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
+    eventually(lambda: outage.failed["_finish"])
+    outage.on = False
+    eventually(lambda: conductor.tally.lost + conductor.tally.consumed == 1)
+    assert job.state == "COMPLETE"
+    assert runs == {job.uuid: 1}
+
+
+def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = make_board(retry_for=0)
+    outage = Outage(board, monkeypatch, "_take", "_finish")
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    board.post("a")
+    conductor = start(Conductor("one", board, handler))
+    assert begun.wait(30)
+    outage.on = True
+    gate.set()
+    eventually(lambda: outage.failed["_finish"])
+    conductor.stop()
+    assert conductor.wait(30)
+    assert conductor.tally.lost == 1
+    assert board.stats().claimed == 1
+
+
+def test_one_act_that_is_refused_with_a_crash_harms_no_other(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board()
+    finish_many = board.finish_many
+
+    def picky(acts: Any, who: str) -> None:
+        acts = list(acts)
+        if any(act.job.name == "bad" for act in acts):
+            raise RuntimeError("what is that?")
+        finish_many(acts, who)
+
+    monkeypatch.setattr(board, "finish_many", picky)
+    bad = board.post("bad")
+    board.post_many([{"name": "good"}] * 20)
+    conductor = start(Conductor("one", board, lambda job: None))
+    eventually(lambda: (conductor.tally.consumed, conductor.tally.lost) == (20, 1))
+    assert bad.state == "SCHEDULED"
+
+
+def test_the_board_closed_under_it(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+    conductor = Conductor("one", board, lambda job: board.close())
+    with pytest.raises(ConnectionFailure):
+        conductor.run()
+    assert not conductor.dispatching
+    assert conductor.tally.lost == 1
+
+
+def test_it_connects_a_board_that_is_not_and_closes_it(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+    board.close()
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.run(1)
+    assert conductor.tally.consumed == 1
+    assert not board.connected
+
+
+def test_it_shows_among_the_entities(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    start(Conductor("one", board, {"b": print, "a": print}))
+    [entity] = eventually(lambda: board.entities("conductor"))
+    assert entity.name == "one"
+    assert entity.metadata["pid"] == os.getpid()
+    assert entity.metadata["names"] == ["a", "b"]
+    assert entity.metadata["host"]
+
+
+def test_what_is_refused(make_board: MakeBoard) -> None:
+    board = make_board()
+    with pytest.raises(ValueError, match="no handlers"):
+        Conductor("one", board).run()
+    with pytest.raises(TypeError, match="callable"):
+        Conductor("one", board, {"a": 7})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="already"):
+        Conductor("one", board, {"a": print}).handles("a")(print)
+    with pytest.raises(ValueError, match="any name"):
+        Conductor("one", board, print).handles("a")(print)
+    with pytest.raises(TypeError, match="names"):
+        Conductor("one", board).handles()
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="1 or more"):
+            Conductor("one", board, print, max_simultaneous_jobs=wrong)
+        with pytest.raises(ValueError, match="1 or more"):
+            Conductor("one", board, print).run(wrong)
+    with pytest.raises(ValueError, match="empty"):
+        Conductor("", board, print)
+
+
+def test_it_runs_once_at_a_time(make_board: MakeBoard, start: Runner) -> None:
+    conductor = start(Conductor("one", make_board(), print))
+    eventually(lambda: conductor.dispatching)
+    with pytest.raises(RuntimeError, match="already"):
+        conductor.run()
+
+
+# The hook by which stop() reaches a wait
+
+
+def test_a_wait_ends_when_it_is_called_off(make_board: MakeBoard) -> None:
+    board = make_board()
+    off = threading.Event()
+    answers: list[Any] = []
+    waiters = [
+        threading.Thread(target=lambda: answers.append(board.claim_many("me", 2, timeout=None, unless=off.is_set))),
+        threading.Thread(target=lambda: answers.append(board.claim_next("me", timeout=None, unless=off.is_set))),
+    ]
+    for waiter in waiters:
+        waiter.start()
+    board.wake()
+    off.set()
+    board.wake()
+    for waiter in waiters:
+        waiter.join(30)
+        assert not waiter.is_alive()
+    assert [] in answers
+    assert None in answers
+    board.post("a")
+    assert board.claim_next("me", unless=off.is_set) is None
+    board.close()
+    board.wake()
+
+
+# Processes
+
+WORK = """
+import os, signal, sys, threading
+import jobboard
+from jobboard.conductor import Conductor
+
+def handler(job):
+    with open(sys.argv[3], "a") as out:
+        out.write(f"{job.uuid} {os.getpid()}\\n")
+    if job.name == "held":
+        signal.pause() if threading.current_thread() is threading.main_thread() else threading.Event().wait()
+    threading.Event().wait(0.02)
+
+board = jobboard.fetch("board", {"board": sys.argv[1], "claim_ttl": 1})
+Conductor(sys.argv[2], board, handler, max_simultaneous_jobs=2).run()
+"""
+
+
+@pytest.fixture
+def process(board_conf: dict[str, Any], tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WORK, board_conf["board"], name, str(tmp_path / "runs")]
+        made.append(subprocess.Popen(command))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.kill()
+        each.wait()
+
+
+def runs_of(tmp_path: Path) -> list[list[str]]:
+    path = tmp_path / "runs"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(make_board: MakeBoard, process: Any, tmp_path: Path, number: signal.Signals) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 200)
+    worker = process("one")
+    eventually(lambda: len(runs_of(tmp_path)) > 5)
+    worker.send_signal(number)
+    worker.send_signal(number)
+    assert worker.wait(30) == 0
+    stats = board.stats()
+    runs = [uuid for uuid, _ in runs_of(tmp_path)]
+    assert stats.claimed == 0
+    assert 0 < stats.on_board == 200 - len(runs)
+    assert len(runs) == len(set(runs))
+
+
+@pytest.mark.backends("sqlite")
+def test_a_killed_worker_s_jobs_are_done_by_another(make_board: MakeBoard, process: Any, tmp_path: Path) -> None:
+    board = make_board()
+    held = board.post("held", priority="HIGH")
+    victim = process("victim")
+    eventually(lambda: held.state == "CLAIMED")
+    board.post_many([{"name": "a"}] * 30)
+    eventually(lambda: len(runs_of(tmp_path)) > 3)
+    victim.kill()
+    victim.wait()
+    assert board.find_owner(held) == "victim"
+    other = Conductor("other", board, lambda job: done.append(job.uuid))
+    done: list[str] = []
+    thread = threading.Thread(target=other.run)
+    thread.start()
+    eventually(lambda: board.job_count == 0)
+    other.stop()
+    thread.join(30)
+    assert held.uuid in done
+    assert held.attempts == 2
+    assert len(done) == len(set(done))
+    with pytest.raises(NotFound):
+        board.get(held.uuid)
+
+
+def test_signal_handlers_come_back(make_board: MakeBoard) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    board = make_board()
+    board.post("a")
+    inside: list[Any] = []
+    Conductor("one", board, lambda job: inside.append(signal.getsignal(signal.SIGTERM))).run(1)
+    assert inside[0] not in before
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_signal_stops_an_idle_conductor(make_board: MakeBoard) -> None:
+    """Sent to this very process, while its main thread waits for a job."""
+    board = make_board()
+    conductor = Conductor("one", board, print)
+    shooter = threading.Thread(
+        target=lambda: (
+            eventually(lambda: board.entities("conductor")),
+            os.kill(os.getpid(), signal.SIGTERM),
+        )
+    )
+    shooter.start()
+    conductor.run()
+    shooter.join(30)
+    assert conductor.tally.dispatched == 0
