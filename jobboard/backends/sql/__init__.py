@@ -1,0 +1,5 @@
+"""The SQL board."""
+
+from jobboard.backends.sql.board import SQLJobBoard
+
+__all__ = ["SQLJobBoard"]

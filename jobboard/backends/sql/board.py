@@ -1,0 +1,426 @@
+"""The SQL board: SQLite, PostgreSQL, MariaDB and MySQL, and any other database through compare-and-set."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from jobboard import conf as configuration
+from jobboard.backends.sql import engines, migrations, transactions
+from jobboard.backends.sql.reading import Reader
+from jobboard.backends.sql.single import Single
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.store import Answer, Store, claimed_record
+from jobboard.backends.sql.tables import Tables
+from jobboard.backends.sql.taking import Taker, Wish
+from jobboard.backends.sql.waiting import Waiter, waiter
+from jobboard.backends.sql.writing import Writer
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import (
+    Characteristics,
+    Claimed,
+    Draft,
+    Finish,
+    Nonce,
+    Peeked,
+    Renewed,
+    Seen,
+    Taken,
+)
+from jobboard.sql.dialects import Database
+from jobboard.sql.links import Link, Links, Refused
+from jobboard.sql.prepared import Runner
+from jobboard.states import OK, Holder, Record, State, Status, Verb
+
+T = TypeVar("T")
+
+_CLEAN_UP = 600.0
+"""Every how many seconds a board that renews claims drops what nobody needs any longer."""
+
+
+class SQLJobBoard(JobBoard):
+    """A board in the tables of an SQL database.
+
+    :param client: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
+
+    ``board.table`` is the table of the jobs, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
+    ``connection=`` takes a connection of the caller's (or the one of their session, ``session.connection()``): the verb
+    then belongs to the caller's transaction, whose commit decides about it.
+    """
+
+    wire = "json"
+    options: ClassVar[Mapping[str, configuration.Option]] = engines.OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = engines.URI_PARTS
+    extras: ClassVar[dict[str, frozenset[str]]] = {
+        "claim_next": frozenset({"where"}),
+        "claim_many": frozenset({"where"}),
+        "post": frozenset({"connection"}),
+        "consume": frozenset({"connection"}),
+        "abandon": frozenset({"connection"}),
+        "trash": frozenset({"connection"}),
+    }
+
+    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+        super().__init__(name, conf, client, persistence)
+        if client is None:
+            self._url = engines.url_of(self._conf)
+        elif isinstance(client, Engine):
+            engines.check_client(client, self._conf)
+        else:
+            raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
+        self._tables = Tables(self._conf["table"])
+        self._opened: Links | None = None
+        self._cleaned = 0.0
+
+    @property
+    def table(self) -> sa.Table:
+        """The jobs, one row each; usable before the board is connected."""
+        return self._tables.jobs
+
+    def setup(self) -> None:
+        """Create the tables, and bring older ones up to date, keeping the jobs. What ``jobboard setup`` does: any
+        number of times, in any number of processes at once, and on a board that is not connected."""
+        links = self._links()
+        try:
+            links.run(lambda link: migrations.setup(link.connection, link.product, self._tables))
+        finally:
+            links.close()
+
+    # Life
+
+    def _open(self) -> None:
+        writes = not self._conf["read_only"]
+        create = self._conf["auto_setup"] and writes
+        links = self._links()
+        try:
+            links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, create))
+        except BaseException:
+            links.close()
+            raise
+        product = links.known_product()
+        statements = Statements(self._tables, links.engine.dialect, product.skip_locked)
+        self._product: Database = product
+        self._single = Single(statements) if product.returning else None
+        self._store = Store(links, statements, self._name, product.keeps_answers)
+        self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
+        self._reader = Reader(self._store)
+        self._taker = Taker(self._store, self._writer, self._single)
+        calls = product.wakes and self._conf["notify"]
+        self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
+        self._waiter: Waiter = waiter(lambda: self._session, links, product, calls, self._tables.prefix, self._name)
+        # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
+        self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
+        self._characteristics = self._promises(product)
+        self._opened = links
+        if writes:
+            self._clean_up()
+
+    def _promises(self, product: Database) -> Characteristics:
+        return Characteristics(
+            durable=self._conf["synchronous"] == "full" or product.dialect.name != "sqlite",
+            survives_failover=False,
+            exact_order=True,
+            blocking_wait=self._waiter.hears,
+            remote_events=False,
+            transactional=True,
+            claim_ttl=self._conf["claim_ttl"],
+            notes=f"{product.dialect.name}; "
+            + ("passes over locked rows" if product.skip_locked else "one writer at a time")
+            + "; what the server acknowledged is as durable as it is set up to be",
+        )
+
+    def _shut(self) -> None:
+        links, self._opened = self._opened, None
+        self._waiter.close()
+        if links is not None:
+            links.close()
+
+    def _forked(self) -> None:
+        if self._opened is not None:
+            self._waiter.forked()
+            self._opened.leak()
+
+    def _links(self) -> Links:
+        home = os.getpid()
+        client, conf = self._client, self._conf
+
+        def make() -> Engine:
+            if client is None:
+                return engines.make(self._url, conf)
+            if os.getpid() != home:
+                raise JobFailure("the Engine given as client= belongs to the process that this one was forked from; "
+                                 "a child needs a board with an engine of its own")
+            return client  # type: ignore[no-any-return]
+
+        return Links(
+            make,
+            own=client is None,
+            patience=conf["retry_for"],
+            busy=conf["retry_for"],
+            relaxed=conf["synchronous"] == "normal",
+            read_only=conf["read_only"],
+            pooled=not conf["notify"],
+        )
+
+    def _run(self, work: Callable[[Link], T], patience: float | None = None) -> T:
+        links = self._opened
+        if links is None:
+            raise ConnectionFailure(f"{self!r} is closed")
+        return links.run(work, patience)
+
+    def _clean_up(self) -> None:
+        """Drop answers that nobody will ask for again, rows of jobs that were purged long ago, and dead entities."""
+        st = self._store.statements
+        self._cleaned = time.monotonic()
+        for statement in (st.answers_old, st.purged_old, st.entities_old):
+            self._store.transact(
+                None, lambda run, _, statement=statement: self._writer.clean(run, statement)  # type: ignore[misc]
+            )
+
+    # Transactions of the caller's
+
+    def _joins(self, extra: dict[str, Any]) -> bool:
+        return "connection" in extra
+
+    def _when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+        if "connection" in extra:
+            transactions.when_settled(extra["connection"], done, undone)
+        else:
+            done()
+
+    def _join(self, connection: Any, work: Callable[[Runner], T]) -> T:
+        """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
+        links = self._opened
+        if links is None:
+            raise ConnectionFailure(f"{self!r} is closed")
+        runner = transactions.joined(connection, links.engine.dialect.name)
+        if self._product.exclusive:
+            # A transaction there that reads before it writes can no longer write once another has.
+            runner.count(self._store.statements.touch, {})
+        try:
+            return work(runner)
+        except Exception as error:
+            raise links.sorted_out(error, None, False) from error
+
+    # Posting
+
+    def _insert(
+        self, drafts: Sequence[Draft], nonce: Nonce | None, connection: Any = None, **extra: Any
+    ) -> list[tuple[bool, Record | None]]:
+        if connection is not None:
+            return self._join(connection, lambda run: self._inserted(run, drafts, None)[0])
+        if self._single is not None and nonce is not None and nonce.attempt == 1 and not _keyed(drafts):
+            try:
+                return self._insert_at_once(drafts, nonce)
+            except Refused:
+                # This call was answered before, or overtaken: found out under the lock of its slot.
+                nonce = nonce._replace(attempt=2)
+        return self._store.transact(nonce, lambda run, earlier: self._inserted(run, drafts, earlier))
+
+    def _inserted(
+        self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None
+    ) -> tuple[list[tuple[bool, Record | None]], Answer]:
+        result = self._writer.insert(run, drafts, earlier)
+        if earlier is None:
+            self._tell(run)
+        return result
+
+    def _insert_at_once(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:
+        assert self._single is not None
+        params = {
+            **self._of(nonce),
+            **self._call,
+            "p_uuid": [draft.uuid for draft in drafts],
+            "p_name": [draft.name for draft in drafts],
+            "p_priority": [draft.priority for draft in drafts],
+            "p_version": [draft.version for draft in drafts],
+            "p_posting": [draft.posting for draft in drafts],
+            "p_max_attempts": [draft.max_attempts for draft in drafts],
+            "p_due": [draft.due for draft in drafts],
+            "p_delay": [draft.delay for draft in drafts],
+        }
+        statement = self._single.insert
+        rows = self._run(lambda link: link.single(statement, params))
+        places = {row[0]: row for row in rows}
+        return [(True, draft.record(*places[draft.uuid][1:3])) for draft in drafts]
+
+    def _of(self, nonce: Nonce) -> dict[str, Any]:
+        return {
+            "p_board": self._name,
+            "p_handle": nonce.handle,
+            "p_slot": nonce.slot,
+            "p_call": nonce.call,
+        }
+
+    def _tell(self, run: Runner) -> None:
+        """Wake those who wait, when this transaction commits."""
+        if self._call["p_notify"]:
+            run.rows(self._store.statements.call, {"p_board": self._name, **self._call})
+
+    # Claiming
+
+    def _lease(self, who: str, expiry: int | None, nonce: Nonce) -> dict[str, Any]:
+        ttl = self._ttl if expiry is None else expiry
+        return {"p_who": who, "p_keeper": nonce.handle if expiry is None else None, "p_ttl": ttl}
+
+    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        lease = self._lease(who, expiry, nonce)
+        if self._single is not None and nonce.attempt == 1:
+            statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
+            try:
+                rows = self._run(lambda link: link.single(statement, params))
+            except Refused:
+                nonce = nonce._replace(attempt=2)
+            else:
+                if rows:
+                    return Claimed(OK, claimed_record(rows[0]), lease["p_ttl"])
+        status, record, margin = self._store.transact(
+            nonce, lambda run, earlier: self._writer.claim(run, uuid, lease, earlier)
+        )
+        return Claimed(status, record, margin - self._product.precision if status == OK else None)
+
+    def _take(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        where: Any = None,
+        **extra: Any,
+    ) -> Taken:
+        mark = self._waiter.mark()
+        lease = self._lease(who, expiry, nonce)
+        wish = Wish(lease, limit, readable, names, where)
+        try:
+            result = self._taker.take(wish, nonce)
+        except Refused:
+            result = self._taker.take(wish, nonce._replace(attempt=2))
+        margin = (lease["p_ttl"] if result.margin is None else result.margin) - self._product.precision
+        return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
+
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        patience = min(1.0, ttl / 10e6)
+
+        def work(link: Link) -> list[tuple[str, int]]:
+            # A transaction of the caller's may hold the database for long; the next beat comes soon.
+            self._product.hurry(link.cursor, patience)
+            try:
+                return self._store.once(link, None, lambda run, _: self._writer.renew(run, handle, held, ttl))
+            finally:
+                self._product.hurry(link.cursor, self._conf["retry_for"])
+
+        lost = self._run(work, patience)
+        if time.monotonic() - self._cleaned > _CLEAN_UP:
+            self._clean_up()
+        return Renewed(lost, ttl - self._product.precision)
+
+    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+        lease = self._lease(holder.who, expiry, nonce)
+        status = self._store.transact(nonce, lambda run, _: self._writer.extend(run, uuid, holder, lease))
+        return status, lease["p_ttl"] - self._product.precision if status == OK else None
+
+    # Ending claims
+
+    def _finish(
+        self, acts: Sequence[Finish], nonce: Nonce | None, connection: Any = None, **extra: Any
+    ) -> list[Status]:
+        if connection is not None:
+            return self._join(connection, lambda run: self._finished(run, acts, None)[0])
+        if nonce is not None and nonce.attempt == 1 and all(_consumes(act) for act in acts):
+            if self._single is not None:
+                try:
+                    if self._consume_at_once(acts, nonce):
+                        return [OK] * len(acts)
+                except Refused:
+                    pass
+                # What it did not find is judged under the lock of the slot, beside the answer that it may have left.
+                nonce = nonce._replace(attempt=2)
+            elif len({act.holder.token for act in acts}) == 1 and self._store.transact(
+                nonce, lambda run, _: self._writer.consume(run, acts)
+            ):
+                return [OK] * len(acts)
+        return self._store.transact(nonce, lambda run, earlier: self._finished(run, acts, earlier))
+
+    def _consume_at_once(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        assert self._single is not None
+        params = {
+            **self._of(nonce),
+            "p_uuids": [act.uuid for act in acts],
+            "p_tokens": [act.holder.token for act in acts],
+        }
+        statement = self._single.consume
+        return len(self._run(lambda link: link.single(statement, params))) == len(acts)
+
+    def _finished(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
+        statuses, answer = self._writer.finish(run, acts, earlier)
+        if any(act.verb == Verb.ABANDON and status == OK for act, status in zip(acts, statuses, strict=True)):
+            self._tell(run)
+        return statuses, answer
+
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+        def work(run: Runner, earlier: Answer | None) -> tuple[Status, Answer]:
+            status, answer = self._writer.operate(run, verb, uuid, error, earlier)
+            if status == OK and verb in (Verb.RELEASE, Verb.RESTORE):
+                self._tell(run)
+            return status, answer
+
+        try:
+            return self._store.transact(nonce, work)
+        except Refused:
+            # Of all that these verbs write, only a key that comes back can be refused.
+            return Status.KEY
+
+    # Looking
+
+    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+        return self._reader.read(uuids)
+
+    def _page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
+    ) -> list[Seen]:
+        return self._reader.page(after, limit, names, states)
+
+    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        return self._reader.trash_page(after, limit)
+
+    def _now(self) -> int:
+        return self._store.now()
+
+    def _tally(self) -> dict[State, int]:
+        return self._reader.tally()
+
+    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+        mark = self._waiter.mark()
+        return Peeked(*self._reader.peek(names, readable), mark)
+
+    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        self._waiter.wait(mark, limit)
+
+    # Entities
+
+    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        self._store.transact(None, lambda run, _: self._writer.enlist(run, handle, kind, name, metadata, ttl))
+
+    def _delist(self, handle: str) -> None:
+        st = self._store.statements
+        self._store.transact(None, lambda run, _: self._writer.clean(run, st.delist, p_handle=handle))
+
+    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
+        found = (tuple(row) for row in self._store.query(self._store.statements.roster))
+        return sorted(row for row in found if kind in (None, row[0]))  # type: ignore[misc]
+
+
+def _keyed(drafts: Sequence[Draft]) -> bool:
+    return any(draft.key is not None for draft in drafts)
+
+
+def _consumes(act: Finish) -> bool:
+    return act.verb == Verb.CONSUME and act.holder.token is not None

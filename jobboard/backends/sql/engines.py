@@ -1,0 +1,140 @@
+"""Which database a configuration means, and the engine for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine
+
+from jobboard.conf import Option, Settings, choice, flag, port, seconds, text
+from jobboard.exceptions import MissingDriver
+
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+
+
+def table_name(value: Any) -> str:
+    if not isinstance(value, str) or not _TABLE.fullmatch(value):
+        raise ValueError("must be a plain name: a letter, then at most 39 letters, digits or underscores")
+    return value
+
+
+URI_PARTS: Mapping[str, str] = {
+    "user": "user",
+    "password": "password",
+    "host": "host",
+    "port": "port",
+    "path": "database",
+}
+
+OPTIONS: Mapping[str, Option] = {
+    "table": Option(table_name, "jobboard", "prefix of the tables' names"),
+    "database": Option(text, None, "the database; for SQLite the path of its file"),
+    "host": Option(text, None, "where the server is"),
+    "port": Option(port, None, "on which port it listens"),
+    "user": Option(text, None, "whom to connect as"),
+    "password": Option(text, None, "the user's password", secret=True),
+    "read_only": Option(flag, False, "open the board for looking only"),
+    "connect_timeout": Option(seconds(1, 3600), 10.0, "how long a connection may take, in seconds"),
+    "synchronous": Option(choice("full", "normal"), "full", "SQLite: normal may lose the latest commits at power loss"),
+    "notify": Option(flag, True, "PostgreSQL: wake waiters by NOTIFY; false behind a transaction pooler"),
+    "sslmode": Option(text, None, "PostgreSQL: as libpq has it"),
+    "sslrootcert": Option(text, None, "PostgreSQL: the authority's certificate"),
+    "sslcert": Option(text, None, "PostgreSQL: the client's certificate"),
+    "sslkey": Option(text, None, "PostgreSQL: the client's key"),
+    "unix_socket": Option(text, None, "MariaDB, MySQL: path of the server's socket"),
+    "ssl_ca": Option(text, None, "MariaDB, MySQL: the authority's certificate; turns TLS on"),
+    "ssl_cert": Option(text, None, "MariaDB, MySQL: the client's certificate"),
+    "ssl_key": Option(text, None, "MariaDB, MySQL: the client's key"),
+}
+
+_OF_POSTGRESQL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_OF_MYSQL = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
+_OF_SERVERS = ("host", "port", "user", "password")
+_OWN = {
+    "sqlite": (),
+    "postgresql": (*_OF_SERVERS, *_OF_POSTGRESQL),
+    "mysql": (*_OF_SERVERS, *_OF_MYSQL),
+    "mariadb": (*_OF_SERVERS, *_OF_MYSQL),
+}
+
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+_EXTRAS = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
+
+
+def url_of(conf: Settings) -> URL:
+    """:raises MissingDriver: the driver for it is not installed.
+    :raises ValueError: an option does not fit the database."""
+    name = "sqlite" if conf.scheme == "sql" else conf.scheme
+    for option in {*_OF_SERVERS, *_OF_POSTGRESQL, *_OF_MYSQL}.difference(_OWN[name]):
+        if conf[option] is not None:
+            raise ValueError(f"a {conf.scheme} board has no option {option!r}")
+    driver = conf.driver or _DRIVERS[name]
+    database = conf["database"]
+    if name == "sqlite":
+        database = database or "jobboard.db"
+        if database == ":memory:" or "mode=memory" in database:
+            raise ValueError("a board in SQLite's memory has one connection only; use the board 'memory' instead")
+        if database.startswith("file:"):
+            raise ValueError("database must be the path of a file; an SQLite URI is not taken")
+        # Relative to where the process is now, not where it will be.
+        database = str(Path(database).absolute())
+    url = URL.create(
+        f"{name}+{driver}",
+        conf["user"],
+        conf["password"],
+        conf["host"],
+        conf["port"],
+        database,
+    )
+    try:
+        url.get_dialect().import_dbapi()
+    except ImportError as error:
+        extra = _EXTRAS.get(name)
+        hint = f"install jobboard[{extra}]" if extra and not conf.driver else f"install the driver {driver!r}"
+        raise MissingDriver(f"the driver of {name} is not installed: {hint}", error) from error
+    except sa.exc.NoSuchModuleError as error:
+        raise ValueError(f"SQLAlchemy knows no driver {driver!r} for {name}") from error
+    return url
+
+
+def make(url: URL, conf: Settings) -> Engine:
+    """A new engine. Its connections are kept by us, so it has no pool."""
+    name = url.get_backend_name()
+    arguments: dict[str, Any] = {}
+    if name == "sqlite":
+        # A kept connection may be closed by another thread than its own.
+        arguments = {"check_same_thread": False, "timeout": conf["retry_for"]}
+    elif name == "postgresql" and url.get_driver_name().startswith("psycopg"):
+        arguments = {
+            "connect_timeout": max(2, round(conf["connect_timeout"])),
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30000,
+            "application_name": "jobboard",
+            **{option: conf[option] for option in _OF_POSTGRESQL if conf[option] is not None},
+        }
+    elif url.get_driver_name() == "pymysql":
+        arguments = {"connect_timeout": round(conf["connect_timeout"]), "charset": "utf8mb4"}
+        if conf["unix_socket"] is not None:
+            arguments["unix_socket"] = conf["unix_socket"]
+        tls = {option[4:]: conf[option] for option in ("ssl_ca", "ssl_cert", "ssl_key") if conf[option] is not None}
+        if tls:
+            arguments["ssl"] = tls
+    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+
+
+def check_client(engine: Engine, conf: Settings) -> None:
+    """:raises ValueError: a client that a board can't use, or options that say what the client says already."""
+    if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
+        raise ValueError("a board in SQLite's memory has one connection only; use the board 'memory' instead")
+    given = [option for option in (*_OF_SERVERS, "database") if conf[option] is not None]
+    if given:
+        raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
+
+
+__all__ = ["OPTIONS", "URI_PARTS", "check_client", "make", "url_of"]

@@ -1,0 +1,77 @@
+"""The layout of the tables: create them, bring older ones up to date, refuse those of the future."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jobboard.backends.sql.tables import LAYOUT, MIN_READER, Tables
+from jobboard.exceptions import JobFailure
+from jobboard.sql.dialects import Database
+
+Migration = Callable[[Connection, Tables], None]
+
+MIGRATIONS: Mapping[int, Migration] = {}
+"""From which layout to the next. Each keeps every job, and can be repeated after a crash in its middle, as not every
+database takes changes of tables back."""
+
+
+def setup(connection: Connection, product: Database, tables: Tables) -> None:
+    """Create what is missing and bring what is older up to date. Any number of processes may do this at once."""
+    with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
+        found = stored_layout(connection, tables)
+        if found is not None:
+            _check_new(tables, found)
+            for layout in range(found[0], LAYOUT):
+                MIGRATIONS[layout](connection, tables)
+                _record(connection, tables, layout + 1)
+        _create(connection, tables)
+    connection.commit()
+
+
+def prepare(connection: Connection, product: Database, tables: Tables, create: bool) -> None:
+    """Make sure that the tables are there and of our layout; create them if ``create`` allows, migrate never."""
+    layout = stored_layout(connection, tables)
+    if layout is None:
+        if not create:
+            raise JobFailure(f"the tables of {tables.prefix!r} are missing; `jobboard setup` creates them")
+        with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
+            _create(connection, tables)
+        layout = stored_layout(connection, tables)
+        assert layout is not None
+    _check_new(tables, layout)
+    if layout[0] < LAYOUT:
+        raise JobFailure(
+            f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` brings them up to date"
+        )
+    connection.commit()
+
+
+def stored_layout(connection: Connection, tables: Tables) -> tuple[int, int] | None:
+    """(layout, min_reader) of the tables; None if there are none."""
+    if not sa.inspect(connection).has_table(tables.schema.name):
+        return None
+    row = connection.execute(sa.select(tables.schema.c.layout, tables.schema.c.min_reader)).first()
+    return None if row is None else (row.layout, row.min_reader)
+
+
+def _create(connection: Connection, tables: Tables) -> None:
+    tables.metadata.create_all(connection)
+    if stored_layout(connection, tables) is None:
+        _record(connection, tables, LAYOUT)
+
+
+def _record(connection: Connection, tables: Tables, layout: int) -> None:
+    connection.execute(sa.delete(tables.schema))
+    connection.execute(sa.insert(tables.schema).values(layout=layout, min_reader=MIN_READER))
+
+
+def _check_new(tables: Tables, stored: tuple[int, int]) -> None:
+    if stored[1] > LAYOUT:
+        raise JobFailure(
+            f"the tables of {tables.prefix!r} have layout {stored[0]} of a newer version, which this one (layout "
+            f"{LAYOUT}) can't work with; upgrade this library"
+        )

@@ -1,0 +1,138 @@
+"""What a board shows of its rows, as they stand at the database's time. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql.statements import Statements, claimable, logical_state, not_exhausted, now
+from jobboard.backends.sql.store import Store, record_of, seen
+from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.primitives import Seen
+from jobboard.sql.prepared import Prepared, elements, param
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
+
+
+class Reader:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._st: Statements = store.statements
+        self._jobs = jobs = self._st.jobs
+        self._mine = self._st.mine
+        self._record = (*self._st.tables.record, now)
+        self._pages: dict[tuple[bool, bool, frozenset[State] | None], Prepared] = {}
+        c = jobs.c
+        live = sa.or_(*(c.state == literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)))
+        self._live = live
+        state = logical_state(jobs)
+        stored = sa.select(c.state, literal(""), sa.func.count()).where(self._mine).group_by(c.state)
+        # Corrected by the few that are overdue, found by the index that has them.
+        overdue = (
+            sa.select(c.state, state, sa.func.count())
+            .where(self._mine, c.wake_at <= now, c.lock_until <= now)
+            .group_by(c.state, state)
+        )
+        self._tally = Prepared(
+            sa.union_all(stored, overdue)
+        )
+        self._peeks = {unnamed: self._peek_statement(unnamed) for unnamed in (True, False)}
+        self._trash = {first: self._trash_statement(first) for first in (True, False)}
+
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
+        if not uuids:
+            return []
+        found: dict[str, Any] = {}
+        for start in range(0, len(uuids), 500):
+            rows = self._store.query(self._st.by_uuid, p_uuids=uuids[start : start + 500])
+            found.update((row[0], row) for row in rows)
+        return [seen(found.get(uuid)) for uuid in uuids]
+
+    def page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
+    ) -> list[Seen]:
+        key = (after is None, names is None, states)
+        statement = self._pages.get(key)
+        if statement is None:
+            statement = self._pages[key] = self._page_statement(*key)
+        params: dict[str, Any] = {"p_limit": limit}
+        if after is not None:
+            params |= {"p_priority": after.priority, "p_id": after.sequence}
+        if names is not None:
+            params["p_names"] = names
+        return [seen(row) for row in self._store.query(statement, **params)]
+
+    def _page_statement(self, first: bool, unnamed: bool, states: frozenset[State] | None) -> Prepared:
+        c = self._jobs.c
+        conditions = [self._mine, self._live]
+        if not first:
+            conditions.append(self._st.behind())
+        if not unnamed:
+            conditions.append(c.name.in_(elements("names", sa.String())))
+        if states == {UNCLAIMED}:
+            conditions.append(claimable(self._jobs))
+        else:
+            # What has lapsed for good lies in the trash, though no sweep has put it there yet.
+            wanted = sorted(states) if states is not None else [UNCLAIMED, SCHEDULED, CLAIMED]
+            state = logical_state(self._jobs)
+            conditions.append(sa.or_(*(state == literal(name) for name in wanted)) if wanted else sa.false())
+        select = self._st.in_order(sa.select(*self._record).where(*conditions), "serving")
+        return Prepared(select, *(() if unnamed else ("p_names",)))
+
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        params: dict[str, Any] = {"p_limit": limit}
+        if after is not None:
+            params |= {"p_when": after.modified_on, "p_id": after.sequence}
+        rows = self._store.query(self._trash[after is None], **params)
+        return [settle(record, row[RECORD]) for row in rows if (record := record_of(row)) is not None]
+
+    def _trash_statement(self, first: bool) -> Prepared:
+        c = self._jobs.c
+        trashed = sa.select(*self._record, c.modified_on.label("trashed_on")).where(
+            self._mine, c.state == literal(TRASHED)
+        )
+        lapsed = sa.select(*self._record, c.lock_until.label("trashed_on")).where(
+            *(self._mine, c.wake_at <= now, c.state == literal(CLAIMED), c.lock_until <= now),
+            sa.not_(not_exhausted(self._jobs)),
+        )
+        parts = []
+        for part, instant in ((trashed, c.modified_on), (lapsed, c.lock_until)):
+            if not first:
+                earlier = sa.and_(instant == param("when"), c.id < param("id"))
+                part = part.where(instant <= param("when"), sa.or_(instant < param("when"), earlier))
+            limited = part.order_by(instant.desc(), c.id.desc()).limit(param("limit", sa.Integer()))
+            parts.append(sa.select(limited.subquery()))
+        both = sa.union_all(*parts).subquery()
+        # The record's columns and the time; then the instant, by which alone they are sorted.
+        return Prepared(
+            sa.select(both)
+            .order_by(both.c.trashed_on.desc(), both.c.id.desc())
+            .limit(param("limit", sa.Integer()))
+        )
+
+    def tally(self) -> dict[State, int]:
+        counts: dict[str, int] = {}
+        for state, logical, number in self._store.query(self._tally):
+            if logical:
+                counts[state] = counts.get(state, 0) - number
+            counts[logical or state] = counts.get(logical or state, 0) + number
+        return {state: counts[state] for state in State if counts.get(state)}
+
+    def peek(self, names: Sequence[str] | None, readable: int) -> tuple[bool, int | None]:
+        statement = self._peeks[names is None]
+        params: dict[str, Any] = {"p_readable": readable}
+        if names is not None:
+            params["p_names"] = names
+        [(there, instant, event)] = self._store.query(statement, **params)
+        return bool(there), None if event is None else event - instant
+
+    def _peek_statement(self, unnamed: bool) -> Prepared:
+        c = self._jobs.c
+        wanted = [] if unnamed else [c.name.in_(elements("names", sa.String()))]
+        ready = sa.exists().where(self._st.ready_condition(), *wanted)
+        due = sa.exists().where(
+            *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
+        )
+        event = sa.select(sa.func.min(c.wake_at)).where(self._mine, c.wake_at > now).scalar_subquery()
+        return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names", )))

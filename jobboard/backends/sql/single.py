@@ -1,0 +1,159 @@
+"""Whole mutations as one statement, for databases where a statement can pick, change, answer and return: one round trip,
+and the transaction lasts no longer than the server needs.
+
+Each also keeps its answer, by an upsert that makes the statement fail when the slot's stored call is not an earlier one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, array, insert
+
+from jobboard.backends.sql.statements import Statements, claimable, claimed_values, held
+from jobboard.backends.sql.tables import literal
+from jobboard.sql.dialects import Greatest, Now
+from jobboard.sql.prepared import Prepared, param, text
+from jobboard.states import SCHEDULED, UNCLAIMED
+
+_DRAFT: dict[str, Any] = {
+    "uuid": sa.String(),
+    "name": sa.String(),
+    "priority": sa.SmallInteger(),
+    "version": sa.SmallInteger(),
+    "posting": sa.Text(),
+    "max_attempts": sa.Integer(),
+    "due": sa.BigInteger(),
+    "delay": sa.BigInteger(),
+}
+
+now = Now()
+
+
+class Single:
+    def __init__(self, statements: Statements) -> None:
+        self.tables = tables = statements.tables
+        self.jobs = jobs = tables.jobs
+        self._statements = statements
+        self._mine = jobs.c.board == text("board")
+        self.take = self._take("ready")
+        self.take_named = self._take("by_name", jobs.c.name == text("name"))
+        self.take_ids = self._take(None, jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger))))
+        self.claim = self._claim()
+        self.consume = self._consume()
+        self.insert = self._insert()
+
+    def take_where(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        return self._take(None, self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger))), *conditions)
+
+    def _take(self, index: str | None, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        c = self.jobs.c
+        # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
+        overdue = sa.exists().where(self._mine, c.wake_at <= now)
+        picked = (
+            self._statements.in_order(sa.select(c.id), None)
+            .where(self._statements.ready_condition(), *conditions)
+            .where(sa.or_(param("swept", sa.Boolean()), ~overdue))
+            .with_for_update(skip_locked=True)
+        )
+        # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
+        taken = self._claimed(c.id == sa.any_(_array_of(picked)))
+        event = sa.select(sa.func.min(c.wake_at).label("event")).where(self._mine).cte("event")
+        answer = self._answer(taken)
+        return Prepared(
+            sa.select(*taken.c, now, event.c.event)
+            .select_from(event.outerjoin(taken, sa.true()))
+            .add_cte(answer)
+        )
+
+    def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
+        # One reading for all rows: a batch then shares its token, and is finished by one comparison.
+        instant = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000000, sa.BigInteger))
+        values = claimed_values(self.jobs, instant.scalar_subquery())
+        return (
+            sa.update(self.jobs)
+            .where(condition)
+            .values(values)
+            .returning(*self.tables.record)
+            .cte("taken")
+        )
+
+    def _claim(self) -> Prepared:
+        c = self.jobs.c
+        taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._mine, claimable(self.jobs)))
+        return Prepared(sa.select(taken).add_cte(self._answer(taken)))
+
+    def _consume(self) -> Prepared:
+        c = self.jobs.c
+        acts = (
+            sa.func.unnest(param("uuids", ARRAY(sa.String)), param("tokens", ARRAY(sa.BigInteger)))
+            .table_valued(sa.column("uuid", sa.String), sa.column("token", sa.BigInteger), name="act")
+            .render_derived()
+        )
+        taken = (
+            sa.delete(self.jobs)
+            .where(c.uuid == acts.c.uuid, c.token == acts.c.token, self._mine, held(self.jobs))
+            .returning(c.uuid, c.token)
+            .cte("taken")
+        )
+        return Prepared(sa.select(taken.c.uuid).add_cte(self._answer(taken)))
+
+    def _insert(self) -> Prepared:
+        clock = sa.select(now.label("now")).cte("clock")
+        values = (
+            sa.func.unnest(*(param(name, ARRAY(type_)) for name, type_ in _DRAFT.items()))
+            .table_valued(
+                *(sa.column(name, type_) for name, type_ in _DRAFT.items()), with_ordinality="place", name="draft"
+            )
+            .render_derived()
+        )
+        due = sa.func.coalesce(values.c.due, clock.c.now + values.c.delay)
+        due = sa.case((due > clock.c.now, due))
+        columns: dict[str, Any] = {name: values.c[name] for name in list(_DRAFT)[:6]}
+        columns |= {
+            "state": sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED)),
+            "attempts": sa.literal(0),
+            "token": sa.literal(0),
+            "lock_until": due,
+            "wake_at": due,
+            "created_on": clock.c.now,
+            "modified_on": clock.c.now,
+            "board": text("board"),
+        }
+        rows = sa.select(*columns.values()).select_from(values.join(clock, sa.true())).order_by(values.c.place)
+        c = self.jobs.c
+        taken = (
+            sa.insert(self.jobs)
+            .from_select(list(columns), rows)
+            .returning(c.uuid, c.id.label("token"), c.created_on)
+            .cte("taken")
+        )
+        notify = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(param("notify", sa.Boolean()))
+        told = sa.cast(notify.scalar_subquery(), sa.String)
+        return Prepared(
+            sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(self._answer(taken))
+        )
+
+    def _answer(self, taken: sa.CTE) -> sa.CTE:
+        """Keep what was done, as uuids with numbers; nothing if nothing was done."""
+        t = self.tables.answers
+        done = sa.func.string_agg(taken.c.uuid + " " + sa.cast(taken.c.token, sa.Text), ",")
+        source = sa.select(text("handle"), param("slot", sa.Integer()), param("call"), done, now)
+        upsert = insert(t).from_select(
+            ["handle", "slot", "call", "answer", "stamp"],
+            source.select_from(taken).having(sa.func.count() > 0),
+        )
+        # NULL, which the column refuses: a call that is not later than the stored one must not have happened.
+        call = sa.case((t.c.call < upsert.excluded.call, upsert.excluded.call))
+        return upsert.on_conflict_do_update(
+            index_elements=[t.c.handle, t.c.slot],
+            set_={"call": call, "answer": upsert.excluded.answer, "stamp": upsert.excluded.stamp},
+        ).cte("answer")
+
+
+def _array_of(select: sa.Select[Any]) -> Any:
+    return sa.func.array(select.scalar_subquery(), type_=ARRAY(sa.BigInteger))
+
+
+__all__ = ["Greatest", "Single", "array"]

@@ -1,0 +1,249 @@
+"""The statements of a board that run on every database, built once per table prefix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+from jobboard.backends.sql.tables import PURGED, Tables, literal
+from jobboard.sql.dialects import Greatest, Now, insert_new
+from jobboard.sql.prepared import Prepared, elements, param, text
+from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
+
+SWEEP = 100
+"""How many overdue rows one sweep settles."""
+HOUR = 3600 * 1_000_000
+DAY = 24 * HOUR
+
+now = Now()
+
+
+def not_exhausted(jobs: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.or_(jobs.c.max_attempts.is_(None), jobs.c.attempts < jobs.c.max_attempts)
+
+
+def claimable(jobs: sa.Table) -> sa.ColumnElement[bool]:
+    """UNCLAIMED at this instant, whether a sweep has met it or not."""
+    c = jobs.c
+    freed = sa.or_(c.state == literal(SCHEDULED), sa.and_(c.state == literal(CLAIMED), not_exhausted(jobs)))
+    return sa.or_(c.state == literal(UNCLAIMED), sa.and_(c.lock_until <= now, freed))
+
+
+def logical_state(jobs: sa.Table) -> sa.ColumnElement[str]:
+    c = jobs.c
+    lapsed_for_good = sa.and_(c.state == literal(CLAIMED), c.attempts >= c.max_attempts)
+    return sa.case(
+        (sa.or_(c.lock_until.is_(None), c.lock_until > now), c.state),
+        (lapsed_for_good, literal(TRASHED)),
+        else_=literal(UNCLAIMED),
+    )
+
+
+def held(jobs: sa.Table) -> sa.ColumnElement[bool]:
+    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token."""
+    c = jobs.c
+    stands = sa.and_(c.state == literal(CLAIMED), sa.or_(c.lock_until > now, not_exhausted(jobs)))
+    return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands))
+
+
+def claimed_values(jobs: sa.Table, instant: Any) -> dict[str, Any]:
+    """What a claim writes; ``p_ttl`` is the lease."""
+    return {
+        "state": literal(CLAIMED),
+        "attempts": jobs.c.attempts + 1,
+        "token": Greatest(jobs.c.token + 1, instant),
+        "who": text("who"),
+        "keeper": text("keeper"),
+        "lock_until": instant + param("ttl"),
+        "wake_at": instant + param("ttl"),
+        "modified_on": instant,
+    }
+
+
+class Statements:
+    """:param skip_locked: whether rows that others hold can be passed over."""
+
+    def __init__(self, tables: Tables, dialect: Dialect, skip_locked: bool) -> None:
+        self.tables = tables
+        self.jobs = jobs = tables.jobs
+        self._skip_locked = skip_locked
+        c = jobs.c
+        self.mine = c.board == text("board")
+        by_uuid = sa.and_(c.uuid.in_(elements("uuids", sa.String())), self.mine)
+        by_id = c.id.in_(elements("ids"))
+
+        self.clock = Prepared(sa.select(now))
+        self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
+        self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
+        self.lock_free = Prepared(self._locking(sa.select(*tables.record, now).where(by_uuid)), "p_uuids")
+        self.by_key = Prepared(
+            sa.select(*tables.record, now).where(self.mine, c.live_key.in_(elements("keys", sa.String()))), "p_keys"
+        )
+        self.ids = Prepared(sa.select(c.uuid, c.id).where(by_uuid), "p_uuids")
+
+        self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))
+        self.store = Prepared(
+            sa.update(jobs)
+            .where(c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
+            .values({name: self._typed(name) for name in _STORED})
+        )
+        self.delete = Prepared(sa.delete(jobs).where(by_id), "p_ids")
+        self.claim = Prepared(
+            sa.update(jobs).where(by_id).values(claimed_values(jobs, param("now"))), "p_ids"
+        )
+        self.claim_one = Prepared(
+            sa.update(jobs)
+            .where(c.id == param("id"), c.token == param("was_token"), c.state == literal(UNCLAIMED))
+            .values(claimed_values(jobs, param("now")))
+        )
+        self.consume = Prepared(
+            sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids"
+        )
+        self.renew = Prepared(
+            sa.update(jobs)
+            .where(by_id)
+            .values(lock_until=param("until")),
+            "p_ids",
+        )
+        self.revive = Prepared(
+            sa.update(jobs)
+            .where(by_id)
+            .values(state=literal(CLAIMED), lock_until=param("until"), wake_at=param("until")),
+            "p_ids",
+        )
+
+        self.ready = self.pick()
+        self.ready_named = self.pick(c.name == text("name"), index="by_name")
+        self.ready_ids = self.pick_ids()
+
+        self.event = Prepared(
+            sa.select(now, sa.select(sa.func.min(c.wake_at)).where(self.mine).scalar_subquery())
+        )
+        self.overdue = Prepared(
+            self._locking(
+                sa.select(*tables.record, now)
+                .where(self.mine, c.wake_at <= now)
+                .order_by(c.wake_at)
+                .limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+            )
+        )
+        gone = {"wake_at": sa.null(), "lock_until": sa.null()}
+        self.freed = Prepared(sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone), "p_ids")
+        self.refiled = Prepared(sa.update(jobs).where(by_id).values(wake_at=c.lock_until), "p_ids")
+        # MySQL sees what an earlier assignment of the same UPDATE has done, and makes them in the table's order.
+        self.expired = Prepared(
+            sa.update(jobs)
+            .where(by_id)
+            .ordered_values(
+                (c.modified_on, c.lock_until),
+                (c.state, literal(TRASHED)),
+                (c.error, sa.func.coalesce(c.error, EXHAUSTED)),
+                (c.keeper, sa.null()),
+                (c.live_key, sa.null()),
+                (c.lock_until, sa.null()),
+                (c.wake_at, sa.null()),
+            ),
+            "p_ids",
+        )
+        # Begins to write, and changes nothing.
+        self.touch = Prepared(sa.update(jobs).where(c.id == -1).values(version=c.version))
+        self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
+        self._answers(dialect)
+        self._purging()
+        self._entities()
+
+    def pick(
+        self, *conditions: sa.ColumnElement[bool], index: str | None = "ready", lists: tuple[str, ...] = ()
+    ) -> Prepared:
+        """Lock the first ready rows in serving order. Also answers the time and the next event."""
+        c = self.jobs.c
+        event = sa.select(sa.func.min(c.wake_at)).where(self.mine).scalar_subquery()
+        select = sa.select(*self.tables.record, now, event).where(self.ready_condition(), *conditions)
+        select = self._locking(self.in_order(select, index))
+        return Prepared(select, *lists)
+
+    def pick_ids(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        """Those of the rows in ``p_ids`` that are still ready."""
+        return self.pick(self.jobs.c.id.in_(elements("ids")), *conditions, index=None, lists=("p_ids",))
+
+    def candidates(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.Select[Any]:
+        """The ids of the first ready rows, unlocked."""
+        c = self.jobs.c
+        return self.in_order(sa.select(c.id, c.priority).where(self.ready_condition(), *conditions), index)
+
+    def ready_condition(self) -> sa.ColumnElement[bool]:
+        c = self.jobs.c
+        return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
+
+    def behind(self) -> sa.ColumnElement[bool]:
+        """Later in serving order than (p_priority, p_id)."""
+        c = self.jobs.c
+        return sa.or_(
+            c.priority > param("priority"), sa.and_(c.priority == param("priority"), c.id > param("id"))
+        )
+
+    def in_order(self, select: sa.Select[Any], index: str | None) -> sa.Select[Any]:
+        select = select.order_by(self.jobs.c.priority, self.jobs.c.id).limit(param("limit", sa.Integer()))
+        if index is not None:
+            # A sort locks all that it reads; no statistics may talk the optimiser into one.
+            for name in ("mysql", "mariadb"):
+                select = select.with_hint(self.jobs, f"FORCE INDEX ({self.tables.prefix}_{index})", name)
+        return select
+
+    def _locking(self, select: sa.Select[Any]) -> sa.Select[Any]:
+        return select.with_for_update(skip_locked=True) if self._skip_locked else select
+
+    def _typed(self, name: str) -> sa.BindParameter[Any]:
+        type_ = self.jobs.c[name].type
+        return param(name, sa.String() if isinstance(type_, sa.String) else type_)
+
+    def _answers(self, dialect: Dialect) -> None:
+        t = self.tables.answers
+        mine = sa.and_(t.c.handle == text("handle"), t.c.slot == param("slot"))
+        values = {"call": param("call"), "answer": text("answer"), "stamp": now}
+        key = {"handle": text("handle"), "slot": param("slot")}
+        self.answer = Prepared(sa.update(t).where(mine, t.c.call < param("call")).values(values))
+        self.answer_first = Prepared(sa.insert(t).values({**key, **values}))
+        self.answer_again = Prepared(sa.update(t).where(mine, t.c.call <= param("call")).values(values))
+        self.slot = Prepared(sa.select(t.c.call, t.c.answer).where(mine).with_for_update())
+        blank = {**key, "call": sa.literal(0), "answer": sa.literal(""), "stamp": now}
+        self.slot_open = Prepared(insert_new(t, dialect).values(blank))
+        self.answers_old = Prepared(sa.delete(t).where(t.c.stamp < now - HOUR))
+
+    def _purging(self) -> None:
+        c = self.jobs.c
+        purged = sa.and_(self.mine, c.state == literal(PURGED))
+        empty = {
+            "state": literal(PURGED),
+            "name": sa.literal(""),
+            "posting": sa.literal(""),
+            **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "error", "lock_until", "wake_at")},
+            "modified_on": now,
+        }
+        self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
+        self.purged_old = Prepared(sa.delete(self.jobs).where(purged, c.modified_on < now - DAY))
+
+
+    def _entities(self) -> None:
+        c = self.tables.entities.c
+        mine = c.board == text("board")
+        one = sa.and_(mine, c.kind == text("kind"), c.name == text("name"))
+        told = {"handle": text("handle"), "metadata": text("metadata"), "until": now + param("ttl")}
+        key = {"board": text("board"), "kind": text("kind"), "name": text("name")}
+        self.enlist_again = Prepared(sa.update(self.tables.entities).where(one).values(told))
+        self.enlist = Prepared(sa.insert(self.tables.entities).values({**key, **told}))
+        self.delist = Prepared(sa.delete(self.tables.entities).where(mine, c.handle == text("handle")))
+        self.roster = Prepared(sa.select(c.kind, c.name, c.metadata).where(mine, c.until > now))
+        self.entities_old = Prepared(sa.delete(self.tables.entities).where(c.until < now - HOUR))
+
+
+_INSERTED = (
+    *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token"),
+    *("lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+)
+_STORED = (
+    *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "error"),
+    *("live_key", "wake_at"),
+)

@@ -1,0 +1,126 @@
+"""The tables of a board, for any prefix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.sql.dialects import Exact, LongText, serial
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
+
+LAYOUT = 1
+"""The layout of these tables."""
+MIN_READER = 1
+"""The oldest layout whose readers understand them."""
+
+PURGED = "PURGED"
+"""The state of a row that was emptied, kept for a day to tell what became of its job."""
+
+RECORD = 17
+"""How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
+
+
+def literal(state: str) -> sa.BindParameter[str]:
+    """A state written out: a partial index serves only conditions that show its own."""
+    return sa.literal(str(state), sa.String(), literal_execute=True)
+
+
+def _where(condition: Any) -> dict[str, Any]:
+    return {"postgresql_where": condition, "sqlite_where": condition}
+
+
+class Tables:
+    """The tables whose names begin with ``prefix``."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.metadata = sa.MetaData()
+        options: dict[str, Any] = {
+            "mysql_engine": "InnoDB",
+            "mysql_charset": "utf8mb4",
+            "mariadb_engine": "InnoDB",
+            "mariadb_charset": "utf8mb4",
+            "sqlite_autoincrement": True,
+        }
+        self.jobs = jobs = sa.Table(
+            prefix,
+            self.metadata,
+            sa.Column("uuid", Exact(64), nullable=False),
+            sa.Column("name", Exact(255), nullable=False),
+            sa.Column("priority", sa.SmallInteger, nullable=False),
+            sa.Column("id", serial(), primary_key=True, autoincrement=True),
+            sa.Column("key", Exact(255)),
+            sa.Column("version", sa.SmallInteger, nullable=False),
+            sa.Column("posting", LongText, nullable=False),
+            sa.Column("state", Exact(9), nullable=False),
+            sa.Column("attempts", sa.Integer, nullable=False),
+            sa.Column("max_attempts", sa.Integer),
+            sa.Column("token", sa.BigInteger, nullable=False),
+            sa.Column("who", Exact(255)),
+            sa.Column("keeper", Exact(64)),
+            sa.Column("lock_until", sa.BigInteger),
+            sa.Column("created_on", sa.BigInteger, nullable=False),
+            sa.Column("modified_on", sa.BigInteger, nullable=False),
+            sa.Column("error", LongText),
+            sa.Column("board", Exact(255), nullable=False),
+            sa.Column("live_key", Exact(255)),
+            # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
+            # writes and which no index may contain if those writes are to stay cheap.
+            sa.Column("wake_at", sa.BigInteger),
+            # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
+            postgresql_with={
+                "fillfactor": 70,
+                "autovacuum_vacuum_scale_factor": 0.02,
+                "autovacuum_vacuum_insert_scale_factor": 0.05,
+                "autovacuum_analyze_scale_factor": 0.05,
+            },
+            **options,
+        )
+        c = jobs.c
+        self.record = tuple(jobs.c)[:RECORD]
+        sa.Index(f"{prefix}_uuid", c.uuid, c.board, unique=True)
+        sa.Index(f"{prefix}_key", c.board, c.live_key, unique=True, **_where(c.live_key.is_not(None)))
+        # In exactly the order in which jobs are served, or InnoDB sorts and locks all that it has sorted.
+        sa.Index(f"{prefix}_ready", c.board, c.state, c.priority, c.id, **_where(c.state == sa.text("'UNCLAIMED'")))
+        sa.Index(f"{prefix}_by_name", c.board, c.state, c.name, c.priority, c.id)
+        sa.Index(f"{prefix}_serving", c.board, c.priority, c.id)
+        sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
+        sa.Index(
+            f"{prefix}_trash",
+            *(c.board, c.state, c.modified_on, c.id),
+            **_where(sa.or_(c.state == sa.text("'TRASHED'"), c.state == sa.text("'PURGED'"))),
+        )
+        self.answers = sa.Table(
+            f"{prefix}_answers",
+            self.metadata,
+            sa.Column("handle", Exact(64), primary_key=True),
+            sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("call", sa.BigInteger, nullable=False),
+            sa.Column("answer", LongText, nullable=False),
+            sa.Column("stamp", sa.BigInteger, nullable=False),
+            postgresql_with={"fillfactor": 50},
+            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
+        )
+        self.entities = sa.Table(
+            f"{prefix}_entities",
+            self.metadata,
+            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("kind", Exact(255), primary_key=True),
+            sa.Column("name", Exact(255), primary_key=True),
+            sa.Column("handle", Exact(64), nullable=False),
+            sa.Column("metadata", LongText, nullable=False),
+            sa.Column("until", sa.BigInteger, nullable=False),
+            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
+        )
+        self.schema = sa.Table(
+            f"{prefix}_schema",
+            self.metadata,
+            sa.Column("layout", sa.Integer, nullable=False),
+            sa.Column("min_reader", sa.Integer, nullable=False),
+            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
+        )
+
+
+STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
+"""The states that a row can be stored in, but PURGED."""

@@ -1,0 +1,194 @@
+"""Claiming what is next, in whatever way the database does it best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql.single import Single
+from jobboard.backends.sql.statements import SWEEP
+from jobboard.backends.sql.store import Answer, Store, claimed_record
+from jobboard.backends.sql.tables import RECORD
+from jobboard.backends.sql.writing import Writer
+from jobboard.primitives import Nonce
+from jobboard.sql.prepared import Prepared, Runner, text
+from jobboard.states import Record
+
+_SOON = 50_000
+"""µs until the next look at what is overdue, but locked by another's transaction."""
+
+_MANY_NAMES = 50
+
+
+class Wish(NamedTuple):
+    """What a take asks for."""
+
+    claim: dict[str, Any]
+    limit: int
+    readable: int
+    names: Sequence[str] | None
+    where: sa.ColumnElement[bool] | None
+
+
+class Found(NamedTuple):
+    """What a take found; ``margin``, only of claims that a first try had made: for how long they stand."""
+
+    records: list[Record]
+    trashed: list[Record]
+    event: int | None
+    margin: int | None
+
+
+class Look(NamedTuple):
+    """What one look found; ``event`` is in µs from now, and ``overdue`` tells that some jobs were not considered."""
+
+    records: list[Record]
+    overdue: bool
+    event: int | None
+    margin: int | None = None
+
+
+class Taker:
+    def __init__(self, store: Store, writer: Writer, single: Single | None) -> None:
+        self._store = store
+        self._writer = writer
+        self._single = single
+        self._st = store.statements
+        self._by_names: dict[tuple[int, bool], Prepared] = {}
+
+    def take(self, wish: Wish, nonce: Nonce) -> Found:
+        trashed: list[Record] = []
+        swept = full = False
+        while True:
+            look = self._look(wish, nonce, swept)
+            if look.records or not (full if swept else look.overdue):
+                event = look.event
+                event = _SOON if event is not None and event <= 0 else event
+                return Found(look.records, trashed, event, look.margin)
+            settled, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))
+            trashed += gone
+            # While a sweep finds as much as it may, there may be more.
+            swept, full = True, settled >= SWEEP
+
+    def _look(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
+        direct = wish.where is None and (wish.names is None or len(wish.names) == 1)
+        if self._single is not None and nonce.attempt == 1:
+            if direct:
+                statement = self._single.take if wish.names is None else self._single.take_named
+                return self._at_once(statement, wish, nonce, swept)
+            return self._at_once_of_candidates(wish, nonce, swept)
+
+        def work(run: Runner, earlier: Answer | None) -> tuple[Look, Answer]:
+            if earlier:
+                standing, now = self._writer.still_held(run, earlier)
+                if standing:
+                    margin = min(record.lock_until - now for record in standing if record.lock_until is not None)
+                    return Look(standing, False, 0, margin), earlier
+            if direct:
+                statement = self._st.ready if wish.names is None else self._st.ready_named
+                (records, overdue), answer = self._writer.take(run, statement, _params(wish), wish.claim, not swept)
+            else:
+                (records, overdue), answer = self._of_candidates(run, wish, not swept)
+            return Look(records, overdue, 0), answer
+
+        look = self._store.transact(nonce, work)
+        if look.records or look.overdue:
+            return look
+        [(now, event)] = self._store.query(self._st.event)
+        return Look([], event is not None and event <= now, None if event is None else event - now)
+
+    def _at_once(self, statement: Prepared, wish: Wish, nonce: Nonce, swept: bool, **more: Any) -> Look:
+        params = {
+            **self._store.base,
+            **wish.claim,
+            **_params(wish),
+            **more,
+            "p_swept": swept,
+            "p_handle": nonce.handle,
+            "p_slot": nonce.slot,
+            "p_call": nonce.call,
+        }
+        rows = self._store.links.run(lambda link: link.single(statement, params))
+        now, event = rows[0][RECORD : RECORD + 2]
+        left = None if event is None else event - now
+        if rows[0][0] is None:
+            return Look([], left is not None and left <= 0, left)
+        records = [claimed_record(row) for row in rows]
+        if len(records) > 1:
+            records.sort(key=_place)
+        return Look(records, False, left)
+
+    def _at_once_of_candidates(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
+        assert self._single is not None
+        statement = self._single.take_ids if wish.where is None else self._single.take_where(wish.where)
+        after: tuple[int, int] | None = None
+        while True:
+            ids, after = self._store.links.run(lambda link, after=after: self._candidates(link, wish, after))  # type: ignore[misc]
+            look = self._at_once(statement, wish, nonce, swept, p_ids=ids)
+            if look.records or look.overdue and not swept or not ids:
+                return look
+
+    def _of_candidates(
+        self, run: Runner, wish: Wish, sweep_first: bool
+    ) -> tuple[tuple[list[Record], bool], Answer]:
+        # Rows that are looked at must not be locked before they are known to be taken: an engine locks what it reads.
+        conditions = () if wish.where is None else (wish.where,)
+        statement = self._st.ready_ids if wish.where is None else self._st.pick_ids(*conditions)
+        after: tuple[int, int] | None = None
+        while True:
+            ids, after = self._candidates(run, wish, after)
+            if not ids:
+                return ([], False), []
+            result, answer = self._writer.take(run, statement, {**_params(wish), "p_ids": ids}, wish.claim, sweep_first)
+            if answer or result[1]:
+                return result, answer
+
+    def _candidates(
+        self, run: Runner, wish: Wish, after: tuple[int, int] | None
+    ) -> tuple[list[int], tuple[int, int] | None]:
+        """The first ids behind ``after`` that look as wished; where the next ones begin."""
+        params = {**self._store.base, "p_readable": wish.readable, "p_limit": wish.limit}
+        if after is not None:
+            params |= {"p_priority": after[0], "p_id": after[1]}
+        found: list[tuple[int, int]] = []
+        names = wish.names if wish.where is None else None
+        if names is None:
+            conditions = [wish.where] if wish.where is not None else []
+            if wish.names is not None:
+                conditions.append(self._st.jobs.c.name.in_(wish.names))
+            if after is not None:
+                conditions.append(self._st.behind())
+            found = [(row[1], row[0]) for row in run.rows(Prepared(self._st.candidates(*conditions)), params)]
+        else:
+            for start in range(0, len(names), _MANY_NAMES):
+                some = names[start : start + _MANY_NAMES]
+                statement = self._of_names(len(some), after is None)
+                named = {f"p_name{i}": name for i, name in enumerate(some)}
+                found += [(row[1], row[0]) for row in run.rows(statement, {**params, **named})]
+            found = sorted(set(found))[: wish.limit]
+        return [id_ for _, id_ in found], found[-1] if found else None
+
+    def _of_names(self, count: int, first: bool) -> Prepared:
+        """For each name its own walk along the index, so that the other names' jobs are not met."""
+        statement = self._by_names.get((count, first))
+        if statement is None:
+            c = self._st.jobs.c
+            parts = []
+            for i in range(count):
+                conditions = [c.name == text(f"name{i}")] + ([] if first else [self._st.behind()])
+                parts.append(sa.select(self._st.candidates(*conditions, index="by_name").subquery()))
+            statement = self._by_names[count, first] = Prepared(sa.union_all(*parts))
+        return statement
+
+
+def _params(wish: Wish) -> dict[str, Any]:
+    params: dict[str, Any] = {"p_readable": wish.readable, "p_limit": wish.limit}
+    if wish.names is not None and len(wish.names) == 1:
+        params["p_name"] = wish.names[0]
+    return params
+
+
+def _place(record: Record) -> tuple[int, int]:
+    return record[2], record[3]

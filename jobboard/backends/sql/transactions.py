@@ -1,0 +1,85 @@
+"""Verbs that take part in a transaction of the caller's, and what follows when that has ended."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jobboard.exceptions import JobFailure
+from jobboard.sql.prepared import CallersConnection
+
+
+def joined(connection: Any, dialect_name: str) -> CallersConnection:
+    """:raises TypeError: not a connection.
+    :raises JobFailure: one that leads elsewhere, or commits by itself."""
+    if not isinstance(connection, Connection):
+        raise TypeError(f"connection must be an SQLAlchemy Connection, not {type(connection).__name__}")
+    if connection.dialect.name != dialect_name:
+        raise JobFailure(f"connection= leads to {connection.dialect.name}, and the board is in {dialect_name}")
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        raise JobFailure("connection= commits by itself (AUTOCOMMIT); a transaction is needed")
+    return CallersConnection(connection)
+
+
+class _Pending:
+    """What waits for the end of one connection's transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._calls: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
+        # They stay for the connection's life: a listener can't be removed while it is called.
+        sa.event.listen(connection, "commit", self._commit)
+        sa.event.listen(connection, "rollback", self._rollback)
+        sa.event.listen(connection, "rollback_savepoint", self._rollback_savepoint)
+
+    def add(self, connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
+        nested = connection.get_nested_transaction()
+        depth = _number(getattr(nested, "_savepoint", "")) if nested is not None else 0
+        self._calls.append((depth, done, undone))
+
+    def _commit(self, connection: Connection) -> None:
+        if not self._calls:
+            return
+        # SQLAlchemy tells of a commit before it commits. Nothing may be announced that could still fail, so it is done
+        # here; what SQLAlchemy then commits is empty.
+        dialect = connection.dialect
+        try:
+            dialect.do_commit(connection.connection)  # type: ignore[arg-type]
+        except dialect.loaded_dbapi.Error as error:
+            # The transaction stays open for the rollback that must follow, which tells us.
+            raise sa.exc.DBAPIError.instance("COMMIT", None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+        calls, self._calls = self._calls, []
+        for _, done, _ in calls:
+            done()
+
+    def _rollback(self, connection: Connection) -> None:
+        self._undo(0)
+
+    def _rollback_savepoint(self, connection: Connection, name: str, context: None) -> None:
+        # Savepoints are numbered as they begin: those that began before the verb take it along, later ones don't.
+        self._undo(_number(name))
+
+    def _undo(self, number: int) -> None:
+        undone = [call for call in self._calls if call[0] >= number]
+        self._calls = [call for call in self._calls if call[0] < number]
+        for _, _, call in undone:
+            call()
+
+
+def _number(savepoint: str) -> int:
+    digits = savepoint.rpartition("_")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+_pending: weakref.WeakKeyDictionary[Connection, _Pending] = weakref.WeakKeyDictionary()
+
+
+def when_settled(connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
+    """Call ``done`` after the connection's transaction was committed, ``undone`` after it was rolled back."""
+    pending = _pending.get(connection)
+    if pending is None:
+        pending = _pending[connection] = _Pending(connection)
+    pending.add(connection, done, undone)

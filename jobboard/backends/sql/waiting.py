@@ -1,0 +1,194 @@
+"""How a board learns that there may be something to do, without asking for it: as cheaply as its database allows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jobboard.exceptions import JobBoardError
+from jobboard.sql.dialects import Database
+from jobboard.sql.links import Link, Links
+
+LOG = logging.getLogger(__name__)
+
+_TICK = 0.015
+_DEAF = 0.5
+"""How long to sleep at most, in seconds, while the server's calls can't be heard."""
+
+
+class Napper(Protocol):
+    """A session: what sleeps until something of this process's own has happened."""
+
+    def nap(self, seconds: float) -> bool: ...
+    def wake(self) -> None: ...
+
+
+class Waiter:
+    """Sleeps until this process has something new itself: for databases that can't tell of others."""
+
+    hears = False
+    """Whether it notices what others do without looking into the tables."""
+
+    def __init__(self, session: Callable[[], Napper | None]) -> None:
+        self._session = session
+
+    def mark(self) -> object:
+        """To be taken before looking for work."""
+        return None
+
+    def wait(self, mark: object, limit: float) -> None:
+        self._nap(limit)
+
+    def close(self) -> None:
+        """Let go of whatever was opened for waiting."""
+
+    def forked(self) -> None:
+        """In a forked child: let go without closing."""
+
+    def _nap(self, limit: float) -> bool:
+        session = self._session()
+        return session is None or session.nap(limit)
+
+
+class FileWaiter(Waiter):
+    """SQLite counts the commits of all other connections; asking for the count touches no table."""
+
+    hears = True
+
+    def __init__(self, session: Callable[[], Napper | None], links: Links) -> None:
+        super().__init__(session)
+        self._links = links
+
+    def mark(self) -> object:
+        return self._links.run(_commits)
+
+    def wait(self, mark: object, limit: float) -> None:
+        end = time.monotonic() + limit
+        while (left := end - time.monotonic()) > 0:
+            if self._nap(min(left, _TICK)) or self._links.run(_commits) != mark:
+                return
+
+
+def _commits(link: Link) -> tuple[Link, int]:
+    # The count is one connection's own, so it goes with that connection.
+    return link, link.product.commits(link.cursor)
+
+
+class ListeningWaiter(Waiter):
+    """PostgreSQL calls on a connection that somebody listens on; the first who waits opens it."""
+
+    hears = True
+
+    def __init__(self, session: Callable[[], Napper | None], links: Links, channel: str, board: str) -> None:
+        super().__init__(session)
+        self._links = links
+        self._channel = channel
+        self._board = board
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._ear: _Ear | None = None
+
+    def mark(self) -> object:
+        ear = self._ear
+        return ear if ear is not None and ear.listens else None
+
+    def wait(self, mark: object, limit: float) -> None:
+        if mark is None and self._listen():
+            # What came before we listened must be looked for once more.
+            return
+        if self._ear is None or not self._ear.listens:
+            limit = min(limit, _DEAF)
+        self._nap(limit * random.uniform(0.5, 1.0) if limit > 1 else limit)
+
+    def close(self) -> None:
+        with self._lock:
+            ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.stop()
+
+    def forked(self) -> None:
+        if self._ear is not None:
+            self._ear.forked()
+        self._reset()
+
+    def _listen(self) -> bool:
+        with self._lock:
+            if self._ear is None or not self._ear.listens:
+                try:
+                    self._ear = _Ear(self._links, self._channel, self._hear)
+                except Exception as error:
+                    LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
+                    return False
+            return True
+
+    def _hear(self, payload: str | None) -> None:
+        session = self._session()
+        if session is not None and payload in (None, self._board):
+            session.wake()
+
+
+class _Ear:
+    """A connection that listens, with the thread that sits on it.
+
+    :param hear: told the payload of each call; None when it can't listen any more.
+    """
+
+    def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None]) -> None:
+        self._hear = hear
+        self._product: Database = links.known_product()
+        self._connection = links.listener()
+        try:
+            self._raw: Any = self._connection.connection.dbapi_connection
+            self._product.listen(self._raw, channel)
+        except BaseException:
+            self._close()
+            raise
+        self._stopper, self._stopped = socket.socketpair()
+        self.listens = True
+        threading.Thread(target=self._run, name=f"{channel}-listener", daemon=True).start()
+
+    def stop(self) -> None:
+        self.listens = False
+        self._stopper.close()
+
+    def forked(self) -> None:
+        self.listens = False
+        self._product.detach(self._raw)
+
+    def _run(self) -> None:
+        try:
+            while self.listens:
+                for payload in self._product.calls(self._raw, self._stopped):
+                    self._hear(payload)
+        except (OSError, JobBoardError, *self._product.errors) as error:
+            if self.listens:
+                LOG.info("the connection that listens is lost: %s", type(error).__name__)
+        finally:
+            self.listens = False
+            self._close()
+            self._stopped.close()
+            self._hear(None)
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._connection.invalidate()
+            self._connection.close()
+
+
+def waiter(
+    session: Callable[[], Napper | None], links: Links, product: Database, notify: bool, channel: str, board: str
+) -> Waiter:
+    """The best waiter for a database."""
+    if product.counts_commits:
+        return FileWaiter(session, links)
+    if notify and product.can_listen:
+        return ListeningWaiter(session, links, channel, board)
+    return Waiter(session)

@@ -1,0 +1,343 @@
+"""What a board does to its rows, on every database: lock them, ask :mod:`jobboard.states` what becomes of them, write.
+
+Each function runs within one transaction and gives its result and its answer, to be kept for a repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Any
+
+from jobboard import states
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.store import Answer, record_of, stored
+from jobboard.backends.sql.tables import RECORD
+from jobboard.primitives import Draft, Finish
+from jobboard.sql.links import Contended
+from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
+from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Record, Status, Verb
+
+HELD_BY = -1
+"""In a post's answer: the key was taken, and the uuid is that of the job which has it."""
+
+
+DONE: Answer = [("", 0)]
+"""Something was done, and no repetition will ask for it."""
+
+_CHANGED = "another has changed a row between its reading and its writing"
+
+
+class Writer:
+    """:param fenced: whether rows can't be locked, so that every write must compare what it has read."""
+
+    def __init__(self, statements: Statements, board: str, fenced: bool) -> None:
+        self.st = statements
+        self._board = {"p_board": board}
+        self._fenced = fenced
+
+    def lock(self, run: Runner, uuids: Sequence[str]) -> tuple[dict[str, Record], int]:
+        """The jobs, as nobody else can change them any more, and the time."""
+        rows = run.rows(self.st.lock, {**self._board, "p_uuids": uuids})
+        records = {row[0]: record for row in rows if (record := record_of(row)) is not None}
+        return records, rows[0][RECORD] if rows else 0
+
+    def save(self, run: Runner, record: Record, was: Record) -> None:
+        if not run.count(self.st.store, stored(record, was)):
+            raise Contended(_CHANGED)
+
+    # Posting
+
+    def insert(self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None) -> tuple[list[Any], Answer]:
+        if earlier is not None:
+            return self._inserted_before(run, earlier), earlier
+        now = run.rows(self.st.clock, {})[0][0]
+        fresh = [draft.record(0, now) for draft in drafts]
+        run.many(self.st.insert, [self._inserted(record) for record in fresh])
+        uuids = [draft.uuid for draft in drafts]
+        ids = dict(run.rows(self.st.ids, {**self._board, "p_uuids": uuids}))
+        keys = [draft.key for draft in drafts if draft.uuid not in ids]
+        holders = {}
+        if keys:
+            rows = run.rows(self.st.by_key, {**self._board, "p_keys": keys})
+            holders = {record.key: states.settle(record, now) for row in rows if (record := record_of(row))}
+        results: list[tuple[bool, Record | None]] = []
+        for record in fresh:
+            if record.uuid in ids:
+                results.append((True, record._replace(sequence=ids[record.uuid])))
+            elif record.key in holders:
+                results.append((False, holders[record.key]))
+            else:
+                # The job that had the key has gone since.
+                raise Contended(_CHANGED)
+        answer = [(r.uuid, r.sequence if created else HELD_BY) for created, r in results if r is not None]
+        return results, answer
+
+    def _inserted_before(self, run: Runner, earlier: Answer) -> list[tuple[bool, Record | None]]:
+        rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": [uuid for uuid, _ in earlier]})
+        now = rows[0][RECORD] if rows else 0
+        found = {row[0]: states.settle(record, now) for row in rows if (record := record_of(row))}
+        return [(place != HELD_BY, found.get(uuid)) for uuid, place in earlier]
+
+    def _inserted(self, record: Record) -> dict[str, Any]:
+        return {
+            **self._board,
+            "p_uuid": record.uuid,
+            "p_name": record.name,
+            "p_priority": record.priority,
+            "p_key": record.key,
+            "p_version": record.version,
+            "p_posting": record.posting,
+            "p_state": record.state.value,
+            "p_attempts": 0,
+            "p_max_attempts": record.max_attempts,
+            "p_token": 0,
+            "p_lock_until": record.lock_until,
+            "p_created_on": record.created_on,
+            "p_modified_on": record.modified_on,
+            "p_live_key": record.key,
+            "p_wake_at": record.lock_until,
+        }
+
+    # Claiming
+
+    def claim(
+        self, run: Runner, uuid: str, lease: dict[str, Any], earlier: Answer | None
+    ) -> tuple[tuple[Status, Record | None, int], Answer]:
+        """Answers also for how long the claim stands."""
+        records, now = self.lock(run, [uuid])
+        was = records.get(uuid)
+        if earlier:
+            record = _still_held(was, earlier[0][1], now)
+            if record is None or record.lock_until is None:
+                return (Status.LOST, None, 0), earlier
+            return (OK, record, record.lock_until - now), earlier
+        ttl = lease["p_ttl"]
+        status, record = states.claim(was, now, lease["p_who"], lease["p_keeper"], now + ttl)
+        if status != OK or record is None or was is None:
+            return (status, None, 0), []
+        self.save(run, record, was)
+        return (OK, record, ttl), [(uuid, record.token)]
+
+    def take(
+        self,
+        run: Runner,
+        pick: Prepared,
+        params: dict[str, Any],
+        claim: dict[str, Any],
+        sweep_first: bool,
+    ) -> tuple[tuple[list[Record], bool], Answer]:
+        """Claim what ``pick`` gives. The result says whether something overdue must be settled before it may.
+
+        :param claim: who, keeper and ttl, as parameters.
+        """
+        rows = run.rows(pick, {**self._board, **params})
+        if not rows:
+            return ([], False), []
+        now, event = rows[0][RECORD : RECORD + 2]
+        if sweep_first and event is not None and event <= now:
+            return ([], True), []
+        if self._fenced:
+            rows = [
+                row
+                for row in rows
+                if run.count(self.st.claim_one, {**claim, "p_id": row[3], "p_was_token": row[10], "p_now": now})
+            ]
+        else:
+            run.count(self.st.claim, {**claim, "p_ids": [row[3] for row in rows], "p_now": now})
+        records = [claimed(row, claim, now) for row in rows]
+        return (records, False), [(record.uuid, record.token) for record in records]
+
+    def still_held(self, run: Runner, earlier: Answer) -> tuple[list[Record], int]:
+        """Of the claims that a first try has made, those that stand; and the time."""
+        records, now = self.lock(run, [uuid for uuid, _ in earlier])
+        found = (_still_held(records.get(uuid), token, now) for uuid, token in earlier)
+        return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
+
+    def sweep(self, run: Runner) -> tuple[tuple[int, list[Record]], Answer]:
+        """Settle what is overdue: how many rows that were, and which jobs went to the trash."""
+        rows = run.rows(self.st.overdue, self._board)
+        freed, refiled, trashed = [], [], []
+        for row in rows:
+            was, now = record_of(row), row[RECORD]
+            assert was is not None
+            record = states.settle(was, now)
+            if record is was:
+                # A heartbeat has moved the end of the lease on.
+                refiled.append(was.sequence)
+            elif record.state == UNCLAIMED:
+                freed.append(was.sequence)
+            else:
+                trashed.append(record)
+        if self._fenced:
+            self._sweep_fenced(run, rows)
+        else:
+            for ids, statement in (
+                (freed, self.st.freed),
+                (refiled, self.st.refiled),
+                ([record.sequence for record in trashed], self.st.expired),
+            ):
+                if ids:
+                    run.count(statement, {"p_ids": ids})
+        return (len(rows), trashed), DONE if rows else []
+
+    def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:
+        for row in rows:
+            was = record_of(row)
+            assert was is not None
+            self.save(run, states.settle(was, row[RECORD]), was)
+
+    # Holding and finishing
+
+    def renew(
+        self, run: Runner, handle: str, held: Sequence[tuple[str, int]], ttl: int
+    ) -> tuple[list[tuple[str, int]], Answer]:
+        """Prolong what is kept by ``handle``; which of these claims are lost. Passes over rows that others lock."""
+        uuids = list(dict(held))
+        found = self._rows(run, self.st.lock_free, uuids)
+        # What is locked by another's transaction, or gone, is read as it was before that transaction.
+        found |= {uuid: (row, False) for uuid, (row, _) in self._rows(run, self.st.by_uuid, uuids, found).items()}
+        lost: list[tuple[str, int]] = []
+        standing, lapsed = set[int](), set[int]()
+        now = 0
+        for uuid, token in held:
+            row, locked = found.get(uuid, (None, False))
+            record = None if row is None else record_of(row)
+            now = now if row is None else row[RECORD]
+            if states.check(record, Holder("", token), now) not in (OK, Status.UNCLAIMED):
+                lost.append((uuid, token))
+            elif record is not None and locked and record.who is not None and record.keeper == handle:
+                (standing if record.state == CLAIMED else lapsed).add(record.sequence)
+        for ids, statement in ((standing, self.st.renew), (lapsed, self.st.revive)):
+            if ids:
+                run.count(statement, {"p_ids": list(ids), "p_until": now + ttl})
+        return lost, DONE if standing or lapsed else []
+
+    def _rows(
+        self, run: Runner, statement: Prepared, uuids: Sequence[str], without: Container[str] = ()
+    ) -> dict[str, tuple[Row, bool]]:
+        wanted = [uuid for uuid in uuids if uuid not in without]
+        found = {}
+        for start in range(0, len(wanted), LONGEST):
+            rows = run.rows(statement, {**self._board, "p_uuids": wanted[start : start + LONGEST]})
+            found.update((row[0], (row, True)) for row in rows)
+        return found
+
+    def extend(self, run: Runner, uuid: str, holder: Holder, lease: dict[str, Any]) -> tuple[Status, Answer]:
+        """To do it again, for a repetition, does no harm."""
+        records, now = self.lock(run, [uuid])
+        was = records.get(uuid)
+        status, record = states.extend(was, holder, now, lease["p_keeper"], now + lease["p_ttl"])
+        if status != OK or record is None or was is None:
+            return status, []
+        self.save(run, record, was)
+        return OK, [(uuid, record.token)]
+
+    def consume(self, run: Runner, acts: Sequence[Finish]) -> tuple[bool, Answer]:
+        """Consume claims of one token: all of them, or none."""
+        uuids = [act.uuid for act in acts]
+        token = acts[0].holder.token
+        assert token is not None
+        done = run.count(self.st.consume, {**self._board, "p_uuids": uuids, "p_token": token})
+        # Without an answer the transaction is taken back.
+        return (True, [(uuid, token) for uuid in uuids]) if done == len(uuids) else (False, [])
+
+    def finish(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
+        done = dict(earlier or ())
+        statuses: list[Status] = []
+        answer = list(earlier or ())
+        records, now = self.lock(run, [act.uuid for act in acts])
+        old = dict(records)
+        for act in acts:
+            if act.uuid in done:
+                statuses.append(OK)
+                continue
+            was = records.get(act.uuid)
+            status, record = states.finish(was, act.holder, now, act.verb, act.delay, act.error, act.refund)
+            statuses.append(status)
+            if status != OK or was is None:
+                continue
+            answer.append((act.uuid, was.token))
+            if record is None:
+                del records[act.uuid]
+            else:
+                records[act.uuid] = record
+        self._write(run, old, records)
+        return statuses, answer
+
+    def _write(self, run: Runner, old: dict[str, Record], new: dict[str, Record]) -> None:
+        gone = [record.sequence for uuid, record in old.items() if uuid not in new]
+        if gone and run.count(self.st.delete, {"p_ids": gone}) < len(gone):
+            raise Contended(_CHANGED)
+        for uuid, record in new.items():
+            if record is not old[uuid]:
+                self.save(run, record, old[uuid])
+
+    def operate(
+        self, run: Runner, verb: Verb, uuid: str, error: str | None, earlier: Answer | None
+    ) -> tuple[Status, Answer]:
+        if earlier:
+            return OK, earlier
+        records, now = self.lock(run, [uuid])
+        was = records.get(uuid)
+        status, record = _OPERATIONS[verb](was, now, error)
+        if status != OK or was is None:
+            return status, []
+        if record is None:
+            run.count(self.st.purge, {"p_id": was.sequence})
+        else:
+            self.save(run, record, was)
+        return OK, [(uuid, 0)]
+
+
+    # The rest
+
+    def enlist(
+        self, run: Runner, handle: str, kind: str, name: str, metadata: str, ttl: int
+    ) -> tuple[None, Answer]:
+        params = {
+            **self._board,
+            "p_handle": handle,
+            "p_kind": kind,
+            "p_name": name,
+            "p_metadata": metadata,
+            "p_ttl": ttl,
+        }
+        if not run.count(self.st.enlist_again, params):
+            run.count(self.st.enlist, params)
+        return None, DONE
+
+    def clean(self, run: Runner, statement: Prepared, **params: Any) -> tuple[None, Answer]:
+        """Run a deletion; it counts as nothing when it found nothing."""
+        return None, DONE if run.count(statement, {**self._board, **params}) else []
+
+
+_OPERATIONS: dict[Verb, Callable[[Record | None, int, str | None], tuple[Status, Record | None]]] = {
+    Verb.RELEASE: states.release,
+    Verb.CANCEL: states.cancel,
+    Verb.RESTORE: lambda record, now, error: states.restore(record, now),
+    Verb.PURGE: lambda record, now, error: states.purge(record, now),
+}
+
+
+def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
+    """A ready row, as the claim has made it."""
+    return Record(
+        *row[:7],
+        CLAIMED,
+        row[8] + 1,
+        row[9],
+        states.next_token(row[10], now),
+        claim["p_who"],
+        claim["p_keeper"],
+        now + claim["p_ttl"],
+        row[14],
+        now,
+        row[16],
+    )
+
+
+def _still_held(record: Record | None, token: int, now: int) -> Record | None:
+    if record is None or record.token != token:
+        return None
+    record = states.settle(record, now)
+    return record if record.state == CLAIMED else None

@@ -1,0 +1,458 @@
+"""Everything that differs from one database to the next, and nothing else.
+
+Expressions compile to what each database understands; a :class:`Database` says what one can do, prepares connections
+and sorts its errors. Times are microseconds since 1970, UTC, on the database's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.sql.functions import GenericFunction
+
+from jobboard.exceptions import JobFailure
+
+Raw = Any
+"""A connection of the driver's own, as PEP 249 has it."""
+
+
+class Now(ColumnElement[int]):
+    """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+class Greatest(GenericFunction[int]):
+    """The larger of two integers."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "greatest"
+
+
+class Exact(sa.String):
+    """Text that is compared byte by byte: no case folding, no accents, no padding."""
+
+
+class LongText(sa.Text):
+    """Text of some megabytes at least."""
+
+
+@compiles(Now)
+def _now(element: Now, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(sa.cast(sa.extract("epoch", sa.func.now()) * 1000000, sa.BigInteger), **kw))
+
+
+@compiles(Now, "postgresql")
+def _now_postgresql(element: Now, compiler: Any, **kw: Any) -> str:
+    # clock_timestamp() is volatile and would keep conditions off the index; now() stands still inside a transaction.
+    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(Now, "mysql", "mariadb")
+def _now_mysql(element: Now, compiler: Any, **kw: Any) -> str:
+    # UNIX_TIMESTAMP() goes through the session's time zone and repeats an hour when its summer ends.
+    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
+
+
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Now, compiler: Any, **kw: Any) -> str:
+    # 'subsec' came with 3.42; older versions answer NULL to it.
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)"
+
+
+@compiles(Greatest, "sqlite")
+def _greatest_sqlite(element: Greatest, compiler: Any, **kw: Any) -> str:
+    return f"max{compiler.process(element.clause_expr, **kw)}"
+
+
+@compiles(Exact, "postgresql")
+def _exact_postgresql(type_: Exact, compiler: Any, **kw: Any) -> str:
+    return f'{compiler.visit_VARCHAR(type_, **kw)} COLLATE "C"'
+
+
+@compiles(Exact, "mysql", "mariadb")
+def _exact_mysql(type_: Exact, compiler: Any, **kw: Any) -> str:
+    # Which of the two answers to a mysql:// URL is known only once connected.
+    collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
+    return str(compiler.process(mysql.VARCHAR(type_.length, charset="utf8mb4", collation=collation), **kw))
+
+
+@compiles(LongText)
+def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return str(compiler.visit_TEXT(type_, **kw))
+
+
+@compiles(LongText, "mysql", "mariadb")
+def _long_text_mysql(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), **kw))
+
+
+def serial() -> sa.types.TypeEngine[int]:
+    """A 64-bit key that the database counts up."""
+    # Only a column declared INTEGER counts by itself there, and it has 64 bits.
+    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+class Trouble(enum.Enum):
+    """What an error of the driver's means for the request."""
+
+    DISCONNECTED = "the connection broke"
+    CONTENDED = "it lost against another transaction, and may be repeated as a whole"
+    REFUSED = "a constraint refused it"
+    MISSING = "a table is missing"
+    OTHER = "something else"
+
+
+class Database:
+    """One database product, as met at the end of a connection."""
+
+    skip_locked = False
+    returning = False
+    """Whether one statement can pick, change, answer and return."""
+    wakes = False
+    """Whether it can call those who listen when a statement asks it to."""
+    counts_commits = False
+    """Whether it counts what other connections have committed."""
+    exclusive = False
+    """Whether a transaction that writes is alone from its begin on."""
+    keeps_answers = True
+    precision = 0
+    """By how many µs its clock may lag within a reading."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    @property
+    def isolation(self) -> str:
+        return "READ COMMITTED"
+
+    def prepare(self, raw: Raw, **options: Any) -> None:
+        """Set up a new connection of our own, once."""
+
+    def begin(self, cursor: Any) -> None:
+        """Open a transaction for writing."""
+
+    def commit(self, raw: Raw, cursor: Any) -> None:
+        raw.commit()
+
+    def rollback(self, raw: Raw, cursor: Any) -> None:
+        raw.rollback()
+
+    def end_read(self, raw: Raw) -> None:
+        # Its snapshot and its locks on the tables' definitions would stay.
+        raw.rollback()
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """The driver's errors."""
+        dbapi = self.dialect.dbapi
+        return () if dbapi is None else (dbapi.Error, dbapi.InterfaceError)
+
+    @property
+    def can_listen(self) -> bool:
+        """Whether :meth:`listen` and :meth:`calls` work with this driver."""
+        return False
+
+    def listen(self, raw: Raw, channel: str) -> None:
+        """Listen on a channel from now on."""
+        raise NotImplementedError
+
+    def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
+        """Wait for calls, or until ``stop`` has something to read; what was called."""
+        raise NotImplementedError
+
+    def commits(self, cursor: Any) -> int:
+        """A count that another connection's commit changes."""
+        raise NotImplementedError
+
+    def detach(self, raw: Raw) -> None:
+        """In a forked child: make sure that nothing of this connection ever reaches the parent's server."""
+        with contextlib.suppress(Exception):
+            null = os.open(os.devnull, os.O_RDWR)
+            # In the child only the number means something else now; the parent's socket stays as it is.
+            os.dup2(null, self._descriptor(raw))
+            os.close(null)
+
+    def _descriptor(self, raw: Raw) -> int:
+        return int(raw.fileno())
+
+    def trouble(self, error: BaseException, raw: Raw | None) -> Trouble:
+        dbapi = self.dialect.dbapi
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            return Trouble.DISCONNECTED
+        error = getattr(error, "orig", None) or error
+        if isinstance(error, (OSError, EOFError)) or self._disconnected(error, raw):
+            return Trouble.DISCONNECTED
+        if self._contended(error):
+            return Trouble.CONTENDED
+        if self._missing(error):
+            return Trouble.MISSING
+        if dbapi is not None and isinstance(error, dbapi.IntegrityError):
+            return Trouble.REFUSED
+        return Trouble.OTHER
+
+    @contextlib.contextmanager
+    def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
+        """Keep all other set-ups of this name out, and undo a failed one where the database can."""
+        yield
+
+    def hurry(self, cursor: Any, seconds: float) -> None:
+        """From now on wait at most so long for another's transaction, where this connection waits at all."""
+
+    def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
+        dbapi = self.dialect.dbapi
+        if dbapi is None or not isinstance(error, dbapi.Error):
+            return False
+        return bool(self.dialect.is_disconnect(error, raw, None))
+
+    def _contended(self, error: BaseException) -> bool:
+        return False
+
+    def _missing(self, error: BaseException) -> bool:
+        return False
+
+
+class PostgreSQL(Database):
+    skip_locked = True
+    returning = True
+    wakes = True
+
+    _CONTENDED = frozenset({"40001", "40P01", "55P03"})
+    # The server says goodbye (57P0x) or the connection is none (08xxx).
+    _GONE = ("08", "57P0")
+
+    @property
+    def isolation(self) -> str:
+        # One statement is one transaction and one round trip; what needs several begins one by hand.
+        return "AUTOCOMMIT"
+
+    def prepare(self, raw: Raw, **options: Any) -> None:
+        cursor = raw.cursor()
+        cursor.execute("SET default_transaction_isolation = 'read committed'")
+        cursor.close()
+        if options.get("pooled") and hasattr(raw, "prepare_threshold"):
+            # Behind a transaction pooler the next statement may meet another server process.
+            raw.prepare_threshold = None
+
+    @property
+    def can_listen(self) -> bool:
+        return self.dialect.driver.startswith("psycopg") and hasattr(self.dialect.dbapi, "Connection")
+
+    def listen(self, raw: Raw, channel: str) -> None:
+        quoted = self.dialect.identifier_preparer.quote_identifier(channel)
+        raw.cursor().execute(f"LISTEN {quoted}")
+
+    def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+        poll.register(stop.fileno(), select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if raw.fileno() not in ready:
+            return []
+        raw.pgconn.consume_input()
+        payloads = []
+        while (call := raw.pgconn.notifies()) is not None:
+            payloads.append(call.extra.decode())
+        return payloads
+
+    def begin(self, cursor: Any) -> None:
+        cursor.execute("BEGIN")
+
+    def commit(self, raw: Raw, cursor: Any) -> None:
+        cursor.execute("COMMIT")
+
+    def rollback(self, raw: Raw, cursor: Any) -> None:
+        # The server remarks on one without a transaction, and does no more.
+        cursor.execute("ROLLBACK")
+
+    def end_read(self, raw: Raw) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
+        cursor.execute("BEGIN")
+        try:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+            yield
+        except BaseException:
+            cursor.execute("ROLLBACK")
+            raise
+        cursor.execute("COMMIT")
+
+    @staticmethod
+    def _state(error: BaseException) -> str:
+        return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+    def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
+        if self._state(error).startswith(self._GONE):
+            return True
+        if raw is not None and getattr(raw, "closed", False):
+            return True
+        return super()._disconnected(error, raw)
+
+    def _contended(self, error: BaseException) -> bool:
+        return self._state(error) in self._CONTENDED
+
+    def _missing(self, error: BaseException) -> bool:
+        return self._state(error) == "42P01"
+
+
+class MySQL(Database):
+    _CONTENDED = frozenset({1205, 1213, 1020, 3572})
+    # Going away, lost, shut down, too many connections, killed, refused, read-only after a failover.
+    _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        version: Sequence[Any] = getattr(dialect, "server_version_info", None) or ()
+        numbers = tuple(part for part in version if isinstance(part, int))
+        mariadb = bool(getattr(dialect, "is_mariadb", False))
+        self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
+
+    def prepare(self, raw: Raw, **options: Any) -> None:
+        # A fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
+        flags = getattr(raw, "client_flag", None)
+        if flags is not None and not flags & 2:
+            raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
+
+    @contextlib.contextmanager
+    def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
+        cursor.execute("SELECT GET_LOCK(MD5(CONCAT(DATABASE(), %s)), 3600)", (name,))
+        cursor.fetchall()
+        try:
+            yield
+            cursor.execute("COMMIT")
+        finally:
+            cursor.execute("SELECT RELEASE_LOCK(MD5(CONCAT(DATABASE(), %s)))", (name,))
+            cursor.fetchall()
+
+    def _descriptor(self, raw: Raw) -> int:
+        return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
+
+    @staticmethod
+    def _code(error: BaseException) -> object:
+        return error.args[0] if error.args else None
+
+    def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
+        dbapi = self.dialect.dbapi
+        if dbapi is not None and isinstance(error, dbapi.Error) and self._code(error) in self._GONE:
+            return True
+        return super()._disconnected(error, raw)
+
+    def _contended(self, error: BaseException) -> bool:
+        return self._code(error) in self._CONTENDED
+
+    def _missing(self, error: BaseException) -> bool:
+        return self._code(error) == 1146
+
+
+class SQLite(Database):
+    exclusive = True
+    counts_commits = True
+    # No network lies between the request and its answer.
+    keeps_answers = False
+    precision = 1000
+
+    # BUSY, LOCKED
+    _CONTENDED = frozenset({5, 6})
+
+    @property
+    def isolation(self) -> str:
+        return "AUTOCOMMIT"
+
+    def prepare(self, raw: Raw, **options: Any) -> None:
+        cursor = raw.cursor()
+        self._busy(cursor, options.get("busy", 10))
+        if not options.get("read_only"):
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.fetchall()
+        cursor.execute(f"PRAGMA synchronous = {'NORMAL' if options.get('relaxed') else 'FULL'}")
+        cursor.close()
+
+    def begin(self, cursor: Any) -> None:
+        # A transaction that reads first and writes later fails at once when another has written in between.
+        cursor.execute("BEGIN IMMEDIATE")
+
+    def commit(self, raw: Raw, cursor: Any) -> None:
+        cursor.execute("COMMIT")
+
+    def rollback(self, raw: Raw, cursor: Any) -> None:
+        if raw.in_transaction:
+            cursor.execute("ROLLBACK")
+
+    def end_read(self, raw: Raw) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            cursor.execute("ROLLBACK")
+            raise
+        cursor.execute("COMMIT")
+
+    def hurry(self, cursor: Any, seconds: float) -> None:
+        self._busy(cursor, seconds)
+
+    def commits(self, cursor: Any) -> int:
+        cursor.execute("PRAGMA data_version")
+        return int(cursor.fetchone()[0])
+
+    def detach(self, raw: Raw) -> None:
+        # A file, not a conversation; and closing it would drop this process's locks on it.
+        pass
+
+    @staticmethod
+    def _busy(cursor: Any, seconds: float) -> None:
+        cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000):d}")
+        cursor.fetchall()
+
+    def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
+        return "unable to open database file" in str(error)
+
+    def _contended(self, error: BaseException) -> bool:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in self._CONTENDED
+
+    def _missing(self, error: BaseException) -> bool:
+        return "no such table" in str(error)
+
+
+_PRODUCTS: dict[str, type[Database]] = {
+    "postgresql": PostgreSQL,
+    "mysql": MySQL,
+    "mariadb": MySQL,
+    "sqlite": SQLite,
+}
+
+
+def database(dialect: Dialect) -> Database:
+    """The product behind a dialect that has connected once."""
+    return _PRODUCTS.get(dialect.name, Database)(dialect)
+
+
+def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:
+    """An insert that passes over rows whose unique keys are taken."""
+    if dialect.name == "postgresql":
+        return postgresql.insert(table).inline().on_conflict_do_nothing()
+    if dialect.name == "sqlite":
+        return sqlite.insert(table).inline().on_conflict_do_nothing()
+    if dialect.name in ("mysql", "mariadb"):
+        # IGNORE would hide every other error too.
+        key = next(iter(table.primary_key))
+        return mysql.insert(table).on_duplicate_key_update({key.name: key})
+    return sa.insert(table)

@@ -1,0 +1,273 @@
+"""One kept connection per thread: no checkout, no ping and no setting on the way to each statement."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.retry import retrying
+from jobboard.sql.dialects import Database, Raw, Trouble, database
+from jobboard.sql.prepared import Prepared, Row, Runner
+
+T = TypeVar("T")
+
+_leaked: list[object] = []
+"""Connections that a forked child inherited. Collecting one would end the parent's conversation."""
+
+
+class Contended(Exception):
+    """A transaction lost against another and was rolled back; the whole of it may be repeated."""
+
+
+class Refused(Exception):
+    """A constraint refused a statement, and the transaction was rolled back."""
+
+
+class Link(Runner):
+    """A kept connection. Belongs to one thread."""
+
+    def __init__(self, connection: Connection, product: Database) -> None:
+        self.connection = connection
+        self.raw: Raw = connection.connection.dbapi_connection
+        self.product = product
+        self.dialect = connection.dialect
+        self.cursor: Any = self.raw.cursor()
+        self.in_doubt = False
+        """Whether what was sent last may have been carried out though no reply came."""
+
+    def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
+        text, values = statement.compiled(self.dialect, params)
+        self.cursor.execute(text, values)
+        return self.cursor.fetchall()  # type: ignore[no-any-return]
+
+    def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
+        text, values = statement.compiled(self.dialect, params)
+        self.cursor.execute(text, values)
+        return self.cursor.rowcount  # type: ignore[no-any-return]
+
+    def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None:
+        text = ""
+        values = []
+        for each in params:
+            text, value = statement.compiled(self.dialect, each)
+            values.append(value)
+        self.cursor.executemany(text, values)
+
+    def single(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
+        """A statement that is a transaction of its own; it may write."""
+        self.in_doubt = True
+        rows = self.rows(statement, params)
+        self.in_doubt = False
+        return rows
+
+    def begin(self) -> None:
+        self.product.begin(self.cursor)
+
+    def commit(self) -> None:
+        self.in_doubt = True
+        self.product.commit(self.raw, self.cursor)
+        self.in_doubt = False
+
+    def rollback(self) -> None:
+        self.product.rollback(self.raw, self.cursor)
+
+    def end_read(self) -> None:
+        """After reading outside of a transaction."""
+        self.product.end_read(self.raw)
+
+    def close(self) -> None:
+        # What is broken already can't be closed in order.
+        with contextlib.suppress(Exception):
+            self.cursor.close()
+        with contextlib.suppress(Exception):
+            self.rollback()
+        with contextlib.suppress(Exception):
+            self.connection.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):
+            self.connection.invalidate()
+        with contextlib.suppress(Exception):
+            self.connection.close()
+
+
+class Links:
+    """The kept connections of one board, one for each thread that uses it.
+
+    :param make: gives the engine; again in a forked child, which needs another.
+    :param own: whether the engine is ours to dispose of.
+    :param patience: for how many seconds to repeat what lost against another transaction.
+    :param options: passed to :meth:`Database.prepare`.
+    """
+
+    def __init__(self, make: Callable[[], Engine], own: bool, patience: float, **options: Any) -> None:
+        self._make = make
+        self._patience = patience
+        self.product: Database | None = None
+        self._own = own
+        self._options = options
+        self._reset()
+
+    def _reset(self) -> None:
+        self._engine: Engine | None = None
+        self._local = threading.local()
+        self._open: dict[Link, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._make()
+        return self._engine
+
+    def known_product(self) -> Database:
+        """The database, which must have been met."""
+        assert self.product is not None
+        return self.product
+
+    def run(self, work: Callable[[Link], T], patience: float | None = None) -> T:
+        """Do some work on this thread's connection; again, with a backoff, while it loses against other transactions.
+
+        :param patience: for how many seconds to repeat it; None: as long as this board repeats anything.
+        :raises ConnectionFailure: the connection is broken, and forgotten; or the database stayed busy.
+        :raises Refused: a constraint refused it. Whatever is raised, the transaction was rolled back.
+        """
+        try:
+            return self._once(work)
+        except Contended:
+            seconds = self._patience if patience is None else patience
+        try:
+            return retrying(Contended, seconds, base=0.005, cap=0.25)(self._once, work)
+        except Contended as error:
+            raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.__cause__) from error
+
+    def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
+        """What an error of the driver's is for us."""
+        assert self.product is not None
+        cause = getattr(error, "orig", None) or error
+        kept = None if self._tells(cause) else cause
+        name = type(cause).__name__
+        trouble = self.product.trouble(error, raw)
+        if trouble is Trouble.DISCONNECTED:
+            text = f"the connection to {self.engine.url.get_backend_name()} broke ({name})"
+            return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
+        text = name if kept is None else f"{name}: {cause}"
+        if trouble is Trouble.CONTENDED:
+            return Contended(text)
+        if trouble is Trouble.REFUSED:
+            return Refused(text)
+        if trouble is Trouble.MISSING:
+            return JobFailure(f"a table of the board is missing; `jobboard setup` creates it ({text})", kept)
+        if isinstance(error, (sa.exc.SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error)):
+            return JobFailure(f"the database refused it: {text}", kept)
+        return error
+
+    def _once(self, work: Callable[[Link], T]) -> T:
+        link: Link = getattr(self._local, "link", None) or self._connect()
+        link.in_doubt = False
+        try:
+            return work(link)
+        except Exception as error:
+            in_doubt = link.in_doubt
+            raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, in_doubt)
+            if isinstance(raised, ConnectionFailure):
+                self.drop(link)
+            else:
+                self._undo(link)
+            if raised is error:
+                raise
+            raise raised from getattr(raised, "cause", None)
+        except BaseException:
+            # Interrupted between a request and its reply: nobody knows what the next one would read.
+            self.drop(link)
+            raise
+
+    def listener(self) -> Connection:
+        """A connection of its own for somebody who sleeps on it."""
+        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def drop(self, link: Link) -> None:
+        """Forget a connection that is broken."""
+        with self._lock:
+            self._open.pop(link, None)
+        if getattr(self._local, "link", None) is link:
+            self._local.link = None
+        link.discard()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            links, self._open = list(self._open), {}
+        for link in links:
+            link.close()
+        self._local = threading.local()
+        if self._own and self._engine is not None:
+            self._engine.dispose()
+
+    def leak(self) -> None:
+        """In a forked child: let go of everything, and close nothing."""
+        for link in self._open:
+            link.product.detach(link.raw)
+        _leaked.extend((self._local, self._open, self._engine))
+        self._reset()
+
+    def _connect(self) -> Link:
+        if self._closed:
+            raise ConnectionFailure("the board is closed")
+        try:
+            connection = self.engine.connect()
+        except sa.exc.DBAPIError as error:
+            raise self._unreachable(error.orig or error) from None
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            raise self._unreachable(error) from None
+        try:
+            product = self.product
+            if product is None:
+                product = self.product = database(connection.dialect)
+            connection = connection.execution_options(isolation_level=product.isolation)
+            product.prepare(connection.connection.dbapi_connection, **self._options)
+            link = Link(connection, product)
+            link.end_read()
+        except JobFailure:
+            connection.close()
+            raise
+        except Exception as error:
+            connection.invalidate()
+            connection.close()
+            raise self._unreachable(getattr(error, "orig", None) or error) from None
+        with self._lock:
+            gone = [each for each, thread in self._open.items() if not thread.is_alive()]
+            for each in gone:
+                del self._open[each]
+            self._open[link] = threading.current_thread()
+        for each in gone:
+            each.close()
+        self._local.link = link
+        return link
+
+    def _undo(self, link: Link) -> None:
+        try:
+            link.rollback()
+        except Exception:
+            self.drop(link)
+
+    def _tells(self, error: BaseException) -> bool:
+        """Whether the text of an error shows the password."""
+        password = self.engine.url.password
+        return bool(password) and str(password) in str(error)
+
+    def _unreachable(self, error: BaseException) -> ConnectionFailure:
+        url = self.engine.url
+        where = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
+        reason = type(error).__name__ if self._tells(error) else f"{type(error).__name__}: {error}"
+        return ConnectionFailure(
+            f"can't connect to {url.get_backend_name()} at {where}: {reason}",
+            None if self._tells(error) else error,
+        )

@@ -1,0 +1,135 @@
+"""Core statements, compiled once and run through the driver's own cursor.
+
+SQLAlchemy's execution costs several times what a driver's does; its compiler is needed only once per statement. The
+same statements also run on a SQLAlchemy connection, inside a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Dialect
+
+Row = Any
+"""What a driver returns: a sequence."""
+
+PARAMETER = "p_"
+"""What the names of parameters begin with: no column's name and no name that SQLAlchemy makes does."""
+
+_SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, 1000)
+LONGEST = _SIZES[-1]
+
+
+_size: ContextVar[int] = ContextVar("_size", default=0)
+"""How long the lists of the statement that is being compiled are."""
+
+
+def param(name: str, type_: Any = None) -> sa.BindParameter[Any]:
+    return sa.bindparam(PARAMETER + name, None, type_=type_ or sa.BigInteger())
+
+
+def text(name: str) -> sa.BindParameter[Any]:
+    return param(name, sa.String())
+
+
+def elements(name: str, type_: Any = None) -> sa.BindParameter[Any]:
+    """A list, for ``IN``."""
+    return sa.bindparam(
+        PARAMETER + name,
+        type_=type_ or sa.BigInteger(),
+        expanding=True,
+        callable_=lambda: [None] * _size.get(),
+    )
+
+
+class _Text(NamedTuple):
+    text: str
+    order: tuple[str, ...] | None
+    """The parameters' names where the driver takes them by position."""
+    fixed: dict[str, Any]
+    processors: dict[str, Callable[[Any], Any]]
+
+
+class Prepared:
+    """One statement for one kind of database. Lists for ``IN`` are named in ``lists``; they are padded by repetition
+    to one of a few lengths, so that as few texts are compiled as possible, and may have 1000 elements."""
+
+    def __init__(self, statement: sa.Executable, *lists: str) -> None:
+        self.statement: Any = statement
+        self._lists = lists
+        self._texts: dict[int, _Text] = {}
+
+    def compiled(self, dialect: Dialect, params: Mapping[str, Any]) -> tuple[str, Any]:
+        """The text, and the parameters as the driver takes them."""
+        if not self._lists:
+            text = self._texts.get(0) or self._compile(dialect, 0)
+            values: Mapping[str, Any] = params
+        else:
+            longest = max(len(params[name]) for name in self._lists)
+            size = next(size for size in _SIZES if size >= longest)
+            text = self._texts.get(size) or self._compile(dialect, size)
+            values = spread = dict(params)
+            for name in self._lists:
+                elements = spread.pop(name)
+                last = elements[-1]
+                for i in range(size):
+                    spread[f"{name}_{i + 1}"] = elements[i] if i < len(elements) else last
+        if text.fixed:
+            values = {**text.fixed, **values}
+        if text.processors:
+            values = {
+                name: text.processors[name](value) if name in text.processors else value
+                for name, value in values.items()
+            }
+        if text.order is None:
+            return text.text, values
+        return text.text, [values[name] for name in text.order]
+
+    def _compile(self, dialect: Dialect, size: int) -> _Text:
+        token = _size.set(size)
+        try:
+            compiled = self.statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+        finally:
+            _size.reset(token)
+        processors = {}
+        for name, bind in compiled.binds.items():
+            processor = bind.type.dialect_impl(dialect).bind_processor(dialect)
+            if processor is not None:
+                processors[name] = processor
+        fixed = {name: value for name, value in compiled.params.items() if not name.startswith(PARAMETER)}
+        order = tuple(compiled.positiontup) if compiled.positiontup is not None else None
+        text = self._texts[size] = _Text(str(compiled), order, fixed, processors)
+        return text
+
+
+class Runner:
+    """Runs prepared statements somewhere."""
+
+    def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
+        raise NotImplementedError
+
+    def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
+        """Run it for its effect; how many rows it matched."""
+        raise NotImplementedError
+
+    def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None:
+        raise NotImplementedError
+
+
+class CallersConnection(Runner):
+    """In a transaction of the caller's, on their connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
+        return [tuple(row) for row in self.connection.execute(statement.statement, dict(params))]
+
+    def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
+        return self.connection.execute(statement.statement, dict(params)).rowcount
+
+    def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None:
+        self.connection.execute(statement.statement, params)
