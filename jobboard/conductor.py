@@ -300,11 +300,11 @@ class Conductor:
     def _wait_for_slots(self) -> int:
         """How many jobs may be claimed now; 0 only when stopping."""
         with self._changed:
-            # While results pile up, taking on more work would only make more of it to be lost.
+            # While results pile up, taking on more work would only make more of it to be done again after a crash.
             self._changed.wait_for(
                 lambda: (
                     self._stopping.is_set()
-                    or (self._running < self._slots and self._done.qsize() < max(BATCH, self._slots))
+                    or (self._running < self._slots and self._done.qsize() < self._slots)
                 )
             )
             return 0 if self._stopping.is_set() else self._slots - self._running

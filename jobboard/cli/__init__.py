@@ -1,0 +1,12 @@
+"""The command ``jobboard``: one module per group of commands, imported when its command is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit status: 0 done, 1 failed, 2 wrongly called, 3 the backend can't be reached."""
+    from jobboard.cli.root import run
+
+    return run(args)

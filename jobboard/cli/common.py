@@ -1,0 +1,128 @@
+"""What the commands share: which board they are about, how they open it, and how errors end them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from jobboard.cli.output import safe
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DONE, FAILED, USAGE, UNREACHABLE = range(4)
+INTERRUPTED = 130
+DEFAULT_NAME = "jobboard"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where to work, as the options and the environment have it. ``asked_for``: the board given by an option."""
+
+    asked_for: str | None = None
+    name: str | None = None
+    json: bool = False
+
+    @property
+    def uri(self) -> str:
+        uri = self.asked_for or os.environ.get("JOBBOARD_URL")
+        if not uri:
+            raise click.UsageError(
+                "no board: give --board URI or set JOBBOARD_URL, for example to sqlite:///jobboard.db"
+            )
+        return uri
+
+    @property
+    def board_name(self) -> str:
+        return self.name or os.environ.get("JOBBOARD_NAME") or DEFAULT_NAME
+
+
+_OPTIONS = (
+    click.option("--board", "board_uri", metavar="URI", help="The board's backend.  [env: JOBBOARD_URL]"),
+    click.option(
+        "--name", "board_name", metavar="NAME", help=f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines."),
+)
+
+
+def board_options(function: F) -> F:
+    """Options of every command, taken before or after its name; the function gets them as its first argument."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, board_uri: str | None, board_name: str | None, as_json: bool, **kwargs: Any) -> Any:
+        context = click.get_current_context()
+        before = context.obj if isinstance(context.obj, Settings) else Settings()
+        settings = replace(
+            before,
+            asked_for=board_uri or before.asked_for,
+            name=board_name or before.name,
+            json=as_json or before.json,
+        )
+        return function(settings, *args, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        option(wrapper)
+    return wrapper  # type: ignore[return-value]
+
+
+def example(*lines: str) -> str:
+    """The end of a help text: commands to copy."""
+    return "\b\nFor example:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def fetch_board(uri: str, name: str) -> JobBoard:
+    """A board that is not connected yet; what is wrong with its URI is a wrong call."""
+    from jobboard.backends import fetch
+    from jobboard.exceptions import NotFound
+
+    try:
+        board: JobBoard = fetch(name, uri)
+    except (NotFound, TypeError, ValueError) as error:
+        raise click.UsageError(without_secrets(str(error), uri)) from None
+    return board
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[JobBoard]:
+    board = fetch_board(settings.uri, settings.board_name)
+    board.connect()
+    try:
+        yield board
+    finally:
+        board.close()
+
+
+def without_secrets(text: str, uri: str | None) -> str:
+    """What a driver says about a failure may quote what it was given."""
+    for secret in _secrets(uri or ""):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(uri: str) -> list[str]:
+    from urllib.parse import unquote
+
+    found = re.findall(r"://[^/?]*?:(.+)@", uri) + re.findall(r"[?&]\w*(?:password|secret|token)\w*=([^&]*)", uri)
+    return sorted({text for each in found if each for text in (each, unquote(each))}, key=len, reverse=True)
+
+
+def one_line(text: str) -> str:
+    return safe(" ".join(text.split()))
+
+
+def age(value: str) -> float:
+    """``90``, ``90s``, ``15m``, ``12h`` or ``7d`` in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value.strip())
+    if not found:
+        raise click.BadParameter(f"{value!r} is not a time: write 90s, 15m, 12h or 7d")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]

@@ -1,0 +1,113 @@
+"""``jobboard trash``: what has failed for good, or was thrown away."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import click
+
+from jobboard.board import JobBoard
+from jobboard.cli.common import DONE, FAILED, Settings, age, board_options, example, opened
+from jobboard.cli.looking import SHOWN
+from jobboard.cli.output import job_as_dict, last_line, say, say_json, table, warn
+from jobboard.exceptions import ConnectionFailure, JobBoardError
+from jobboard.job import Job
+
+
+@click.group(
+    epilog=example("jobboard trash list", "jobboard trash restore --all", "jobboard trash purge --older-than 7d")
+)
+@board_options
+@click.pass_context
+def trash(context: click.Context, settings: Settings) -> None:
+    """Look at the jobs in the trash, bring them back, or remove them for good."""
+    context.obj = settings
+
+
+@trash.command("list", epilog=example("jobboard trash list --limit 20", "jobboard trash list --json"))
+@click.option("--limit", type=click.IntRange(min=1), help=f"At most so many.  [default: {SHOWN}; all with --json]")
+@board_options
+def list_trash(settings: Settings, limit: int | None) -> None:
+    """List the jobs in the trash, the last one first, and why they are there."""
+    with opened(settings) as board:
+        jobs = board.trashed()
+        if settings.json:
+            for job in itertools.islice(jobs, limit):
+                say_json(job_as_dict(job))
+            return
+        shown = list(itertools.islice(jobs, limit or SHOWN))
+        if not shown:
+            say("The trash is empty.")
+            return
+        rows = (
+            (job.uuid, job.name, job.attempts, f"{job.last_modified:%Y-%m-%d %H:%M:%S}", last_line(job.error))
+            for job in shown
+        )
+        table(("uuid", "name", "attempts", "trashed", "why"), rows, numbers=["attempts"])
+        if next(jobs, None) is not None:
+            say(f"There are more than {len(shown)}; see --limit.")
+
+
+@trash.command(
+    epilog=example("jobboard trash restore 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard trash restore --all")
+)
+@click.argument("uuids", nargs=-1, metavar="[UUID]...")
+@click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
+@board_options
+def restore(settings: Settings, uuids: tuple[str, ...], everything: bool) -> int:
+    """Bring jobs back to the board, to their old places and with all their attempts."""
+    if bool(uuids) == everything:
+        raise click.UsageError("give the uuids of the jobs to restore, or --all")
+    with opened(settings) as board:
+        return _each(settings, "restored", board.restore, _chosen(board, uuids))
+
+
+@trash.command(
+    epilog=example("jobboard trash purge 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard trash purge --older-than 7d")
+)
+@click.argument("uuids", nargs=-1, metavar="[UUID]...")
+@click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
+@click.option("--older-than", metavar="AGE", help="What has been there for longer: 90s, 15m, 12h, 7d.")
+@board_options
+def purge(settings: Settings, uuids: tuple[str, ...], everything: bool, older_than: str | None) -> int:
+    """Remove jobs from the trash for good."""
+    if [bool(uuids), everything, older_than is not None].count(True) != 1:
+        raise click.UsageError("give the uuids of the jobs to purge, --older-than or --all")
+    seconds = None if older_than is None else age(older_than)
+    with opened(settings) as board:
+        if seconds is not None:
+            return _report(settings, "purged", board.purge_trash(seconds), 0)
+        return _each(settings, "purged", board.purge, _chosen(board, uuids))
+
+
+def _chosen(board: JobBoard, uuids: Iterable[str]) -> Iterator[Job | str]:
+    """The jobs asked for; a uuid stays one where there is nothing behind it, for the act on it to say so."""
+    if not uuids:
+        yield from board.trashed()
+        return
+    yield from uuids
+
+
+def _each(settings: Settings, done: str, act: Callable[[Job], None], chosen: Iterable[Job | str]) -> int:
+    count = failed = 0
+    board: JobBoard = act.__self__  # type: ignore[attr-defined]
+    for each in chosen:
+        try:
+            act(board.get(each) if isinstance(each, str) else each)
+            count += 1
+        except ConnectionFailure:
+            warn(f"{count} jobs were {done} before the backend could no longer be reached")
+            raise
+        except JobBoardError as error:
+            warn(f"jobboard: {error}")
+            failed += 1
+    return _report(settings, done, count, failed)
+
+
+def _report(settings: Settings, done: str, count: int, failed: int) -> int:
+    if settings.json:
+        say_json({done: count, "failed": failed})
+    else:
+        say(f"{count} {'job' if count == 1 else 'jobs'} {done}.")
+    return FAILED if failed else DONE
