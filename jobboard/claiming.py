@@ -132,13 +132,16 @@ class Claiming(BoardBase):
                 yield job
         except BaseException as error:
             try:
-                self._conclude(job.claim, outcomes.outcome_of(error, job.attempts))
+                self._conclude(job.claim, outcomes.outcome_of(error, job))
             except JobBoardError as failure:
                 LOG.warning("could not give back %s: %s", job, failure)
             if not isinstance(error, (outcomes.Retry, outcomes.Reject)):
                 raise
         else:
-            self._conclude(job.claim, outcomes.CONSUMED)
+            outcome = outcomes.outcome_of(None, job)
+            self._conclude(job.claim, outcome)
+            if outcome is outcomes.GIVEN_UP:
+                raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
 
     def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
         if not claim.ended:
@@ -304,6 +307,7 @@ class Claiming(BoardBase):
             raise self._refusal(status, job, claim)
         if claim is not None:
             claim._stands_until(None if margin is None else start + margin / 1e6, span is None)
+            claim.seen_lost = False
             if span is None:
                 session.hold(claim)
             else:

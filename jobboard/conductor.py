@@ -444,12 +444,12 @@ def _check_result(result: object) -> None:
 def _outcome(error: BaseException | None, job: Job) -> Outcome:
     """The outcome of ``error``; one that asks for what can't be done is a failure like any other."""
     try:
-        outcome = outcomes.outcome_of(error, job.attempts)
+        outcome = outcomes.outcome_of(error, job)
         arguments.micros("delay", outcome.delay)
         codec.clip_error(outcome.error)
     except Exception as mistake:
         LOG.exception("the handler of %s asked for what can't be done", job)
-        return outcomes.outcome_of(mistake, job.attempts)
+        return outcomes.outcome_of(mistake, job)
     return outcome
 
 

@@ -128,7 +128,7 @@ class Claim:
     claim that was overtaken.
     """
 
-    __slots__ = ("_job", "_pid", "_told", "announced", "deadline", "ended", "kept", "token", "who")
+    __slots__ = ("_job", "_pid", "_told", "announced", "deadline", "ended", "kept", "seen_lost", "token", "who")
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
         self._job = job
@@ -138,11 +138,12 @@ class Claim:
         self.deadline = deadline
         self.ended = False
         self.announced = False
+        self.seen_lost = False
         self._told = False
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
+        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self._is_lost() else ''}>"
 
     @property
     def uuid(self) -> str:
@@ -156,6 +157,12 @@ class Claim:
     def lost(self) -> bool:
         """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
         machine's own clock. An :meth:`extend` that succeeds clears it."""
+        lost = self._is_lost()
+        # Who has read it may have stopped working: a renewal by the heartbeat must not make that look like success.
+        self.seen_lost = self.seen_lost or lost
+        return lost
+
+    def _is_lost(self) -> bool:
         if self._told or self.inherited:
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline

@@ -47,12 +47,18 @@ class Outcome(NamedTuple):
 
 
 CONSUMED = Outcome(Verb.CONSUME)
+GIVEN_UP = Outcome(Verb.ABANDON)
 
 
-def outcome_of(error: BaseException | None, attempts: int) -> Outcome:
-    """What the end of the work asks for: ``error`` is what it raised, None if it returned; ``attempts`` so far."""
+def outcome_of(error: BaseException | None, job: Job) -> Outcome:
+    """What the end of the work on ``job`` asks for: ``error`` is what it raised, None if it returned.
+
+    Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
+    """
+    attempts = job.attempts
     if error is None:
-        return CONSUMED
+        lost = job.claim is not None and (job.claim.lost or job.claim.seen_lost)
+        return GIVEN_UP if lost else CONSUMED
     if isinstance(error, Reject):
         return Outcome(Verb.TRASH, error=error.reason)
     if isinstance(error, Retry):

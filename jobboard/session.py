@@ -173,7 +173,7 @@ class Session:
 
     def _announce(self, claims: list[Claim]) -> None:
         for claim in claims:
-            if claim.lost and not claim.announced:
+            if claim._is_lost() and not claim.announced:
                 # Who was told that a claim is lost may have dropped it: renewed any further, it would never come back.
                 self.let_go(claim)
                 claim.announced = True

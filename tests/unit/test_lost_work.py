@@ -1,0 +1,72 @@
+"""Work that has seen its claim lost may have stopped half-way: it never counts as done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import jobboard
+from jobboard.backends.memory import forget
+from jobboard.conductor import Conductor
+from jobboard.job import Job
+
+
+@pytest.fixture
+def board() -> Iterator[jobboard.JobBoard]:
+    with jobboard.backend("lost-work", "memory") as opened:
+        yield opened
+    forget("lost-work")
+
+
+def lose(job: Job) -> None:
+    """What a heartbeat that finds the claim gone does."""
+    assert job.claim is not None
+    job.claim._mark_lost()
+
+
+def renew(job: Job) -> None:
+    """What a later heartbeat does that finds the claim still there."""
+    assert job.claim is not None
+    job.claim._stands_until(None, kept=True)
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_body_that_stopped_because_its_claim_was_lost_consumes_nothing(
+    board: jobboard.JobBoard, renewed: bool
+) -> None:
+    posted = board.post("resize")
+    with pytest.raises(jobboard.ClaimLost), board.working("me") as job:
+        lose(job)
+        assert jobboard.cancelled()
+        if renewed:
+            renew(job)
+    assert posted.state == jobboard.State.UNCLAIMED
+
+
+def test_a_claim_that_the_body_extends_again_counts(board: jobboard.JobBoard) -> None:
+    posted = board.post("resize")
+    with board.working("me") as job:
+        lose(job)
+        assert job.claim is not None and job.claim.lost
+        job.claim.extend()
+    assert posted.state == jobboard.State.COMPLETE
+
+
+def test_a_handler_that_stopped_because_its_claim_was_lost_is_run_again(board: jobboard.JobBoard) -> None:
+    posted = board.post("resize")
+    stopped = []
+
+    def handler(job: Job) -> None:
+        if not stopped:
+            lose(job)
+            assert jobboard.cancelled()
+            renew(job)
+            stopped.append(job)
+
+    conductor = Conductor("me", board, handler)
+    conductor.run(max_dispatches=2)
+    assert len(stopped) == 1
+    assert posted.state == jobboard.State.COMPLETE
+    assert posted.attempts == 2
+    assert conductor.tally.consumed == 1
