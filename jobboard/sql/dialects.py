@@ -156,12 +156,6 @@ class Database:
         raw.rollback()
 
     @property
-    def errors(self) -> tuple[type[BaseException], ...]:
-        """The driver's errors."""
-        dbapi = self.dialect.dbapi
-        return () if dbapi is None else (dbapi.Error, dbapi.InterfaceError)
-
-    @property
     def can_listen(self) -> bool:
         """Whether :meth:`listen` and :meth:`calls` work with this driver."""
         return False

@@ -34,10 +34,11 @@ class Link(Runner):
 
     def __init__(self, connection: Connection, product: Database) -> None:
         self.connection = connection
-        self.raw: Raw = connection.connection.dbapi_connection
+        raw: Any = connection.connection.dbapi_connection
+        self.raw: Raw = raw
         self.product = product
         self.dialect = connection.dialect
-        self.cursor: Any = self.raw.cursor()
+        self.cursor: Any = raw.cursor()
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
 
@@ -144,7 +145,8 @@ class Links:
         except Contended:
             seconds = self._patience if patience is None else patience
         try:
-            return retrying(Contended, seconds, base=0.005, cap=0.25)(self._once, work)
+            again = retrying(Contended, seconds, base=0.005, cap=0.25)
+            return again(lambda: self._once(work))
         except Contended as error:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.__cause__) from error
 
@@ -238,7 +240,7 @@ class Links:
         except JobFailure:
             connection.close()
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - drivers raise anything
             connection.invalidate()
             connection.close()
             raise self._unreachable(getattr(error, "orig", None) or error) from None
@@ -255,7 +257,7 @@ class Links:
     def _undo(self, link: Link) -> None:
         try:
             link.rollback()
-        except Exception:
+        except Exception:  # noqa: BLE001 - what can't be rolled back is broken
             self.drop(link)
 
     def _tells(self, error: BaseException) -> bool:

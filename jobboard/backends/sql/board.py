@@ -49,7 +49,7 @@ class SQLJobBoard(JobBoard):
 
     :param client: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
 
-    ``board.table`` is the table of the jobs, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
+    ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
     ``connection=`` takes a connection of the caller's (or the one of their session, ``session.connection()``): the verb
     then belongs to the caller's transaction, whose commit decides about it.
     """
@@ -148,15 +148,18 @@ class SQLJobBoard(JobBoard):
 
     def _links(self) -> Links:
         home = os.getpid()
-        client, conf = self._client, self._conf
+        client: Engine | None = self._client
+        conf = self._conf
 
         def make() -> Engine:
             if client is None:
                 return engines.make(self._url, conf)
             if os.getpid() != home:
-                raise JobFailure("the Engine given as client= belongs to the process that this one was forked from; "
-                                 "a child needs a board with an engine of its own")
-            return client  # type: ignore[no-any-return]
+                raise JobFailure(
+                    "the Engine given as client= belongs to the process that this one was forked from; "
+                    "a child needs a board with an engine of its own"
+                )
+            return client
 
         return Links(
             make,
@@ -180,7 +183,8 @@ class SQLJobBoard(JobBoard):
         self._cleaned = time.monotonic()
         for statement in (st.answers_old, st.purged_old, st.entities_old):
             self._store.transact(
-                None, lambda run, _, statement=statement: self._writer.clean(run, statement)  # type: ignore[misc]
+                None,
+                lambda run, _, statement=statement: self._writer.clean(run, statement),  # type: ignore[misc]
             )
 
     # Transactions of the caller's
@@ -414,8 +418,8 @@ class SQLJobBoard(JobBoard):
         self._store.transact(None, lambda run, _: self._writer.clean(run, st.delist, p_handle=handle))
 
     def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
-        found = (tuple(row) for row in self._store.query(self._store.statements.roster))
-        return sorted(row for row in found if kind in (None, row[0]))  # type: ignore[misc]
+        rows = self._store.query(self._store.statements.roster)
+        return sorted((of, name, metadata) for of, name, metadata in rows if kind in (None, of))
 
 
 def _keyed(drafts: Sequence[Draft]) -> bool:

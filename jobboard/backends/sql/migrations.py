@@ -45,7 +45,7 @@ def prepare(connection: Connection, product: Database, tables: Tables, create: b
     _check_new(tables, layout)
     if layout[0] < LAYOUT:
         raise JobFailure(
-            f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` brings them up to date"
+            f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` updates them"
         )
     connection.commit()
 

@@ -34,9 +34,7 @@ class Reader:
             .where(self._mine, c.wake_at <= now, c.lock_until <= now)
             .group_by(c.state, state)
         )
-        self._tally = Prepared(
-            sa.union_all(stored, overdue)
-        )
+        self._tally = Prepared(sa.union_all(stored, overdue))
         self._peeks = {unnamed: self._peek_statement(unnamed) for unnamed in (True, False)}
         self._trash = {first: self._trash_statement(first) for first in (True, False)}
 
@@ -70,7 +68,7 @@ class Reader:
             conditions.append(self._st.behind())
         if not unnamed:
             conditions.append(c.name.in_(elements("names", sa.String())))
-        if states == {UNCLAIMED}:
+        if states is not None and set(states) == {UNCLAIMED}:
             conditions.append(claimable(self._jobs))
         else:
             # What has lapsed for good lies in the trash, though no sweep has put it there yet.
@@ -97,18 +95,17 @@ class Reader:
             sa.not_(not_exhausted(self._jobs)),
         )
         parts = []
+        behind: tuple[sa.ColumnElement[bool], ...] = ()
         for part, instant in ((trashed, c.modified_on), (lapsed, c.lock_until)):
             if not first:
                 earlier = sa.and_(instant == param("when"), c.id < param("id"))
-                part = part.where(instant <= param("when"), sa.or_(instant < param("when"), earlier))
-            limited = part.order_by(instant.desc(), c.id.desc()).limit(param("limit", sa.Integer()))
+                behind = (instant <= param("when"), sa.or_(instant < param("when"), earlier))
+            limited = part.where(*behind).order_by(instant.desc(), c.id.desc()).limit(param("limit", sa.Integer()))
             parts.append(sa.select(limited.subquery()))
         both = sa.union_all(*parts).subquery()
         # The record's columns and the time; then the instant, by which alone they are sorted.
         return Prepared(
-            sa.select(both)
-            .order_by(both.c.trashed_on.desc(), both.c.id.desc())
-            .limit(param("limit", sa.Integer()))
+            sa.select(both).order_by(both.c.trashed_on.desc(), both.c.id.desc()).limit(param("limit", sa.Integer()))
         )
 
     def tally(self) -> dict[State, int]:
@@ -135,4 +132,4 @@ class Reader:
             *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
         )
         event = sa.select(sa.func.min(c.wake_at)).where(self._mine, c.wake_at > now).scalar_subquery()
-        return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names", )))
+        return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names",)))

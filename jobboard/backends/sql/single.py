@@ -1,19 +1,19 @@
-"""Whole mutations as one statement, for databases where a statement can pick, change, answer and return: one round trip,
-and the transaction lasts no longer than the server needs.
+"""Whole mutations as one statement, for databases where a statement can pick, change, answer and return.
 
-Each also keeps its answer, by an upsert that makes the statement fail when the slot's stored call is not an earlier one.
+That is one round trip, and a transaction that lasts no longer than the server needs. Each also keeps its answer, by an
+upsert that makes the statement fail when the slot's stored call is not an earlier one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, array, insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from jobboard.backends.sql.statements import Statements, claimable, claimed_values, held
 from jobboard.backends.sql.tables import literal
-from jobboard.sql.dialects import Greatest, Now
+from jobboard.sql.dialects import Now
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED
 
@@ -37,47 +37,56 @@ class Single:
         self.jobs = jobs = tables.jobs
         self._statements = statements
         self._mine = jobs.c.board == text("board")
-        self.take = self._take("ready")
-        self.take_named = self._take("by_name", jobs.c.name == text("name"))
-        self.take_ids = self._take(None, jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger))))
+        self._takes: dict[tuple[str, int], Prepared] = {}
         self.claim = self._claim()
         self.consume = self._consume()
         self.insert = self._insert()
 
-    def take_where(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
-        return self._take(None, self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger))), *conditions)
+    def take(self, kind: Literal["any", "named", "ids"], limit: int) -> Prepared:
+        """Take the first ``limit`` of all jobs, of those with ``p_name``, or of those in ``p_ids``."""
+        statement = self._takes.get((kind, limit))
+        if statement is None:
+            conditions = {
+                "any": (),
+                "named": (self.jobs.c.name == text("name"),),
+                "ids": (self._chosen(),),
+            }
+            statement = self._takes[kind, limit] = self._take(limit, *conditions[kind])
+        return statement
 
-    def _take(self, index: str | None, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
+        """As ``ids``, of those that still meet a condition."""
+        return self._take(limit, self._chosen(), condition)
+
+    def _chosen(self) -> sa.ColumnElement[bool]:
+        return self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger)))
+
+    def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
         c = self.jobs.c
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
         overdue = sa.exists().where(self._mine, c.wake_at <= now)
         picked = (
-            self._statements.in_order(sa.select(c.id), None)
+            sa.select(c.id)
             .where(self._statements.ready_condition(), *conditions)
             .where(sa.or_(param("swept", sa.Boolean()), ~overdue))
+            .order_by(c.priority, c.id)
+            # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
+            .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
             .with_for_update(skip_locked=True)
         )
         # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
         taken = self._claimed(c.id == sa.any_(_array_of(picked)))
-        event = sa.select(sa.func.min(c.wake_at).label("event")).where(self._mine).cte("event")
+        event = self._statements.first_event().cte("event")
         answer = self._answer(taken)
         return Prepared(
-            sa.select(*taken.c, now, event.c.event)
-            .select_from(event.outerjoin(taken, sa.true()))
-            .add_cte(answer)
+            sa.select(*taken.c, now, event.c.event).select_from(event.outerjoin(taken, sa.true())).add_cte(answer)
         )
 
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
         instant = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000000, sa.BigInteger))
         values = claimed_values(self.jobs, instant.scalar_subquery())
-        return (
-            sa.update(self.jobs)
-            .where(condition)
-            .values(values)
-            .returning(*self.tables.record)
-            .cte("taken")
-        )
+        return sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte("taken")
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
@@ -108,8 +117,8 @@ class Single:
             )
             .render_derived()
         )
-        due = sa.func.coalesce(values.c.due, clock.c.now + values.c.delay)
-        due = sa.case((due > clock.c.now, due))
+        wanted = sa.func.coalesce(values.c.due, clock.c.now + values.c.delay)
+        due = sa.case((wanted > clock.c.now, wanted))
         columns: dict[str, Any] = {name: values.c[name] for name in list(_DRAFT)[:6]}
         columns |= {
             "state": sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED)),
@@ -131,9 +140,7 @@ class Single:
         )
         notify = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(param("notify", sa.Boolean()))
         told = sa.cast(notify.scalar_subquery(), sa.String)
-        return Prepared(
-            sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(self._answer(taken))
-        )
+        return Prepared(sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(self._answer(taken)))
 
     def _answer(self, taken: sa.CTE) -> sa.CTE:
         """Keep what was done, as uuids with numbers; nothing if nothing was done."""
@@ -154,6 +161,3 @@ class Single:
 
 def _array_of(select: sa.Select[Any]) -> Any:
     return sa.func.array(select.scalar_subquery(), type_=ARRAY(sa.BigInteger))
-
-
-__all__ = ["Greatest", "Single", "array"]

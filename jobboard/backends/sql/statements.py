@@ -90,21 +90,15 @@ class Statements:
             .values({name: self._typed(name) for name in _STORED})
         )
         self.delete = Prepared(sa.delete(jobs).where(by_id), "p_ids")
-        self.claim = Prepared(
-            sa.update(jobs).where(by_id).values(claimed_values(jobs, param("now"))), "p_ids"
-        )
+        self.claim = Prepared(sa.update(jobs).where(by_id).values(claimed_values(jobs, param("now"))), "p_ids")
         self.claim_one = Prepared(
             sa.update(jobs)
             .where(c.id == param("id"), c.token == param("was_token"), c.state == literal(UNCLAIMED))
             .values(claimed_values(jobs, param("now")))
         )
-        self.consume = Prepared(
-            sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids"
-        )
+        self.consume = Prepared(sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids")
         self.renew = Prepared(
-            sa.update(jobs)
-            .where(by_id)
-            .values(lock_until=param("until")),
+            sa.update(jobs).where(by_id).values(lock_until=param("until")),
             "p_ids",
         )
         self.revive = Prepared(
@@ -118,9 +112,7 @@ class Statements:
         self.ready_named = self.pick(c.name == text("name"), index="by_name")
         self.ready_ids = self.pick_ids()
 
-        self.event = Prepared(
-            sa.select(now, sa.select(sa.func.min(c.wake_at)).where(self.mine).scalar_subquery())
-        )
+        self.event = Prepared(sa.select(now, self.first_event().scalar_subquery()))
         self.overdue = Prepared(
             self._locking(
                 sa.select(*tables.record, now)
@@ -158,8 +150,7 @@ class Statements:
         self, *conditions: sa.ColumnElement[bool], index: str | None = "ready", lists: tuple[str, ...] = ()
     ) -> Prepared:
         """Lock the first ready rows in serving order. Also answers the time and the next event."""
-        c = self.jobs.c
-        event = sa.select(sa.func.min(c.wake_at)).where(self.mine).scalar_subquery()
+        event = self.first_event().scalar_subquery()
         select = sa.select(*self.tables.record, now, event).where(self.ready_condition(), *conditions)
         select = self._locking(self.in_order(select, index))
         return Prepared(select, *lists)
@@ -168,21 +159,27 @@ class Statements:
         """Those of the rows in ``p_ids`` that are still ready."""
         return self.pick(self.jobs.c.id.in_(elements("ids")), *conditions, index=None, lists=("p_ids",))
 
-    def candidates(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.Select[Any]:
+    def candidates(self, limit: int, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.Select[Any]:
         """The ids of the first ready rows, unlocked."""
         c = self.jobs.c
-        return self.in_order(sa.select(c.id, c.priority).where(self.ready_condition(), *conditions), index)
+        select = sa.select(c.id, c.priority).where(self.ready_condition(), *conditions)
+        # Written out, or PostgreSQL plans it anew each time.
+        return self.in_order(select, index).limit(sa.literal(limit, sa.Integer(), literal_execute=True))
 
     def ready_condition(self) -> sa.ColumnElement[bool]:
         c = self.jobs.c
         return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
 
+    def first_event(self) -> sa.Select[Any]:
+        """The instant at which a row next needs a look."""
+        wake_at = self.jobs.c.wake_at
+        # A partial index must be shown its condition.
+        return sa.select(sa.func.min(wake_at).label("event")).where(self.mine, wake_at.is_not(None))
+
     def behind(self) -> sa.ColumnElement[bool]:
         """Later in serving order than (p_priority, p_id)."""
         c = self.jobs.c
-        return sa.or_(
-            c.priority > param("priority"), sa.and_(c.priority == param("priority"), c.id > param("id"))
-        )
+        return sa.or_(c.priority > param("priority"), sa.and_(c.priority == param("priority"), c.id > param("id")))
 
     def in_order(self, select: sa.Select[Any], index: str | None) -> sa.Select[Any]:
         select = select.order_by(self.jobs.c.priority, self.jobs.c.id).limit(param("limit", sa.Integer()))
@@ -224,7 +221,6 @@ class Statements:
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
         self.purged_old = Prepared(sa.delete(self.jobs).where(purged, c.modified_on < now - DAY))
-
 
     def _entities(self) -> None:
         c = self.tables.entities.c

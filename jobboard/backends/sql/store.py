@@ -52,9 +52,7 @@ class Store:
             # Perhaps this very call was answered before.
             return self.transact(nonce._replace(attempt=2), work)
 
-    def once(
-        self, link: Link, nonce: Nonce | None, work: Callable[[Runner, Answer | None], tuple[T, Answer]]
-    ) -> T:
+    def once(self, link: Link, nonce: Nonce | None, work: Callable[[Runner, Answer | None], tuple[T, Answer]]) -> T:
         link.begin()
         earlier = self._earlier(link, nonce) if nonce is not None and nonce.attempt > 1 else None
         result, answer = work(link, earlier)
@@ -66,7 +64,7 @@ class Store:
         return result
 
     def _earlier(self, link: Runner, nonce: Nonce) -> Answer | None:
-        """Lock the call's slot against a first try that is still on its way; what it has answered if it came through."""
+        """Lock the call's slot against a first try that is still on its way; what that answered."""
         if not self._keeps_answers:
             return None
         st = self.statements
@@ -105,12 +103,12 @@ def parse(answer: str) -> Answer:
 def record_of(row: Sequence[Any]) -> Record | None:
     """The job in a row; None if it was purged."""
     state = STORED.get(row[7])
-    return None if state is None else Record(*row[:7], state, *row[8:RECORD])
+    return None if state is None else Record._make((*row[:7], state, *row[8:RECORD]))
 
 
 def claimed_record(row: Sequence[Any]) -> Record:
     """The job in a row that has just been claimed."""
-    return Record(*row[:7], CLAIMED, *row[8:RECORD])
+    return Record._make((*row[:7], CLAIMED, *row[8:RECORD]))
 
 
 def seen(row: Sequence[Any] | None) -> Seen:
@@ -122,8 +120,9 @@ def seen(row: Sequence[Any] | None) -> Seen:
         return Seen(TRASHED, None, None)
     now = row[RECORD]
     record = settle(record, now)
-    fixed = record.state == CLAIMED and record.keeper is None and record.lock_until is not None
-    return Seen(record.state, record, record.lock_until - now if fixed else None)  # type: ignore[operator]
+    fixed = record.state == CLAIMED and record.keeper is None
+    left = record.lock_until - now if fixed and record.lock_until is not None else None
+    return Seen(record.state, record, left)
 
 
 def stored(record: Record, was: Record) -> dict[str, Any]:

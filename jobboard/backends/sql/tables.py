@@ -26,6 +26,9 @@ def literal(state: str) -> sa.BindParameter[str]:
     return sa.literal(str(state), sa.String(), literal_execute=True)
 
 
+_PARTIAL = ("postgresql", "sqlite")
+
+
 def _where(condition: Any) -> dict[str, Any]:
     return {"postgresql_where": condition, "sqlite_where": condition}
 
@@ -82,15 +85,13 @@ class Tables:
         sa.Index(f"{prefix}_uuid", c.uuid, c.board, unique=True)
         sa.Index(f"{prefix}_key", c.board, c.live_key, unique=True, **_where(c.live_key.is_not(None)))
         # In exactly the order in which jobs are served, or InnoDB sorts and locks all that it has sorted.
-        sa.Index(f"{prefix}_ready", c.board, c.state, c.priority, c.id, **_where(c.state == sa.text("'UNCLAIMED'")))
-        sa.Index(f"{prefix}_by_name", c.board, c.state, c.name, c.priority, c.id)
-        sa.Index(f"{prefix}_serving", c.board, c.priority, c.id)
+        self._partial("ready", UNCLAIMED, c.priority, c.id)
+        self._partial("by_name", UNCLAIMED, c.name, c.priority, c.id)
+        self._partial("trash", TRASHED, c.modified_on, c.id)
+        self._partial("purged", PURGED, c.modified_on)
+        # With the state, jobs are counted without the table.
+        sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, c.state)
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
-        sa.Index(
-            f"{prefix}_trash",
-            *(c.board, c.state, c.modified_on, c.id),
-            **_where(sa.or_(c.state == sa.text("'TRASHED'"), c.state == sa.text("'PURGED'"))),
-        )
         self.answers = sa.Table(
             f"{prefix}_answers",
             self.metadata,
@@ -120,6 +121,17 @@ class Tables:
             sa.Column("min_reader", sa.Integer, nullable=False),
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
+
+    def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
+        """An index of the rows in one state."""
+        c = self.jobs.c
+        where = c.state == sa.text(f"'{state}'")
+        # Where an index can't be partial, the state leads. Where it can, the state must not be in it: PostgreSQL takes
+        # the condition as met and no longer uses the columns behind it to find its place.
+        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **_where(where))
+        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns)
+        narrow.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name in _PARTIAL)
+        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name not in _PARTIAL)
 
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}

@@ -56,7 +56,7 @@ class Taker:
         self._writer = writer
         self._single = single
         self._st = store.statements
-        self._by_names: dict[tuple[int, bool], Prepared] = {}
+        self._by_names: dict[tuple[int, int, bool], Prepared] = {}
 
     def take(self, wish: Wish, nonce: Nonce) -> Found:
         trashed: list[Record] = []
@@ -76,7 +76,7 @@ class Taker:
         direct = wish.where is None and (wish.names is None or len(wish.names) == 1)
         if self._single is not None and nonce.attempt == 1:
             if direct:
-                statement = self._single.take if wish.names is None else self._single.take_named
+                statement = self._single.take("any" if wish.names is None else "named", wish.limit)
                 return self._at_once(statement, wish, nonce, swept)
             return self._at_once_of_candidates(wish, nonce, swept)
 
@@ -122,17 +122,16 @@ class Taker:
 
     def _at_once_of_candidates(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
         assert self._single is not None
-        statement = self._single.take_ids if wish.where is None else self._single.take_where(wish.where)
+        single, limit = self._single, wish.limit
+        statement = single.take("ids", limit) if wish.where is None else single.take_where(limit, wish.where)
         after: tuple[int, int] | None = None
         while True:
             ids, after = self._store.links.run(lambda link, after=after: self._candidates(link, wish, after))  # type: ignore[misc]
             look = self._at_once(statement, wish, nonce, swept, p_ids=ids)
-            if look.records or look.overdue and not swept or not ids:
+            if look.records or (look.overdue and not swept) or not ids:
                 return look
 
-    def _of_candidates(
-        self, run: Runner, wish: Wish, sweep_first: bool
-    ) -> tuple[tuple[list[Record], bool], Answer]:
+    def _of_candidates(self, run: Runner, wish: Wish, sweep_first: bool) -> tuple[tuple[list[Record], bool], Answer]:
         # Rows that are looked at must not be locked before they are known to be taken: an engine locks what it reads.
         conditions = () if wish.where is None else (wish.where,)
         statement = self._st.ready_ids if wish.where is None else self._st.pick_ids(*conditions)
@@ -149,7 +148,7 @@ class Taker:
         self, run: Runner, wish: Wish, after: tuple[int, int] | None
     ) -> tuple[list[int], tuple[int, int] | None]:
         """The first ids behind ``after`` that look as wished; where the next ones begin."""
-        params = {**self._store.base, "p_readable": wish.readable, "p_limit": wish.limit}
+        params = {**self._store.base, "p_readable": wish.readable}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
         found: list[tuple[int, int]] = []
@@ -160,26 +159,28 @@ class Taker:
                 conditions.append(self._st.jobs.c.name.in_(wish.names))
             if after is not None:
                 conditions.append(self._st.behind())
-            found = [(row[1], row[0]) for row in run.rows(Prepared(self._st.candidates(*conditions)), params)]
+            found = [
+                (row[1], row[0]) for row in run.rows(Prepared(self._st.candidates(wish.limit, *conditions)), params)
+            ]
         else:
             for start in range(0, len(names), _MANY_NAMES):
                 some = names[start : start + _MANY_NAMES]
-                statement = self._of_names(len(some), after is None)
+                statement = self._of_names(len(some), wish.limit, after is None)
                 named = {f"p_name{i}": name for i, name in enumerate(some)}
                 found += [(row[1], row[0]) for row in run.rows(statement, {**params, **named})]
             found = sorted(set(found))[: wish.limit]
         return [id_ for _, id_ in found], found[-1] if found else None
 
-    def _of_names(self, count: int, first: bool) -> Prepared:
+    def _of_names(self, count: int, limit: int, first: bool) -> Prepared:
         """For each name its own walk along the index, so that the other names' jobs are not met."""
-        statement = self._by_names.get((count, first))
+        statement = self._by_names.get((count, limit, first))
         if statement is None:
             c = self._st.jobs.c
             parts = []
             for i in range(count):
                 conditions = [c.name == text(f"name{i}")] + ([] if first else [self._st.behind()])
-                parts.append(sa.select(self._st.candidates(*conditions, index="by_name").subquery()))
-            statement = self._by_names[count, first] = Prepared(sa.union_all(*parts))
+                parts.append(sa.select(self._st.candidates(limit, *conditions, index="by_name").subquery()))
+            statement = self._by_names[count, limit, first] = Prepared(sa.union_all(*parts))
         return statement
 
 

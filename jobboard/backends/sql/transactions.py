@@ -47,10 +47,11 @@ class _Pending:
         # here; what SQLAlchemy then commits is empty.
         dialect = connection.dialect
         try:
-            dialect.do_commit(connection.connection)  # type: ignore[arg-type]
+            dialect.do_commit(connection.connection)
         except dialect.loaded_dbapi.Error as error:
             # The transaction stays open for the rollback that must follow, which tells us.
-            raise sa.exc.DBAPIError.instance("COMMIT", None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+            of_driver = dialect.loaded_dbapi.Error
+            raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
         calls, self._calls = self._calls, []
         for _, done, _ in calls:
             done()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jobboard.exceptions import JobBoardError
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Link, Links
 
@@ -124,7 +123,7 @@ class ListeningWaiter(Waiter):
             if self._ear is None or not self._ear.listens:
                 try:
                     self._ear = _Ear(self._links, self._channel, self._hear)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, polling still works
                     LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
                     return False
             return True
@@ -168,7 +167,7 @@ class _Ear:
             while self.listens:
                 for payload in self._product.calls(self._raw, self._stopped):
                     self._hear(payload)
-        except (OSError, JobBoardError, *self._product.errors) as error:
+        except Exception as error:  # noqa: BLE001 - drivers raise anything when a connection breaks
             if self.listens:
                 LOG.info("the connection that listens is lost: %s", type(error).__name__)
         finally:

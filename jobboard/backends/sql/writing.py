@@ -216,7 +216,7 @@ class Writer:
         self, run: Runner, statement: Prepared, uuids: Sequence[str], without: Container[str] = ()
     ) -> dict[str, tuple[Row, bool]]:
         wanted = [uuid for uuid in uuids if uuid not in without]
-        found = {}
+        found: dict[str, tuple[Row, bool]] = {}
         for start in range(0, len(wanted), LONGEST):
             rows = run.rows(statement, {**self._board, "p_uuids": wanted[start : start + LONGEST]})
             found.update((row[0], (row, True)) for row in rows)
@@ -288,12 +288,9 @@ class Writer:
             self.save(run, record, was)
         return OK, [(uuid, 0)]
 
-
     # The rest
 
-    def enlist(
-        self, run: Runner, handle: str, kind: str, name: str, metadata: str, ttl: int
-    ) -> tuple[None, Answer]:
+    def enlist(self, run: Runner, handle: str, kind: str, name: str, metadata: str, ttl: int) -> tuple[None, Answer]:
         params = {
             **self._board,
             "p_handle": handle,
@@ -321,18 +318,20 @@ _OPERATIONS: dict[Verb, Callable[[Record | None, int, str | None], tuple[Status,
 
 def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
     """A ready row, as the claim has made it."""
-    return Record(
-        *row[:7],
-        CLAIMED,
-        row[8] + 1,
-        row[9],
-        states.next_token(row[10], now),
-        claim["p_who"],
-        claim["p_keeper"],
-        now + claim["p_ttl"],
-        row[14],
-        now,
-        row[16],
+    return Record._make(
+        (
+            *row[:7],
+            CLAIMED,
+            row[8] + 1,
+            row[9],
+            states.next_token(row[10], now),
+            claim["p_who"],
+            claim["p_keeper"],
+            now + claim["p_ttl"],
+            row[14],
+            now,
+            row[16],
+        )
     )
 
 
