@@ -29,7 +29,7 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
     scheme = configuration.target(conf).scheme
     try:
         manager: DriverManager[Any] = DriverManager(
-            namespace, scheme, on_load_failure_callback=_not_loaded, warn_on_missing_entrypoint=False
+            namespace, scheme, on_load_failure_callback=_not_loaded, on_missing_entrypoints_callback=None
         )
     except exception.NoMatches:
         known = ", ".join(sorted(ExtensionManager(namespace).names()))
