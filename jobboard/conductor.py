@@ -454,5 +454,4 @@ def _outcome(error: BaseException | None, job: Job) -> Outcome:
 
 
 def _last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return (error or "").strip().rpartition("\n")[2] or "no reason given"

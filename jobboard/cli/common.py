@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
 INTERRUPTED = 130
 DEFAULT_NAME = "jobboard"
+_SECRET_LENGTH = 3
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,23 @@ def example(*lines: str) -> str:
     return "\b\nFor example:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def fetch_board(uri: str, name: str) -> JobBoard:
+def fetch_board(uri: str, name: str, **options: Any) -> JobBoard:
     """A board that is not connected yet; what is wrong with its URI is a wrong call."""
     from jobboard.backends import fetch
     from jobboard.exceptions import NotFound
 
     try:
-        board: JobBoard = fetch(name, uri)
+        board: JobBoard = fetch(name, {"board": uri, **options})
     except (NotFound, TypeError, ValueError) as error:
         raise click.UsageError(without_secrets(str(error), uri)) from None
     return board
 
 
 @contextlib.contextmanager
-def opened(settings: Settings) -> Iterator[JobBoard]:
-    board = fetch_board(settings.uri, settings.board_name)
+def opened(settings: Settings, *, create: bool = False) -> Iterator[JobBoard]:
+    """:param create: make what is missing on the backend; not for who only looks, and may have mistyped the URI."""
+    options = {} if create else {"auto_setup": False}
+    board = fetch_board(settings.uri, settings.board_name, **options)
     board.connect()
     try:
         yield board
@@ -105,7 +108,9 @@ def opened(settings: Settings) -> Iterator[JobBoard]:
 def without_secrets(text: str, uri: str | None) -> str:
     """What a driver says about a failure may quote what it was given."""
     for secret in _secrets(uri or ""):
-        text = text.replace(secret, "***")
+        # To blot out every "a" would make the text unreadable and still give the secret away.
+        if len(secret) >= _SECRET_LENGTH:
+            text = text.replace(secret, "***")
     return text
 
 

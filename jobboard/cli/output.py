@@ -36,8 +36,7 @@ def _escape(character: str) -> str:
 
 
 def last_line(text: str | None) -> str:
-    lines = (text or "").strip().splitlines()
-    return lines[-1] if lines else ""
+    return (text or "").strip().rpartition("\n")[2]
 
 
 def say(text: object) -> None:

@@ -79,7 +79,7 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
             arguments["details"] = json.loads(arguments["details"])
         except (ValueError, RecursionError) as error:
             raise click.UsageError(f"--details is not JSON: {error}") from None
-    with opened(settings) as board:
+    with opened(settings, create=True) as board:
         try:
             job = board.post(job_name, **arguments)
         except (TypeError, ValueError) as error:
@@ -92,7 +92,7 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
 
 
 def _post_file(settings: Settings, source: str, skip_bad: bool) -> int:
-    with _readable_twice(source) as file, opened(settings) as board, _progress() as progress:
+    with _readable_twice(source) as file, opened(settings, create=True) as board, _progress() as progress:
         size = file.seek(0, os.SEEK_END)
         good, faults, bad = _check(board, file, size, skip_bad, progress)
         if bad and not skip_bad:
