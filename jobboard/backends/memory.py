@@ -114,7 +114,10 @@ class _Store:
             heapq.heappush(self.ready.setdefault(record.name, []), (record.priority, record.sequence, record.uuid))
             self.wake()
         if record.lock_until is not None:
+            earlier = not self.timed or record.lock_until < self.timed[0][0]
             heapq.heappush(self.timed, (record.lock_until, record.uuid))
+            if earlier:
+                self.wake()  # who waits does so until what was the next event so far
 
     def drop(self, record: Record) -> None:
         del self.jobs[record.uuid]

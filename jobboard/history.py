@@ -1,0 +1,253 @@
+"""What happened on a board: entries of what its users did and saw, and pure checks of the promises over all of them.
+
+Every process writes down its own acts, each with the moments at which it began and ended on a clock that the processes
+share (:func:`jobboard.job.boottime` on one machine). :func:`judge` takes the merged entries and the board as it was
+left, and answers what no order of events that the entries allow can explain: a list of faults, empty if all is well. A
+fault is only reported where the entries prove it, so that two acts that overlap in time accuse nobody.
+
+Nothing here reads a clock or a file, and nothing here talks to a board.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from jobboard.states import FINISHES, LIVE, State, Verb
+
+Outcome = Literal["ok", "refused", "unknown"]
+"""``ok``: acknowledged. ``refused``: it surely did not happen. ``unknown``: nobody was told, as the process died or its
+retries ran out."""
+
+_ENDS = FINISHES | {Verb.RELEASE}
+
+
+class Entry(NamedTuple):
+    """One act of one process on one job, which happened (if it did) at some moment from ``began`` to ``ended``.
+
+    ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
+    else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
+    ``rank`` (of the priority, 0 first) and ``ready`` (claimable at once) go with a post. ``chosen``: the board chose
+    this job for a claim, out of all of them. ``uuid`` is empty where a post was never answered.
+    """
+
+    began: float
+    ended: float
+    process: str
+    verb: Verb
+    uuid: str
+    outcome: Outcome
+    token: int | None = None
+    who: str | None = None
+    until: float | None = None
+    rank: int = 0
+    ready: bool = True
+    chosen: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """A map of JSON's shape, for :meth:`from_dict`."""
+        return self._asdict()
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Entry:
+        return cls(**{**given, "verb": Verb(given["verb"])})
+
+
+class Left(NamedTuple):
+    """A job as it was left on the board, or in its trash."""
+
+    state: State
+    token: int
+
+
+Board = Mapping[str, Left]
+
+
+def judge(entries: Iterable[Entry], board: Board) -> list[str]:
+    """All the checks of this module."""
+    history = sorted(entries, key=_when)
+    return [
+        *lost(history, board),
+        *invented(history, board),
+        *consumed_again(history, board),
+        *fallen_tokens(history, board),
+        *stale_acts(history),
+        *taken_too_early(history),
+        *disorder(history),
+    ]
+
+
+def lost(entries: Sequence[Entry], board: Board) -> list[str]:
+    """Jobs whose post was acknowledged, that nobody took off, and that are not there."""
+    gone = {entry.uuid for entry in _happened(entries, Verb.CONSUME, Verb.PURGE, perhaps=True)}
+    return [
+        f"lost: {post.uuid}, posted by {post.process}"
+        for post in _happened(entries, Verb.POST)
+        if post.uuid not in gone and post.uuid not in board
+    ]
+
+
+def invented(entries: Sequence[Entry], board: Board) -> list[str]:
+    """Jobs that nobody posted."""
+    posted = {entry.uuid for entry in _happened(entries, Verb.POST, perhaps=True)}
+    seen = {entry.uuid for entry in entries if entry.verb != Verb.POST and entry.outcome == "ok"} | set(board)
+    strangers = sorted(seen - posted)
+    unanswered = sum(entry.verb == Verb.POST and not entry.uuid for entry in entries)
+    return [f"invented: {uuid}" for uuid in strangers] if len(strangers) > unanswered else []
+
+
+def consumed_again(entries: Sequence[Entry], board: Board) -> list[str]:
+    """Jobs that were consumed twice, or that came back after they had been consumed."""
+    faults = []
+    first: dict[str, Entry] = {}
+    for entry in _happened(entries, Verb.CONSUME):
+        before = first.setdefault(entry.uuid, entry)
+        if before is not entry:
+            faults.append(f"consumed twice: {entry.uuid}, by {before.process} and by {entry.process}")
+    for entry in _happened(entries, Verb.CLAIM):
+        end = first.get(entry.uuid)
+        if end is not None and entry.began > end.ended:
+            faults.append(f"claimed after it was consumed: {entry.uuid}, by {entry.process}")
+    faults += [f"consumed and still there: {uuid}" for uuid in first if uuid in board]
+    return faults
+
+
+def fallen_tokens(entries: Sequence[Entry], board: Board) -> list[str]:
+    """Claims whose token does not rise above that of an earlier claim of the same job."""
+    faults = []
+    for uuid, claims in _by_job(_happened(entries, Verb.CLAIM)).items():
+        highest = -math.inf
+        for earlier, later in _pairs_in_time(claims):
+            if (later.token or 0) <= (earlier.token or 0):
+                faults.append(f"token fell: {uuid}, from {earlier.token} to {later.token}")
+        for claim in claims:
+            highest = max(highest, claim.token or 0)
+        if len({claim.token for claim in claims}) < len(claims):
+            faults.append(f"token given twice: {uuid}")
+        left = board.get(uuid)
+        if left is not None and left.token < highest:
+            faults.append(f"token fell: {uuid}, from {highest} to {left.token} on the board")
+    return faults
+
+
+def stale_acts(entries: Sequence[Entry]) -> list[str]:
+    """Acts of a claim that were accepted after a later claim of the job, or after the claim's own end."""
+    faults = []
+    acts = _by_job(_happened(entries, Verb.EXTEND, *FINISHES))
+    claims = _by_job(_happened(entries, Verb.CLAIM))
+    for uuid, accepted in acts.items():
+        for act in accepted:
+            if act.token is None:
+                continue
+            if any((c.token or 0) > act.token and c.ended < act.began for c in claims.get(uuid, ())):
+                faults.append(f"stale {act.verb} accepted: {uuid}, token {act.token} of {act.process}")
+            if any(
+                other.token == act.token and other.verb != Verb.EXTEND and other.ended < act.began for other in accepted
+            ):
+                faults.append(f"{act.verb} after the claim's end: {uuid}, token {act.token} of {act.process}")
+    return faults
+
+
+def taken_too_early(entries: Sequence[Entry]) -> list[str]:
+    """Claims of a job that another surely still held: its lease had not run out, and nothing had ended it."""
+    faults = []
+    for uuid, history in _by_job(entries).items():
+        claims = _happened(history, Verb.CLAIM)
+        for earlier, later in _pairs_in_time(claims):
+            ends = [e for e in _happened(history, *_ENDS, perhaps=True) if e.ended > earlier.began]
+            if any(end.began < later.ended and end.token in (None, earlier.token) for end in ends):
+                continue
+            extended = [
+                e
+                for e in _happened(history, Verb.EXTEND, perhaps=True)
+                if e.token in (None, earlier.token) and e.began < later.ended
+            ]
+            told = [e for e in extended if e.outcome == "ok" and e.ended < later.began]
+            if len(told) < len(extended):
+                continue  # an extend that overlaps the later claim, or that nobody was told about
+            held = max(told, key=lambda entry: entry.began, default=earlier)
+            if held.until is not None and held.until > later.ended:
+                faults.append(
+                    f"taken too early: {uuid}, {held.until - later.ended:.3f} s before the lease of {earlier.process} "
+                    f"ended, by {later.process}"
+                )
+    return faults
+
+
+def disorder(entries: Sequence[Entry]) -> list[str]:
+    """Claims for which the board chose a job although a better one had surely been waiting all the time.
+
+    Better: of a higher priority, or of the same and surely posted earlier. It counts only where the claim overlaps no
+    other claim, and for jobs that nobody has touched before: what lapses and comes due is judged by tests of its own.
+    """
+    posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST) if entry.ready}
+    touched: dict[str, float] = defaultdict(lambda: math.inf)
+    for entry in entries:
+        if entry.verb != Verb.POST and entry.outcome != "refused":
+            touched[entry.uuid] = min(touched[entry.uuid], entry.began)
+    waiting = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
+    claims = sorted(_happened(entries, Verb.CLAIM, perhaps=True), key=_when)
+    faults = []
+    for claim in _alone(claims):
+        post = posts.get(claim.uuid)
+        if post is None or not claim.chosen or claim.outcome != "ok":
+            continue
+        for better in waiting:
+            if (better.rank, better.ended) >= (post.rank, post.began):
+                break
+            if better.ended < claim.began and touched[better.uuid] > claim.ended:
+                faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
+                break
+    return faults
+
+
+def left_over(board: Board) -> list[str]:
+    """What a drained board should not hold any more."""
+    return [f"left {left.state}: {uuid}" for uuid, left in board.items() if left.state in LIVE]
+
+
+def _happened(entries: Iterable[Entry], *verbs: Verb, perhaps: bool = False) -> list[Entry]:
+    """The entries of these verbs that took effect, ``perhaps`` with those of which nobody knows."""
+    outcomes = ("ok", "unknown") if perhaps else ("ok",)
+    return [entry for entry in entries if entry.verb in verbs and entry.uuid and entry.outcome in outcomes]
+
+
+def _when(entry: Entry) -> tuple[float, float]:
+    return entry.began, entry.ended
+
+
+def _by_job(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    jobs: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        jobs[entry.uuid].append(entry)
+    return jobs
+
+
+def _pairs_in_time(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+    """Each entry with the next one that surely came after it."""
+    ordered = sorted(entries, key=_when)
+    pairs = []
+    for index, earlier in enumerate(ordered):
+        later = next((entry for entry in ordered[index + 1 :] if entry.began > earlier.ended), None)
+        if later is not None:
+            pairs.append((earlier, later))
+    return pairs
+
+
+def _alone(claims: Sequence[Entry]) -> list[Entry]:
+    """The claims that overlap no other one. Claims of one process with the same times are one act, a batch."""
+    found: list[Entry] = []
+    reached = -math.inf
+    spans: dict[tuple[str, float, float], list[Entry]] = defaultdict(list)
+    for claim in claims:
+        spans[claim.process, claim.began, claim.ended].append(claim)
+    groups = sorted(spans.values(), key=lambda group: group[0].began)
+    for index, group in enumerate(groups):
+        first = group[0]
+        following = groups[index + 1][0].began if index + 1 < len(groups) else math.inf
+        if first.began > reached and first.ended < following:
+            found += group
+        reached = max(reached, first.ended)
+    return found

@@ -1,0 +1,129 @@
+"""The suite that every backend has to pass, with the same assertions.
+
+A backend's author writes a test module with one import and one fixture::
+
+    from jobboard.testing.conformance import *
+
+    @pytest.fixture
+    def board_conf():
+        \"\"\"A configuration for jobboard.fetch that shares jobs with no other test.\"\"\"
+        return {"board": "mine://localhost", "namespace": uuid.uuid4().hex}
+
+    @pytest.fixture
+    def make_board(board_conf):
+        with contextlib.ExitStack() as stack:
+            def make(name="board", **options):
+                board = jobboard.fetch(name, {**board_conf, **options})
+                stack.callback(board.close)
+                board.connect()
+                return board
+            yield make
+
+``make_board(name, **options)`` gives a connected board, and another handle on the same board for the same name. The
+backend is found through its entry point, in other processes too, to which ``board_conf`` travels as JSON.
+
+What may differ between backends is asked of ``board.characteristics``, and nothing is skipped. Leases and delays run on
+the server's clock, in real time; the suite takes a minute or less.
+"""
+
+import pytest
+
+_MODULES = (
+    "claiming",
+    "entities",
+    "events",
+    "failures",
+    "keys",
+    "leases",
+    "life",
+    "lifecycle",
+    "looking",
+    "model",
+    "ordering",
+    "posting",
+    "processes",
+    "races",
+    "support",
+    "trash",
+    "waiting",
+    "working",
+)
+# Before they are imported: otherwise a failing assertion would not say what the values were.
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
+
+from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
+from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
+from jobboard.testing.conformance.events import TestEvents  # noqa: E402
+from jobboard.testing.conformance.failures import (  # noqa: E402
+    TestLateRequests,
+    TestLostReplies,
+    TestPoison,
+    TestUnreachable,
+)
+from jobboard.testing.conformance.keys import TestApart, TestKeys  # noqa: E402
+from jobboard.testing.conformance.leases import TestAttempts, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
+from jobboard.testing.conformance.life import TestIdentity, TestLife  # noqa: E402
+from jobboard.testing.conformance.lifecycle import TestLifecycle  # noqa: E402
+from jobboard.testing.conformance.looking import (  # noqa: E402
+    TestCounting,
+    TestGet,
+    TestIterjobs,
+    TestTheServerIsAsked,
+)
+from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
+from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
+from jobboard.testing.conformance.support import board, other  # noqa: E402
+from jobboard.testing.conformance.trash import (  # noqa: E402
+    TestCancel,
+    TestErrors,
+    TestPurge,
+    TestRelease,
+    TestRestore,
+    TestTrash,
+)
+from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
+from jobboard.testing.conformance.working import TestBooks, TestWorking  # noqa: E402
+
+__all__ = [
+    "TestApart",
+    "TestArguments",
+    "TestAttempts",
+    "TestBooks",
+    "TestCancel",
+    "TestClaiming",
+    "TestCounting",
+    "TestDelays",
+    "TestEntities",
+    "TestErrors",
+    "TestEvents",
+    "TestGet",
+    "TestHandles",
+    "TestIdentity",
+    "TestIterjobs",
+    "TestJobWait",
+    "TestKeptAndFixed",
+    "TestKeys",
+    "TestLapse",
+    "TestLateRequests",
+    "TestLife",
+    "TestLifecycle",
+    "TestLostReplies",
+    "TestManyAtOnce",
+    "TestOldPlace",
+    "TestOrder",
+    "TestPoison",
+    "TestPosting",
+    "TestPostingMany",
+    "TestPurge",
+    "TestRelease",
+    "TestRestore",
+    "TestTheServerIsAsked",
+    "TestTokens",
+    "TestTrash",
+    "TestUnreachable",
+    "TestWaiting",
+    "TestWakeUp",
+    "TestWorking",
+    "board",
+    "other",
+]

@@ -1,0 +1,73 @@
+"""Entities: who shows on the board while alive."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.job import Entity
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, MakeBoard
+
+
+class Worker:
+    """Not one of the library's own, as TaskFlow's conductor is not."""
+
+    kind = "worker"
+
+    def __init__(self, name: Any, metadata: Any = None) -> None:
+        self.name, self.metadata = name, metadata
+
+
+class TestEntities:
+    def test_registered_ones_are_seen(self, board: JobBoard, other: JobBoard) -> None:
+        assert board.entities() == []
+        board.register_entity(Entity("conductor", "one", {"hostname": "ä", "pid": 7, "nested": {"a": [1, None]}}))
+        other.register_entity(Worker("two"))
+        board.register_entity(Entity("conductor", "three"))
+        for each in (board, other):
+            assert sorted(each.entities("conductor"), key=lambda entity: entity.name) == [
+                Entity("conductor", "one", {"hostname": "ä", "pid": 7, "nested": {"a": [1, None]}}),
+                Entity("conductor", "three", {}),
+            ]
+            assert each.entities("worker") == [Entity("worker", "two", {})]
+            assert len(each.entities()) == 3
+            assert each.entities("nobody") == []
+
+    def test_again_replaces(self, board: JobBoard) -> None:
+        board.register_entity(Entity("conductor", "one", {"a": 1}))
+        board.register_entity(Entity("conductor", "one", {"b": 2}))
+        assert board.entities() == [Entity("conductor", "one", {"b": 2})]
+
+    def test_gone_with_their_board(self, board: JobBoard, other: JobBoard) -> None:
+        board.register_entity(Entity("conductor", "one"))
+        other.register_entity(Entity("conductor", "two"))
+        board.close()
+        assert other.entities() == [Entity("conductor", "two")]
+        board.connect()
+        assert len(board.entities()) == 1
+
+    def test_there_beyond_claim_ttl(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=0.4), make_board()
+        board.register_entity(Entity("conductor", "one"))
+        until = time.monotonic() + 2.5 * board.characteristics.claim_ttl
+        while time.monotonic() < until:
+            assert [entity.name for entity in other.entities()] == ["one"]
+            time.sleep(0.02)
+
+    def test_many(self, board: JobBoard) -> None:
+        for number in range(30):
+            board.register_entity(Entity("conductor", f"number {number}"))
+        eventually(lambda: len(board.entities()) == 30, LIMIT)
+
+    @pytest.mark.parametrize(
+        "entity",
+        [Entity("", "one"), Entity("conductor", ""), Worker(1), Worker("one", [1]), Worker("one", {"a": object()})],
+    )
+    def test_bad_ones(self, board: JobBoard, entity: Any) -> None:
+        with pytest.raises((TypeError, ValueError)):
+            board.register_entity(entity)
+        assert board.entities() == []

@@ -1,0 +1,141 @@
+"""Events: what the notifier tells, to whom, and what a broken listener can't break."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.job import Posting
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Events, let_lapse, take, trash_one
+
+
+class TestEvents:
+    def test_of_a_jobs_life(self, board: JobBoard) -> None:
+        events = Events(board)
+        job = board.post("resize")
+        board.claim(job, "anna")
+        board.extend(job, "anna", LONG)
+        board.abandon(job, "anna")
+        board.claim(job, "anna")
+        board.release(job)
+        board.cancel(job)
+        board.restore(job)
+        taken = take(board)
+        board.trash(taken, "anna")
+        board.restore(taken)
+        board.consume(take(board), "anna")
+        events.expect(
+            job,
+            *("POSTED", "CLAIMED", "EXTENDED", "ABANDONED", "CLAIMED", "RELEASED"),
+            *("TRASHED", "REMOVAL", "POSTED", "CLAIMED", "TRASHED", "REMOVAL", "POSTED"),
+            *("CLAIMED", "CONSUMED", "REMOVAL"),
+        )
+
+    def test_of_many_at_once(self, board: JobBoard) -> None:
+        events = Events(board)
+        jobs = board.post_many([Posting("resize", key=f"k{n}") for n in range(3)])
+        board.post("resize", key="k0")  # posts nothing
+        board.consume_many(board.claim_many("anna", 3), "anna")
+        for job in jobs:
+            events.expect(job, "POSTED", "CLAIMED", "CONSUMED", "REMOVAL")
+
+    def test_an_abandon_that_uses_the_attempts_up(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        events = Events(board)
+        board.abandon(take(board), "anna")
+        events.expect(job, "CLAIMED", "TRASHED", "REMOVAL")
+
+    def test_a_lapse_that_uses_the_attempts_up(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        let_lapse(board, job)
+        events = Events(board)
+        assert board.claim_next("bert") is None  # this sweeps
+        events.expect(job, "TRASHED", "REMOVAL")
+
+    def test_refused_acts_tell_nothing(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        taken = take(board)
+        events = Events(board)
+        for act in (
+            lambda: board.claim(job, "bert"),
+            lambda: board.consume(job, "bert"),
+            lambda: board.restore(job),
+            lambda: board.cancel(job),
+        ):
+            with pytest.raises(Exception, match="Job"):
+                act()
+        board.consume(taken, "anna")
+        events.expect(job, "CONSUMED", "REMOVAL")
+
+    def test_a_single_event(self, board: JobBoard) -> None:
+        consumed = Events(board, "CONSUMED")
+        everything = Events(board)
+        job = board.post("resize")
+        board.consume(take(board), "anna")
+        everything.expect(job, "POSTED", "CLAIMED", "CONSUMED", "REMOVAL")
+        consumed.expect(job, "CONSUMED")
+
+    def test_what_others_do(self, board: JobBoard, other: JobBoard) -> None:
+        """The acts of another handle are told where the board says so."""
+        events = Events(board)
+        job = other.post("resize")
+        other.consume(take(other), "anna")
+        bad = trash_one(other)
+        mine = board.post("mine")
+        events.expect(mine, "POSTED")
+        if board.characteristics.remote_events:
+            eventually(lambda: {"POSTED", "REMOVAL"} <= set(events.of(job)) and "REMOVAL" in events.of(bad), LIMIT)
+        else:
+            assert events.of(job) == events.of(bad) == []
+
+    def test_a_broken_listener(self, board: JobBoard, caplog: pytest.LogCaptureFixture) -> None:
+        def broken(event: str, details: dict[str, Any]) -> None:
+            raise ValueError("a bug of the listener's")
+
+        board.notifier.register("*", broken)
+        events = Events(board)
+        with caplog.at_level(logging.ERROR, "jobboard"):
+            job = board.post("resize")
+            board.consume(take(board), "anna")
+            events.expect(job, "POSTED", "CLAIMED", "CONSUMED", "REMOVAL")
+        assert "a bug of the listener's" in caplog.text
+
+    def test_a_slow_listener_holds_nobody_up(self, board: JobBoard) -> None:
+        go_on, threads = threading.Event(), set()
+
+        def slow(event: str, details: dict[str, Any]) -> None:
+            threads.add(threading.current_thread())
+            go_on.wait(LIMIT)
+
+        board.notifier.register("*", slow)
+        events = Events(board)
+        job = board.post("resize")
+        board.consume(take(board), "anna")
+        assert events.of(job) == []
+        go_on.set()
+        events.expect(job, "POSTED", "CLAIMED", "CONSUMED", "REMOVAL")
+        assert len(threads) == 1
+        assert threading.current_thread() not in threads
+
+    def test_a_listener_may_use_the_board(self, board: JobBoard) -> None:
+        def follow(event: str, details: dict[str, Any]) -> None:
+            if details["job"].name == "first":
+                board.post("second")
+
+        board.notifier.register("POSTED", follow)
+        board.post("first")
+        assert take(board, names=["second"], timeout=LIMIT)
+
+    def test_close_delivers_what_is_queued(self, board: JobBoard) -> None:
+        events = Events(board)
+        job = board.post("resize", delay=SHORT)
+        board.close()
+        assert events.of(job) == ["POSTED"]
+        board.connect()
+        again = board.post("resize")
+        events.expect(again, "POSTED")

@@ -1,0 +1,365 @@
+"""Leases: how long a claim lasts, who may still act when it has lapsed, and what its token guards."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
+from jobboard.job import Job, Posting
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    Events,
+    MakeBoard,
+    let_lapse,
+    record_of,
+    take,
+    until_free,
+    uuids,
+)
+
+VERBS = ("consume", "trash", "abandon", "extend")
+AFTERWARDS = {"consume": COMPLETE, "trash": TRASHED, "abandon": UNCLAIMED, "extend": CLAIMED}
+
+
+class TestLapse:
+    def test_the_job_comes_back(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        claim = board.claim(job, "anna", expiry=SHORT)
+        until_free(board, job)
+        eventually(lambda: claim.lost, LIMIT)
+        assert claim.expires_in() == 0
+        assert job.claim is claim
+        assert job.state == UNCLAIMED
+        assert (job.attempts, board.job_count) == (1, 1)
+        assert board.stats().unclaimed == 1
+        with pytest.raises(NotFound):
+            job.expires_in()
+        again = take(board, "bert")
+        assert again == job
+        assert again.attempts == 2
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_who_has_lapsed_may_still_finish(self, board: JobBoard, verb: str) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        getattr(board, verb)(job, "anna")
+        assert job.state == AFTERWARDS[verb]
+
+    def test_extend_revives(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        claim = job.claim
+        assert claim is not None
+        eventually(lambda: claim.lost, LIMIT)
+        token = claim.token
+        claim.extend(LONG)
+        assert not claim.lost
+        assert claim.token == token
+        assert board.find_owner(job) == "anna"
+        assert job.attempts == 1
+        with pytest.raises(UnclaimableJob):
+            board.claim(board.get(job.uuid), "bert")
+        assert board.claim_next("bert") is None
+        board.consume(job, "anna")
+
+    @pytest.mark.parametrize("who", ["anna", "bert"])
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_once_taken_by_another_the_claim_is_lost(
+        self, board: JobBoard, other: JobBoard, verb: str, who: str
+    ) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        new = take(other, who, expiry=LONG)
+        before = record_of(board, job)
+        for _ in range(2):
+            with pytest.raises(ClaimLost) as failure:
+                getattr(board, verb)(job, "anna")
+            assert failure.value.job is job
+            assert job.claim is not None
+            assert job.claim.lost
+        assert record_of(board, job) == before
+        other.consume(new, who)
+        assert job.state == COMPLETE
+        with pytest.raises(ClaimLost):  # absent, and never finished by this handle
+            getattr(board, verb)(job, "anna")
+
+    def test_by_name_a_lapsed_claim_has_no_owner(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        for verb in VERBS:
+            with pytest.raises(NotFound):
+                getattr(board, verb)(board.get(job.uuid), "anna")
+        assert job.state == UNCLAIMED
+
+    def test_the_holder_may_claim_again(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        old = job.claim
+        new = board.claim(job, "anna")
+        assert job.claim is new is not old
+        assert old is not None
+        assert new.token > old.token
+        board.consume(job, "anna")
+
+
+class TestTokens:
+    def test_tokens_only_rise(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        tokens = []
+
+        def claim() -> int:
+            claim = board.claim(job, "anna")
+            tokens.append(claim.token)
+            return claim.token
+
+        claim()
+        board.abandon(job, "anna")
+        claim()
+        board.release(job)
+        claim()
+        board.trash(job, "anna")
+        board.restore(job)
+        claim()
+        board.extend(job, "anna", LONG)
+        board.extend(job, "anna")
+        board.abandon(job, "anna")
+        board.cancel(job)
+        board.restore(job)
+        claim()
+        board.abandon(job, "anna")
+        let_lapse(board, job)
+        assert job.claim is not None
+        tokens.append(job.claim.token)
+        taken = take(other)
+        assert taken.claim is not None
+        tokens.append(taken.claim.token)
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
+
+    @pytest.mark.parametrize("fate", ["release", "trash", "restore", "purge", "reclaim"])
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_stale_holder_changes_nothing(self, board: JobBoard, other: JobBoard, verb: str, fate: str) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        theirs = other.get(job.uuid)
+        if fate in ("release", "reclaim"):
+            other.release(theirs)
+            if fate == "reclaim":
+                other.claim(theirs, "anna")
+        else:
+            other.trash(theirs, "anna")
+            if fate == "restore":
+                other.restore(theirs)
+            elif fate == "purge":
+                other.purge(theirs)
+        before = record_of(board, job)
+        with pytest.raises(ClaimLost):
+            getattr(board, verb)(job, "anna")
+        assert record_of(board, job) == before
+        assert job.claim is not None
+        assert job.claim.lost
+
+
+class TestKeptAndFixed:
+    def test_what_is_left_of_a_lease(self, board: JobBoard, other: JobBoard) -> None:
+        kept, fixed, free = board.post("kept"), board.post("fixed"), board.post("free")
+        board.claim(kept, "anna")
+        claim = board.claim(fixed, "anna", expiry=LONG)
+        assert (kept.expires_in(), other.get(kept.uuid).expires_in()) == (None, None)
+        assert kept.claim is not None
+        assert kept.claim.expires_in() is None
+        left = other.get(fixed.uuid).expires_in()
+        mine = claim.expires_in()
+        assert left is not None
+        assert mine is not None
+        assert LONG - 60 < left <= LONG
+        assert LONG - 60 < mine <= LONG
+        with pytest.raises(NotFound):
+            free.expires_in()
+
+    def test_one_turns_into_the_other(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        claim = board.claim(job, "anna")
+        board.extend(job, "anna", LONG)
+        assert claim.expires_in() == pytest.approx(LONG, abs=60)
+        assert other.get(job.uuid).expires_in() == pytest.approx(LONG, abs=60)
+        board.extend(job, "anna")
+        assert claim.expires_in() is None
+        assert other.get(job.uuid).expires_in() is None
+        claim.extend(2 * LONG)
+        assert other.get(job.uuid).expires_in() == pytest.approx(2 * LONG, abs=60)
+        claim.extend(LONG / 2)  # shorter, too
+        assert other.get(job.uuid).expires_in() == pytest.approx(LONG / 2, abs=60)
+        assert not claim.lost
+
+    def test_kept_beyond_claim_ttl(self, make_board: MakeBoard) -> None:
+        """A kept claim outlives many leases; a fixed one that was kept once does not."""
+        board, other = make_board(claim_ttl=0.5), make_board()
+        assert board.characteristics.claim_ttl == pytest.approx(0.5, abs=5)
+        ttl = board.characteristics.claim_ttl
+        board.post_many([Posting("kept"), Posting("turned"), Posting("taken"), Posting("fixed")])
+        claimed = take(board), take(board, expiry=SHORT), *board.claim_many("anna", 1), take(board)
+        kept, turned, taken, fixed = claimed
+        eventually(lambda: other.find_owner(turned) is None, LIMIT)
+        board.extend(turned, "anna")  # revived, and kept from now on
+        board.extend(fixed, "anna", SHORT)
+        eventually(lambda: other.find_owner(fixed) is None, LIMIT)
+        until = time.monotonic() + 2.5 * ttl
+        while time.monotonic() < until:
+            assert [other.find_owner(job) for job in (kept, turned, taken)] == ["anna"] * 3
+            assert uuids(other.iterjobs(only_unclaimed=True)) == [fixed.uuid]
+            time.sleep(0.05)
+        assert not any(job.claim is None or job.claim.lost for job in (kept, turned, taken))
+        board.consume_many([kept, turned, taken], "anna")
+
+    def test_close_gives_back_what_it_keeps(self, board: JobBoard, other: JobBoard) -> None:
+        kept, last, fixed = board.post("a"), board.post("b", max_attempts=1), board.post("c")
+        claims = [board.claim(kept, "anna"), board.claim(last, "anna")]
+        board.claim(fixed, "anna", expiry=LONG)
+        board.close()
+        assert all(claim.lost for claim in claims)
+        for job in (kept, last):
+            theirs = other.get(job.uuid)
+            assert (theirs.state, theirs.attempts, theirs.error) == (UNCLAIMED, 0, None)
+        assert other.find_owner(other.get(fixed.uuid)) == "anna"
+        board.connect()
+        board.consume(fixed, "anna")  # a fixed claim survives the board
+        with pytest.raises(NotFound):
+            board.consume(kept, "anna")
+        taken = take(other)
+        assert taken == kept
+        with pytest.raises(ClaimLost):
+            board.consume(kept, "anna")
+        other.consume(taken, "anna")
+
+    def test_close_leaves_alone_what_is_not_its_own(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        other.release(other.get(job.uuid))
+        theirs = take(other, "anna")
+        board.close()
+        assert other.find_owner(theirs) == "anna"
+        assert theirs.attempts == 2
+        other.consume(theirs, "anna")
+
+    def test_close_of_many(self, board: JobBoard, other: JobBoard) -> None:
+        board.post_many([Posting("resize")] * 120)
+        assert len(board.claim_many("anna", 120)) == 120
+        board.close()
+        assert other.stats().unclaimed == 120
+
+    def test_a_finished_claim_is_not_given_back(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        other.abandon(other.get(job.uuid), "anna", delay=LONG)
+        board.close()
+        theirs = other.get(job.uuid)
+        assert (theirs.seen_state, theirs.attempts) == (SCHEDULED, 1)
+
+    def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=0.5), make_board()
+        events = Events(board, "LOST")
+        job = board.post("resize")
+        claim = board.claim(job, "anna")
+        other.release(other.get(job.uuid))
+        if claim.deadline is None:  # no lease that would have to be renewed: its next act tells
+            with pytest.raises(ClaimLost):
+                claim.extend()
+        else:
+            events.expect(job, "LOST")
+        assert claim.lost
+
+    def test_claims_on_two_boards_of_one_process(self, board: JobBoard, other: JobBoard) -> None:
+        jobs = [board.post("a"), board.post("b")]
+        mine, theirs = take(board), take(other)
+        board.close()
+        assert [other.find_owner(job) for job in map(other.get, uuids(jobs))] == [None, "anna"]
+        other.consume(theirs, "anna")
+        assert mine.claim is not None
+        assert mine.claim.lost
+
+
+class TestAttempts:
+    def test_each_claim_counts(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=3)
+        for attempt in (1, 2):
+            taken = take(board)
+            assert taken.attempts == attempt
+            board.abandon(taken, "anna")
+            assert job.state == UNCLAIMED
+        let_lapse(board, job)
+        assert job.state == TRASHED
+        assert job.attempts == 3
+
+    @pytest.mark.parametrize("arguments", [{}, {"delay": LONG}, {"error": "broken"}])
+    def test_abandon_of_the_last(self, board: JobBoard, arguments: dict[str, Any]) -> None:
+        job = board.post("resize", max_attempts=1)
+        board.abandon(take(board), "anna", **arguments)
+        assert (job.state, job.error) == (TRASHED, arguments.get("error"))
+        assert uuids(board.trashed()) == [job.uuid]
+        assert board.job_count == 0
+
+    def test_release_of_the_last(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        taken = take(board)
+        board.release(job)
+        assert job.state == TRASHED
+        assert job.error
+        assert "attempts" in job.error
+        with pytest.raises(ClaimLost):
+            board.consume(taken, "anna")
+
+    def test_lapse_of_the_last(self, board: JobBoard, other: JobBoard) -> None:
+        """Trashed at the instant of the lapse, whoever looks first and in whatever way."""
+        looks: list[Any] = [
+            lambda job: board.get(job.uuid).seen_state == TRASHED,
+            lambda job: board.get(job.uuid).state == TRASHED,
+            lambda job: uuids(board.trashed()) == [job.uuid],
+            lambda job: board.stats().trashed == 1,
+            lambda job: board.job_count == 0,
+            lambda job: uuids(board.iterjobs()) == [],
+            lambda job: board.find_owner(board.get(job.uuid)) is None,
+            lambda job: board.claim_next("bert") is None,
+        ]
+        for look in looks:
+            job = board.post("resize", max_attempts=1)
+            let_lapse(board, job)
+            assert look(job)
+            with pytest.raises(ClaimLost):  # its attempts are used up: too late to finish
+                board.consume(job, "anna")
+            [trashed] = board.trashed()
+            assert trashed.error
+            assert "attempts" in trashed.error
+            board.purge(job)
+
+    def test_lapse_keeps_an_earlier_error(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=2)
+        board.abandon(take(board), "anna", error="broken")
+        let_lapse(board, job)
+        assert (job.state, job.error) == (TRASHED, "broken")
+
+    def test_extend_by_name_of_the_last(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        board.claim(job, "anna", expiry=LONG)
+        board.extend(job, "anna", 2 * LONG)
+        assert job.state == CLAIMED
+        board.consume(job, "anna")
+        assert job.state == COMPLETE
+
+    def test_restore_brings_all_attempts_back(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        board.abandon(take(board), "anna", error="broken")
+        board.restore(job)
+        assert job.state == UNCLAIMED
+        assert (job.attempts, job.max_attempts, job.error) == (0, 1, "broken")
+        taken: Job = take(board)
+        assert taken.attempts == 1
+        board.consume(taken, "anna")

@@ -1,0 +1,212 @@
+"""The life of a board: built, connected, closed, connected again; and what tells one board from another."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.job import Posting
+from jobboard.primitives import Characteristics
+from jobboard.states import COMPLETE, UNCLAIMED
+from jobboard.testing.conformance.support import LONG, Background, MakeBoard, take, uuids
+
+
+def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
+    """All that asks the server."""
+    return [
+        lambda: board.post("resize"),
+        lambda: board.post_many([Posting("resize")]),
+        lambda: board.claim(board.post("x"), "anna"),
+        lambda: board.claim_next("anna"),
+        lambda: board.claim_next("anna", timeout=None),
+        lambda: board.claim_many("anna", 2),
+        lambda: board.working("anna").__enter__(),
+        lambda: board.extend(job, "anna"),
+        lambda: board.abandon(job, "anna"),
+        lambda: board.consume(job, "anna"),
+        lambda: board.trash(job, "anna"),
+        lambda: board.consume_many([job], "anna"),
+        lambda: job.claim.extend(LONG),
+        job.claim.consume,
+        lambda: board.release(job),
+        lambda: board.cancel(job),
+        lambda: board.restore(job),
+        lambda: board.purge(job),
+        lambda: board.purge_trash(0),
+        lambda: list(board.trashed()),
+        lambda: list(board.iterjobs()),
+        lambda: board.iterjobs(ensure_fresh=True),
+        lambda: board.get(job.uuid),
+        lambda: board.find_owner(job),
+        lambda: job.state,
+        job.expires_in,
+        lambda: job.wait(1),
+        lambda: board.job_count,
+        board.stats,
+        lambda: board.stats(max_age=LONG),
+        lambda: board.wait(1),
+        board.entities,
+        lambda: board.register_entity(jobboard.Entity("conductor", "one")),
+        lambda: board.characteristics,
+    ]
+
+
+class TestLife:
+    def test_built_without_a_server(self, board_conf: dict[str, Any], board: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna", LONG)
+        closed = jobboard.fetch(board.name, board_conf)
+        assert closed.name == board.name
+        assert not closed.connected
+        job.board = closed
+        for number, call in enumerate(every_call(closed, job)):
+            with pytest.raises(ConnectionFailure) as failure:
+                call()
+            assert failure.value.outcome == "none", number
+        closed.close()
+        assert board.job_count == 1
+
+    def test_closed(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna", LONG)
+        jobs = board.iterjobs()
+        assert board.connected
+        board.close()
+        assert [board.connected] == [False]  # a list, or a type checker would stop here
+        board.close()
+        for call in every_call(board, job):
+            with pytest.raises(ConnectionFailure):
+                call()
+        with pytest.raises(ConnectionFailure):
+            next(jobs)
+        assert other.find_owner(other.get(job.uuid)) == "anna"
+        assert other.job_count == 1
+
+    def test_connected_again(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        board.connect()
+        for _ in range(2):
+            board.close()
+            board.connect()
+            assert board.connected
+            assert uuids(board.iterjobs()) == [job.uuid]
+        taken = take(board)
+        board.consume(taken, "anna")
+        assert job.state == COMPLETE
+
+    def test_backend(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
+        with jobboard.backend(board.name, board_conf) as mine:
+            assert mine.connected
+            job = mine.post("resize")
+        assert not mine.connected
+        assert uuids(board.iterjobs()) == [job.uuid]
+        with contextlib.suppress(KeyError), jobboard.backend(board.name, board_conf) as mine:
+            raise KeyError
+        assert not mine.connected
+
+    def test_characteristics(self, board: JobBoard) -> None:
+        assert isinstance(board.characteristics, Characteristics)
+        for name in ("durable", "survives_failover", "exact_order", "blocking_wait", "remote_events", "transactional"):
+            assert type(getattr(board.characteristics, name)) is bool
+        assert board.characteristics.claim_ttl > 0
+        assert isinstance(board.characteristics.notes, str)
+        with pytest.raises(AttributeError):
+            board.characteristics.durable = True  # type: ignore[misc]
+
+    def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
+        assert board.characteristics.transactional == ("connection" in board.extras.get("post", ()))
+
+    def test_a_board_does_not_travel(self, board: JobBoard) -> None:
+        with pytest.raises(TypeError, match="fetch"):
+            pickle.dumps(board)
+
+    def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
+        boards = [Background(lambda: make_board("fresh")) for _ in range(6)]
+        connected = [each.wait(30) for each in boards]
+        connected[0].post("resize")
+        assert [each.job_count for each in connected] == [1] * 6
+
+    @pytest.mark.parametrize("name", ["", 1, None, "a\nb", "x" * 256, b"board"])
+    def test_bad_names(self, board_conf: dict[str, Any], name: Any) -> None:
+        with pytest.raises((TypeError, ValueError), match="name"):
+            jobboard.fetch(name, board_conf)
+
+    @pytest.mark.parametrize(
+        ("options", "match"),
+        [
+            ({"claim_tll": 3}, "claim_tll.*did you mean 'claim_ttl'"),
+            ({"claim_ttl": "soon"}, "claim_ttl"),
+            ({"claim_ttl": 0}, "claim_ttl"),
+            ({"retry_for": -1}, "retry_for"),
+            ({"max_details": 0}, "max_details"),
+            ({"auto_setup": "perhaps"}, "auto_setup"),
+        ],
+    )
+    def test_bad_options(self, board_conf: dict[str, Any], options: dict[str, Any], match: str) -> None:
+        with pytest.raises(ValueError, match=match):
+            jobboard.fetch("board", {**board_conf, **options})
+
+
+class TestIdentity:
+    def test_the_same_name_shares_jobs_whatever_the_options(self, make_board: MakeBoard) -> None:
+        one, two = make_board("shared", claim_ttl=5, retry_for=1), make_board("shared", claim_ttl=50, max_details=99)
+        job = one.post("resize")
+        assert take(two) == job
+        assert one.find_owner(job) == "anna"
+        one.consume(one.get(job.uuid), "anna")
+
+    def test_two_names_never_do(self, make_board: MakeBoard) -> None:
+        names = ["a", "b", "a:b", "a/b", "a%", "a_", "a.b", "*", "{a}", "ab", "a b", "ä", "\U0001f980"]
+        boards = [make_board(name) for name in names]
+        jobs = [board.post("resize", key="k") for board in boards]
+        trashed = [board.post("bad") for board in boards]
+        for number, board in enumerate(boards):
+            board.cancel(trashed[number])
+            assert uuids(board.iterjobs()) == [jobs[number].uuid]
+            assert uuids(board.trashed()) == [trashed[number].uuid]
+            assert (board.job_count, board.stats().trashed) == (1, 1)
+            board.register_entity(jobboard.Entity("conductor", names[number]))
+        for number, board in enumerate(boards):
+            assert [entity.name for entity in board.entities()] == [names[number]]
+            stranger = jobs[number - 1]
+            with pytest.raises(JobBoardError):
+                board.claim(stranger, "anna")
+            with pytest.raises(JobBoardError):
+                board.cancel(stranger)
+            with pytest.raises(JobBoardError):
+                board.get(stranger.uuid)
+            assert take(board) == jobs[number]
+            assert board.purge_trash(0) == 1
+        for number, board in enumerate(boards):
+            assert board.find_owner(jobs[number]) == "anna"
+
+    def test_a_handle_of_another_board(self, make_board: MakeBoard) -> None:
+        """An act on a job of another board changes neither."""
+        one, two = make_board("one"), make_board("two")
+        job = one.post("resize")
+        one.claim(job, "anna")
+        for verb in ("consume", "abandon", "trash", "extend"):
+            with pytest.raises(JobBoardError):
+                getattr(two, verb)(two_sees(job), "anna")
+        with pytest.raises(JobBoardError):
+            two.release(job)
+        assert one.find_owner(job) == "anna"
+
+    def test_errors_carry_the_job(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        with pytest.raises(JobFailure) as failure:
+            board.restore(job)
+        assert failure.value.job is job
+        assert job.state == UNCLAIMED
+
+
+def two_sees(job: Any) -> Any:
+    """The same job as a handle without a claim, as if it had been got by uuid."""
+    return job.board.get(job.uuid)

@@ -1,0 +1,219 @@
+"""The whole table: every state × verb × caller, against the pure functions of :mod:`jobboard.states`.
+
+For each case a job is brought into a state and somebody acts on it. What :mod:`jobboard.states` says about the stored
+record is what has to come out: the same outcome, and the same record afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from jobboard import states
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.job import Job
+from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, record_of
+
+MINUTE = 60_000_000
+
+
+class Start(NamedTuple):
+    """How a job comes into a state: ``go(board, job)`` after its post; ``job`` then holds its latest claim, if any."""
+
+    go: Callable[[JobBoard, Job], object]
+    posting: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    lapses: bool = False
+
+
+def _claimed(board: JobBoard, job: Job) -> None:
+    board.claim(job, "anna")
+
+
+def _then(*verbs: str) -> Callable[[JobBoard, Job], None]:
+    def go(board: JobBoard, job: Job) -> None:
+        board.claim(job, "anna")
+        for verb in verbs:
+            if verb in ("release", "cancel", "restore", "purge"):
+                getattr(board, verb)(board.get(job.uuid))
+            elif verb == "claim":
+                board.claim(board.get(job.uuid), "anna")
+            else:
+                getattr(board, verb)(job, "anna")
+
+    return go
+
+
+STARTS: dict[str, Start] = {
+    "posted": Start(lambda board, job: None),
+    "scheduled": Start(lambda board, job: None, {"delay": LONG}),
+    "due": Start(lambda board, job: None, {"delay": SHORT}, lapses=True),
+    "kept": Start(_claimed),
+    "fixed": Start(lambda board, job: board.claim(job, "anna", LONG)),
+    "last attempt": Start(_claimed, {"max_attempts": 1}),
+    "lapsed": Start(lambda board, job: board.claim(job, "anna", SHORT), lapses=True),
+    "lapsed last attempt": Start(lambda board, job: board.claim(job, "anna", SHORT), {"max_attempts": 1}, lapses=True),
+    "abandoned": Start(_then("abandon")),
+    "consumed": Start(_then("consume")),
+    "trashed": Start(_then("trash")),
+    "cancelled": Start(lambda board, job: board.cancel(job)),
+    "released": Start(_then("release")),
+    "released and claimed again": Start(_then("release", "claim")),
+    "restored": Start(_then("trash", "restore")),
+    "restored and claimed again": Start(_then("trash", "restore", "claim")),
+    "purged": Start(_then("trash", "purge")),
+}
+
+VERBS: dict[str, tuple[Verb, dict[str, Any]]] = {
+    "claim": (Verb.CLAIM, {}),
+    "claim for a while": (Verb.CLAIM, {"expiry": LONG}),
+    "keep": (Verb.EXTEND, {}),
+    "extend": (Verb.EXTEND, {"expiry": LONG}),
+    "abandon": (Verb.ABANDON, {}),
+    "put off": (Verb.ABANDON, {"delay": LONG, "error": "later"}),
+    "consume": (Verb.CONSUME, {}),
+    "trash": (Verb.TRASH, {"reason": "bad"}),
+    "release": (Verb.RELEASE, {}),
+    "cancel": (Verb.CANCEL, {"reason": "no use"}),
+    "restore": (Verb.RESTORE, {}),
+    "purge": (Verb.PURGE, {}),
+}
+
+HOLDERS_VERBS = {Verb.EXTEND, Verb.ABANDON, Verb.CONSUME, Verb.TRASH}
+CALLERS = ("the handle", "anna by name", "bert by name")
+
+REFUSALS: dict[Status, type[Exception]] = {
+    Status.LOST: ClaimLost,
+    Status.UNCLAIMED: NotFound,
+    Status.ABSENT: NotFound,
+    Status.TRASHED: NotFound,
+    Status.OTHER: JobFailure,
+    Status.CLAIMED: UnclaimableJob,
+    Status.SCHEDULED: UnclaimableJob,
+    Status.LIVE: JobFailure,
+}
+
+
+class Case(NamedTuple):
+    verb: str
+    caller: str
+    job: Job
+
+    def act(self, board: JobBoard) -> type[BaseException] | None:
+        """Do it; the class of what was raised."""
+        verb, arguments = VERBS[self.verb]
+        who = () if verb in (Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.PURGE) else (self.who,)
+        try:
+            getattr(board, verb)(self.job, *who, **arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
+            return type(error)
+        return None
+
+    @property
+    def who(self) -> str:
+        return "bert" if self.caller.startswith("bert") else "anna"
+
+    def expected(self, record: Record | None, now: int) -> tuple[type[Exception] | None, Record | None]:
+        """What :mod:`jobboard.states` makes of it; a record without the parts that only the server knows."""
+        verb, arguments = VERBS[self.verb]
+        mine = self.job.claim
+        holder = Holder(self.who, mine.token if mine is not None else None)
+        expiry = arguments.get("expiry")
+        lease = ("handle", now) if expiry is None else (None, now + int(expiry * 1e6))
+        delay = int(arguments.get("delay", 0) * 1e6) or None
+        error = arguments.get("error", arguments.get("reason"))
+        status, after = {
+            Verb.CLAIM: lambda: states.claim(record, now, self.who, *lease),
+            Verb.EXTEND: lambda: states.extend(record, holder, now, *lease),
+            Verb.RELEASE: lambda: states.release(record, now),
+            Verb.CANCEL: lambda: states.cancel(record, now, error),
+            Verb.RESTORE: lambda: states.restore(record, now),
+            Verb.PURGE: lambda: states.purge(record, now),
+        }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error))()
+        if status == OK:
+            return None, after
+        if status == Status.ABSENT and verb in HOLDERS_VERBS and mine is not None and not mine.ended:
+            status = Status.LOST
+        return REFUSALS[status], after
+
+
+def differences(found: Record | None, expected: Record | None, before: Record | None, refused: bool) -> list[str]:
+    """What differs, apart from what only the server knows: the exact instants and the next token."""
+    if found is None or expected is None:
+        return [] if found is expected is None else [f"{found} is stored, not {expected}"]
+    differing = [
+        f"{field}: {getattr(found, field)!r} instead of {getattr(expected, field)!r}"
+        for field in Record._fields
+        if field not in ("token", "keeper", "lock_until", "modified_on")
+        and getattr(found, field) != getattr(expected, field)
+    ]
+    assert before is not None
+    if (found.token > before.token) != (expected.token > before.token):
+        differing.append(f"token: from {before.token} to {found.token}")
+    if found.state == states.CLAIMED and (found.keeper is None) != (expected.keeper is None):
+        differing.append(f"keeper: {found.keeper} instead of {expected.keeper}")
+    if expected.keeper is None and (found.lock_until is None) != (expected.lock_until is None):
+        differing.append(f"lock_until: {found.lock_until} instead of {expected.lock_until}")
+    if expected.keeper is None and abs((found.lock_until or 0) - (expected.lock_until or 0)) > MINUTE:
+        differing.append(f"lock_until: {found.lock_until} instead of {expected.lock_until}")
+    if refused and found.modified_on != expected.modified_on:
+        differing.append(f"modified_on: {found.modified_on} instead of {expected.modified_on}")
+    return differing
+
+
+class TestLifecycle:
+    @pytest.mark.parametrize("start", STARTS)
+    def test_every_verb_and_caller(self, board: JobBoard, start: str) -> None:
+        cases = self.prepare(board, start)
+        wrong = []
+        for case in cases:
+            before, now = record_of(board, case.job), board._now()
+            error, record = case.expected(before, now)
+            got = case.act(board)
+            if got is not error:
+                wrong.append(f"{case.verb} by {case.caller}: {got} instead of {error}")
+            found = record_of(board, case.job)
+            wrong += [
+                f"{case.verb} by {case.caller}: {difference}"
+                for difference in differences(settled(board, found), record, before, error is not None)
+            ]
+        assert wrong == []
+
+    def prepare(self, board: JobBoard, start: str) -> list[Case]:
+        """A job for each verb and caller, all in the state to start from."""
+        how = STARTS[start]
+        cases = []
+        for verb in VERBS:
+            for caller in CALLERS:
+                job = board.post("resize", **how.posting)
+                how.go(board, job)
+                if caller != "the handle" and record_of(board, job) is not None:
+                    job = board.get(job.uuid)
+                elif caller != "the handle":
+                    job.claim = None
+                cases.append(Case(verb, caller, job))
+        if how.lapses:
+            gone = (UNCLAIMED, TRASHED)
+            eventually(lambda: all(board._read([case.job.uuid])[0].state in gone for case in cases), LIMIT)
+        return cases
+
+    def test_the_states_to_start_from(self, board: JobBoard) -> None:
+        """So that the table above is not about fewer states than it seems."""
+        found = {start: self.prepare(board, start)[0].job.state for start in STARTS}
+        assert [start for start, state in found.items() if state == SCHEDULED] == ["scheduled"]
+        assert {state: sum(each == state for each in found.values()) for state in found.values()} == {
+            "UNCLAIMED": 6,
+            "SCHEDULED": 1,
+            "CLAIMED": 5,
+            "TRASHED": 4,
+            "COMPLETE": 1,
+        }
+
+
+def settled(board: JobBoard, record: Record | None) -> Record | None:
+    """A server may leave a lapse for the next sweep to write down."""
+    return record and states.settle(record, board._now())

@@ -1,0 +1,244 @@
+"""Posting: what is stored, when it can be claimed, and what is refused with nothing written."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.job import JobPriority, Posting
+from jobboard.states import SCHEDULED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, take, uuids
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Book:
+    def __init__(self, name: Any = "log", uuid: Any = "u1") -> None:
+        self.name, self.uuid = name, uuid
+
+
+BAD_POSTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"name": 1}, TypeError, "name must be a str, not int"),
+    ({"name": None}, TypeError, "name"),
+    ({"name": b"resize"}, TypeError, "bytes"),
+    ({"name": ""}, ValueError, "name must not be empty"),
+    ({"name": "a\nb"}, ValueError, "control"),
+    ({"name": "a\x00b"}, ValueError, "control"),
+    ({"name": "\ud800"}, ValueError, "surrogate"),
+    ({"name": "x" * 256}, ValueError, "256"),
+    ({"key": 1}, TypeError, "key"),
+    ({"key": ""}, ValueError, "key"),
+    ({"key": "\x00"}, ValueError, "key"),
+    ({"key": "x" * 256}, ValueError, "key"),
+    ({"priority": "URGENT"}, ValueError, "VERY_HIGH"),
+    ({"priority": 3}, ValueError, "priority"),
+    ({"delay": -1}, ValueError, "delay"),
+    ({"delay": float("nan")}, ValueError, "delay"),
+    ({"delay": float("inf")}, ValueError, "delay"),
+    ({"delay": 1e300}, ValueError, "delay"),
+    ({"delay": "1"}, TypeError, "delay"),
+    ({"delay": True}, TypeError, "delay"),
+    ({"delay": datetime.timedelta(seconds=-1)}, ValueError, "delay"),
+    ({"due": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
+    ({"due": "2030-01-01"}, TypeError, "due"),
+    ({"due": datetime.datetime.max.replace(tzinfo=datetime.UTC), "delay": 1}, ValueError, "both"),
+    ({"max_attempts": 0}, ValueError, "max_attempts"),
+    ({"max_attempts": -1}, ValueError, "max_attempts"),
+    ({"max_attempts": 2**31}, ValueError, "max_attempts"),
+    ({"max_attempts": True}, TypeError, "max_attempts"),
+    ({"max_attempts": 1.0}, TypeError, "max_attempts"),
+    ({"details": ["a"]}, TypeError, "details must be a dict"),
+    ({"details": "a"}, TypeError, "details must be a dict"),
+    ({"details": {"a": {"b": [0, {1, 2}]}}}, TypeError, r"details\['a'\]\['b'\]\[1\].*set"),
+    ({"details": {"a": b"x"}}, TypeError, r"details\['a'\].*bytes"),
+    ({"details": {"a": {2: "x"}}}, TypeError, r"details\['a'\].*2"),
+    ({"details": {"a": [float("nan")]}}, ValueError, r"details\['a'\]\[0\]"),
+    ({"details": {"a": -float("inf")}}, ValueError, r"details\['a'\]"),
+    ({"details": {"a": 2**63}}, ValueError, r"details\['a'\].*64 bits"),
+    ({"details": {"a": -(2**63) - 1}}, ValueError, r"details\['a'\].*64 bits"),
+    ({"details": {"a": "\udfff"}}, ValueError, r"details\['a'\].*surrogate"),
+    ({"details": {"\udfff": 1}}, ValueError, "surrogate"),
+    ({"details": {"a": "x" * 64 * 1024}}, ValueError, "max_details"),
+    ({"book": object()}, TypeError, "book"),
+    ({"book": Book(uuid=7)}, TypeError, "book"),
+    ({"flavour": 1}, TypeError, "flavour"),
+]
+
+DETAILS: list[dict[str, Any]] = [
+    {},
+    {"a": None, "b": True, "c": False, "d": 0, "e": -1, "f": ""},
+    {"low": -(2**63), "high": 2**63 - 1},
+    {"floats": [0.1, -0.0, 1e308, 5e-324, 1.0, 123456789.123456789]},
+    {"text": "naïve ÅÅ 東京 \U0001f980 \u2028 'quoted' \"too\" \\ %s %(x)s :x {} ? \x00\x01\x7f\n\t"},
+    {"": {"": []}, " ": [[], {}, [[{}]]]},
+    {f"key {number}": [number, str(number)] for number in range(500)},
+]
+
+
+class TestPosting:
+    def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
+        before = board._now()
+        posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3)
+        after = board._now()
+        for job in (posted, board.get(posted.uuid)):
+            assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
+            assert job.priority is JobPriority.HIGH
+            assert (job.attempts, job.claim, job.due, job.error) == (0, None, None, None)
+            assert (job.book, job.book_name, job.book_uuid) == (None, None, None)
+            assert job.board is board
+            assert job.seen_state == UNCLAIMED
+            assert before <= (job.created_on - _EPOCH) // datetime.timedelta(microseconds=1) <= after
+            assert job.last_modified == job.created_on
+        assert posted.uuid == board.get(posted.uuid).uuid
+        assert posted.state == UNCLAIMED
+
+    def test_what_is_left_out(self, board: JobBoard) -> None:
+        job = board.get(board.post("resize").uuid)
+        assert (job.details, job.key, job.max_attempts, job.due) == ({}, None, None, None)
+        assert job.priority is JobPriority.NORMAL
+
+    @pytest.mark.parametrize("details", DETAILS, ids=range(len(DETAILS)))
+    def test_details_come_back_as_they_went(self, board: JobBoard, details: dict[str, Any]) -> None:
+        board.post("resize", details=details)
+        [job] = board.iterjobs()
+        assert job.details == details
+        assert repr(take(board).details) == repr(details)  # also tells 1 from 1.0 and 0.0 from -0.0
+
+    def test_tuples_become_lists(self, board: JobBoard) -> None:
+        job = board.post("resize", details={"a": (1, (2,))})
+        assert job.details == board.get(job.uuid).details == {"a": [1, [2]]}
+
+    def test_later_changes_of_the_posters_dict_change_nothing(self, board: JobBoard) -> None:
+        details = {"a": [1]}
+        job = board.post("resize", details=details)
+        details["a"].append(2)
+        assert job.details == {"a": [1]}
+
+    def test_the_largest_details(self, board: JobBoard, make_board: MakeBoard) -> None:
+        largest = {"a": "é" * ((64 * 1024 - len('{"a":""}')) // 2)}
+        assert board.get(board.post("resize", details=largest).uuid).details == largest
+        with pytest.raises(ValueError, match="max_details is 100"):
+            make_board(max_details=100).post("resize", details={"a": "x" * 100})
+
+    def test_the_longest_names(self, board: JobBoard) -> None:
+        longest = "é" * 255
+        job = board.post(longest, key=longest)
+        assert take(board, longest, names=[longest]) == job
+        assert board.find_owner(job) == longest
+        assert board.get(job.uuid).key == longest
+
+    @pytest.mark.parametrize(("arguments", "kind", "match"), BAD_POSTINGS, ids=range(len(BAD_POSTINGS)))
+    def test_bad_input_is_refused(
+        self, board: JobBoard, arguments: dict[str, Any], kind: type[Exception], match: str
+    ) -> None:
+        arguments = {"name": "resize", **arguments}
+        with pytest.raises(kind, match=match):
+            board.post(**arguments)
+        with pytest.raises(kind, match=match):
+            board.post_many([{"name": "fine"}, arguments])
+        assert board.job_count == 0
+        assert list(board.trashed()) == []
+
+    def test_an_unknown_argument_names_itself_and_the_backend(self, board: JobBoard) -> None:
+        with pytest.raises(TypeError, match=f"{type(board).__name__}.*'flavour'"):
+            board.post("resize", flavour="sweet")
+
+    def test_book(self, board: JobBoard) -> None:
+        book = Book()
+        job = board.post("resize", book)
+        assert (job.book, job.book_name, job.book_uuid) == (book, "log", "u1")
+        seen = board.get(job.uuid)
+        assert (seen.book, seen.book_name, seen.book_uuid) == (None, "log", "u1")  # no persistence
+
+
+class TestDelays:
+    @pytest.mark.parametrize("delay", [LONG, datetime.timedelta(seconds=LONG)])
+    def test_delay(self, board: JobBoard, delay: Any) -> None:
+        job = board.post("resize", delay=delay)
+        assert job.seen_state == job.state == SCHEDULED
+        assert board.get(job.uuid).due == job.due == job.created_on + datetime.timedelta(seconds=LONG)
+        assert board.claim_next("anna") is None
+
+    def test_due(self, board: JobBoard) -> None:
+        due = datetime.datetime(2222, 2, 2, 2, 2, 2, 222222, datetime.timezone(datetime.timedelta(hours=5)))
+        job = board.post("resize", due=due)
+        assert job.state == SCHEDULED
+        assert board.get(job.uuid).due == job.due == due
+
+    @pytest.mark.parametrize("arguments", [{"delay": 0}, {"due": _EPOCH}, {"due": _EPOCH.replace(year=1900)}])
+    def test_due_at_once(self, board: JobBoard, arguments: dict[str, Any]) -> None:
+        job = board.post("resize", **arguments)
+        assert job.seen_state == job.state == UNCLAIMED
+        assert job.due is None
+        assert take(board) == job
+
+    def test_a_scheduled_job_becomes_claimable_by_itself(self, board: JobBoard) -> None:
+        job = board.post("resize", delay=SHORT)
+        eventually(lambda: job.state == UNCLAIMED, LIMIT)
+        assert job.due is None
+        assert uuids(board.iterjobs(only_unclaimed=True)) == [job.uuid]
+        board.claim(job, "anna")
+
+
+class TestPostingMany:
+    def test_postings_and_mappings(self, board: JobBoard) -> None:
+        postings: list[Any] = [Posting("a", details={"n": 1}), {"name": "b", "priority": "LOW"}, Posting("c", key="k")]
+        jobs = board.post_many(posting for posting in postings)
+        assert [job.name for job in jobs] == ["a", "b", "c"]
+        assert [job.details for job in jobs] == [{"n": 1}, {}, {}]
+        assert jobs[1].priority is JobPriority.LOW
+        assert jobs[2].key == "k"
+        assert board.job_count == 3
+
+    def test_none(self, board: JobBoard) -> None:
+        assert board.post_many([]) == []
+        assert board.job_count == 0
+
+    @pytest.mark.parametrize("bad", [["resize"], [None], [{"nome": "resize"}], [{}]])
+    def test_what_is_no_posting(self, board: JobBoard, bad: list[Any]) -> None:
+        with pytest.raises(TypeError):
+            board.post_many([Posting("fine"), *bad])
+        assert board.job_count == 0
+
+    def test_many_in_their_order(self, board: JobBoard) -> None:
+        jobs = board.post_many([Posting(f"job {number}") for number in range(1001)])
+        assert [job.name for job in jobs] == [f"job {number}" for number in range(1001)]
+        assert sorted(jobs) == jobs
+        assert uuids(board.iterjobs()) == uuids(jobs)
+
+    def test_batches_are_bounded_by_number_and_size(self, make_board: MakeBoard) -> None:
+        board = make_board(max_details=2**20)
+        sizes: list[int] = []
+
+        def count(original: Any, drafts: Any, *args: Any) -> Any:
+            sizes.append(len(drafts))
+            return original(drafts, *args)
+
+        large = {"a": "x" * 300_000}
+        with replaced(board, "_insert", count):
+            board.post_many([Posting("small")] * 501)
+            board.post_many([Posting("large", details=large)] * 3)
+            board.post_many([Posting("huge", details={"a": "x" * 600_000})] * 2)
+        assert sizes == [500, 1, 1, 1, 1, 1, 1]
+        assert board.job_count == 506
+
+    def test_a_failure_between_batches_says_what_stands(self, make_board: MakeBoard) -> None:
+        board = make_board(retry_for=0)
+        calls: list[int] = []
+
+        def break_second(original: Any, *args: Any) -> Any:
+            calls.append(1)
+            if len(calls) > 1:
+                raise ConnectionFailure("the connection broke")
+            return original(*args)
+
+        with replaced(board, "_insert", break_second), pytest.raises(ConnectionFailure) as failure:
+            board.post_many([Posting("resize")] * 700)
+        assert len(failure.value.posted) == board.job_count == 500
+        assert {job.uuid for job in board.iterjobs()} == {job.uuid for job in failure.value.posted}
+        assert failure.value.outcome == "none"

@@ -1,0 +1,243 @@
+"""The trash: what gets there, what can be seen of it, and the ways out; and what an operator may do."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
+from jobboard.job import Act, Posting
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, let_lapse, record_of, take, trash_one, uuids
+
+
+class TestTrash:
+    def test_by_the_holder(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", details={"a": 1})
+        board.claim(job, "anna")
+        board.trash(job, "anna", reason="no use")
+        assert (job.seen_state, job.error) == (TRASHED, "no use")
+        [seen] = other.trashed()
+        assert (seen, seen.seen_state, seen.error, seen.details) == (job, TRASHED, "no use", {"a": 1})
+        assert other.get(job.uuid).seen_state == TRASHED
+        assert other.find_owner(seen) is None
+        assert (board.job_count, list(board.iterjobs()), board.stats().trashed) == (0, [], 1)
+        assert board.claim_next("anna") is None
+        with pytest.raises(NotFound):
+            seen.expires_in()
+
+    def test_without_a_reason(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        board.abandon(take(board), "anna", error="first")
+        board.trash(take(board), "anna")
+        assert job.state == TRASHED
+        assert job.error == "first"
+
+    def test_newest_first(self, board: JobBoard) -> None:
+        jobs = board.post_many([Posting("resize", max_attempts=1)] * 4)
+        board.claim(jobs[2], "anna", expiry=SHORT)
+        eventually(lambda: board.find_owner(jobs[2]) is None, LIMIT)
+        for number in (3, 0, 1):
+            board.cancel(jobs[number])
+        assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
+
+    def test_more_than_one_page(self, board: JobBoard) -> None:
+        board.post_many([Posting("resize")] * 520)
+        jobs = board.claim_many("anna", 520)
+        board.finish_many([Act(job, "trash", error="bad") for job in jobs], "anna")
+        seen = list(board.trashed())
+        assert len(seen) == len(set(seen)) == 520
+        assert set(seen) == set(jobs)
+        moments = [job.last_modified for job in seen]
+        assert moments == sorted(moments, reverse=True)
+        assert board.purge_trash(LONG) == 0
+        assert board.purge_trash(0) == 520
+        assert list(board.trashed()) == []
+
+
+class TestCancel:
+    @pytest.mark.parametrize("arguments", [{}, {"delay": LONG}])
+    def test_what_nobody_has_claimed(self, board: JobBoard, arguments: dict[str, Any]) -> None:
+        job = board.post("resize", **arguments)
+        board.cancel(job, reason="changed my mind")
+        assert job.seen_state == TRASHED
+        assert (job.state, job.error, job.attempts) == (TRASHED, "changed my mind", 0)
+        board.restore(job)
+        assert job.state == UNCLAIMED  # due at once
+        assert take(board) == job
+
+    def test_a_claimed_job(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        before = record_of(board, job)
+        for handle in (job, other.get(job.uuid)):
+            with pytest.raises(UnclaimableJob):
+                board.cancel(handle)
+        assert record_of(board, job) == before
+        board.consume(job, "anna")
+
+    def test_a_lapsed_claim(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        board.cancel(job)
+        for verb in ("consume", "trash", "abandon", "extend"):
+            with pytest.raises(ClaimLost):
+                getattr(board, verb)(job, "anna")
+        assert job.state == TRASHED
+
+    def test_what_is_not_there(self, board: JobBoard) -> None:
+        consumed, trashed = board.post("resize"), trash_one(board)
+        board.consume(take(board), "anna")
+        for job in (consumed, trashed):
+            with pytest.raises(NotFound):
+                board.cancel(job)
+
+
+class TestRelease:
+    def test_takes_the_claim_away(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        theirs = other.get(job.uuid)
+        other.release(theirs)
+        assert theirs.seen_state == UNCLAIMED
+        assert (job.state, job.attempts, other.find_owner(theirs)) == (UNCLAIMED, 1, None)
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+        assert take(other) == job
+
+    def test_a_fixed_claim(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna", expiry=LONG)
+        board.release(board.get(job.uuid))
+        assert job.state == UNCLAIMED
+
+    @pytest.mark.parametrize("state", ["unclaimed", "scheduled", "lapsed", "trashed", "absent"])
+    def test_what_is_not_claimed(self, board: JobBoard, state: str) -> None:
+        job = board.post("resize", delay=LONG if state == "scheduled" else None)
+        if state == "lapsed":
+            let_lapse(board, job)
+        elif state == "trashed":
+            board.cancel(job)
+        elif state == "absent":
+            board.consume(take(board), "anna")
+        before = record_of(board, job)
+        with pytest.raises(NotFound):
+            board.release(job)
+        assert record_of(board, job) == before
+
+
+class TestRestore:
+    def test_restore(self, board: JobBoard, other: JobBoard) -> None:
+        job = trash_one(board, details={"a": 1}, max_attempts=2)
+        theirs = other.get(job.uuid)
+        other.restore(theirs)
+        assert theirs.seen_state == UNCLAIMED
+        assert (theirs.state, theirs.attempts, theirs.error, theirs.details) == (UNCLAIMED, 0, "no use", {"a": 1})
+        assert list(board.trashed()) == []
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+        board.consume(take(board), "anna")
+        assert job.state == COMPLETE
+
+    @pytest.mark.parametrize("verb", ["restore", "purge"])
+    @pytest.mark.parametrize("state", [UNCLAIMED, SCHEDULED, CLAIMED])
+    def test_a_live_job(self, board: JobBoard, verb: str, state: str) -> None:
+        job = board.post("resize", delay=LONG if state == SCHEDULED else None)
+        if state == CLAIMED:
+            board.claim(job, "anna")
+        before = record_of(board, job)
+        with pytest.raises(JobFailure, match="not in the trash"):
+            getattr(board, verb)(job)
+        assert record_of(board, job) == before
+
+    @pytest.mark.parametrize("verb", ["restore", "purge"])
+    def test_a_consumed_job(self, board: JobBoard, verb: str) -> None:
+        job = board.post("resize")
+        board.consume(take(board), "anna")
+        with pytest.raises(NotFound):
+            getattr(board, verb)(job)
+
+
+class TestPurge:
+    def test_purge(self, board: JobBoard, other: JobBoard) -> None:
+        job, stays = trash_one(board), trash_one(board)
+        theirs = other.get(job.uuid)
+        board.purge(job)
+        assert uuids(board.trashed()) == [stays.uuid]
+        assert board.stats().trashed == 1
+        for handle in (job, theirs):
+            assert handle.state == TRASHED  # for a day: a waiter must not take it for complete
+            with pytest.raises(JobTrashed):
+                handle.wait(0)
+            assert board.find_owner(handle) is None
+        with pytest.raises(NotFound):
+            board.get(job.uuid)
+        for verb in (board.purge, board.restore, board.cancel, board.release):
+            with pytest.raises(NotFound):
+                verb(theirs)
+
+    def test_purge_trash(self, board: JobBoard) -> None:
+        old = trash_one(board)
+        board.cancel(board.post("resize"))
+        live = board.post("resize")
+        assert board.purge_trash(datetime.timedelta(days=1)) == 0
+        assert board.stats().trashed == 2
+        mark = board._now()
+        eventually(lambda: board._now() > mark + 20_000, LIMIT)
+        young = trash_one(board)
+        age = (board._now() - mark) / 1e6
+        assert board.purge_trash(age) == 2
+        assert uuids(board.trashed()) == [young.uuid]
+        assert old.state == TRASHED
+        assert live.state == UNCLAIMED
+        assert board.purge_trash(0) == 1
+
+    @pytest.mark.parametrize("age", [-1, float("nan"), "1", True])
+    def test_bad_ages(self, board: JobBoard, age: Any) -> None:
+        trash_one(board)
+        with pytest.raises((TypeError, ValueError), match="older_than"):
+            board.purge_trash(age)
+        assert board.stats().trashed == 1
+
+
+class TestErrors:
+    """``error=`` and ``reason=`` take whatever a failure brings along."""
+
+    @pytest.mark.parametrize(
+        ("given", "kept"),
+        [
+            ("", ""),
+            ("plain", "plain"),
+            ("a\x00b", "a\ufffdb"),
+            ("lone \ud800 surrogate", "lone ? surrogate"),
+            ("\U0001f980 'quoted' \"too\" %s \\ \r\n\t\x1b[31m", "\U0001f980 'quoted' \"too\" %s \\ \r\n\t\x1b[31m"),
+            ("x" * 100_000 + "the end", ("x" * 100_000 + "the end")[-16 * 1024 :]),
+            ("\x00" * 100_000, "\ufffd" * (16 * 1024 // 3)),
+            ("é" * 50_000, "é" * (8 * 1024)),
+            ("y" + "é" * 50_000 + "z", "é" * (8 * 1024 - 1) + "z"),
+        ],
+        ids=["empty", "plain", "nul", "surrogate", "odd", "long", "nuls", "wide", "cut within a character"],
+    )
+    def test_kept(self, board: JobBoard, given: str, kept: str) -> None:
+        job = board.post("resize")
+        abandoned = take(board)
+        board.abandon(abandoned, "anna", error=given)
+        assert abandoned.error == board.get(job.uuid).error == kept
+        board.trash(take(board), "anna", reason=given)
+        assert board.get(job.uuid).error == kept
+        cancelled = board.post("resize")
+        board.cancel(cancelled, reason=given)
+        assert (board.get(cancelled.uuid).error or "") == kept
+
+    def test_the_next_error_replaces_it(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        board.abandon(take(board), "anna", error="first")
+        assert take(board).error == "first"
+        board.abandon(board.get(job.uuid), "anna")
+        assert board.get(job.uuid).error == "first"
+        board.abandon(take(board), "anna", error="second")
+        assert board.get(job.uuid).error == "second"

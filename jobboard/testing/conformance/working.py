@@ -1,0 +1,153 @@
+"""``with board.working(who)``: the job's fate is what becomes of the body. Books and their persistence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.outcomes import Reject, Retry, cancelled
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing.conformance.support import LONG, take
+
+
+def fail(error: BaseException) -> None:
+    """Not written out in the bodies: a type checker takes what follows those for unreachable."""
+    raise error
+
+
+class TestWorking:
+    def test_a_body_that_ends_well(self, board: JobBoard) -> None:
+        job = board.post("resize", details={"a": 1})
+        with board.working("anna") as mine:
+            assert mine == job
+            assert mine.details == {"a": 1}
+            assert board.find_owner(job) == "anna"
+        assert job.state == COMPLETE
+
+    def test_nothing_in_time(self, board: JobBoard) -> None:
+        board.post("crop")
+        with pytest.raises(NotFound), board.working("anna", names=["resize"], timeout=0):
+            pytest.fail("there is no job")
+
+    @pytest.mark.parametrize("delay", [LONG, 0, None])
+    def test_retry(self, board: JobBoard, delay: float | None) -> None:
+        job = board.post("resize")
+        with board.working("anna"):
+            fail(Retry("not yet", delay=delay))
+        assert job.state == (UNCLAIMED if delay == 0 else SCHEDULED)
+        assert (job.error, job.attempts) == ("not yet", 1)
+
+    def test_reject(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        with board.working("anna"):
+            fail(Reject("no such picture"))
+        assert (job.state, job.error) == (TRASHED, "no such picture")
+
+    @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+    def test_any_other_exception(self, board: JobBoard, kind: type[BaseException]) -> None:
+        job = board.post("resize")
+        with pytest.raises(kind, match="broken"), board.working("anna"):
+            raise kind("broken")
+        assert job.state == SCHEDULED
+        assert job.due is not None
+        assert job.error is not None
+        assert "Traceback" in job.error
+        assert "broken" in job.error
+
+    def test_an_exception_with_the_last_attempt(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        with pytest.raises(ValueError, match="broken"), board.working("anna"):
+            raise ValueError("broken")
+        assert job.state == TRASHED
+
+    @pytest.mark.parametrize(("verb", "state"), [("consume", COMPLETE), ("trash", TRASHED), ("abandon", UNCLAIMED)])
+    @pytest.mark.parametrize("through", ["claim", "board"])
+    def test_a_body_that_finishes_the_job_itself(self, board: JobBoard, verb: str, state: str, through: str) -> None:
+        job = board.post("resize")
+        with board.working("anna") as mine:
+            assert mine.claim is not None
+            getattr(mine.claim, verb)() if through == "claim" else getattr(board, verb)(mine, "anna")
+        assert job.state == state
+
+    def test_a_body_that_finishes_the_job_itself_and_then_fails(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        with pytest.raises(ValueError, match="late"), board.working("anna") as mine:  # noqa: PT012
+            board.consume(mine, "anna")
+            raise ValueError("late")
+        assert job.state == COMPLETE
+
+    def test_a_lost_claim(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+
+        def lose() -> None:
+            other.release(other.get(job.uuid))
+            take(other, "bert")
+
+        with pytest.raises(ClaimLost), board.working("anna"):
+            lose()
+        assert other.find_owner(job) == "bert"
+        other.abandon(other.get(job.uuid), "bert")
+        with pytest.raises(ValueError, match="broken"), board.working("anna"):  # noqa: PT012 - its own error goes first
+            lose()
+            raise ValueError("broken")
+        assert job.state == CLAIMED
+
+    def test_cancelled(self, board: JobBoard) -> None:
+        board.post("resize")
+        assert not cancelled()
+        with pytest.raises(ClaimLost), board.working("anna") as mine:  # noqa: PT012
+            assert not cancelled()
+            board.release(board.get(mine.uuid))
+            with pytest.raises(ClaimLost):
+                board.extend(mine, "anna")
+            assert cancelled()
+        assert not cancelled()
+
+
+class Persistence:
+    """A logbook store as TaskFlow's: counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.closed = 0
+
+    def get_connection(self) -> Persistence:
+        return self
+
+    def get_logbook(self, uuid: str) -> str:
+        self.asked.append(uuid)
+        return f"logbook {uuid}"
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Book:
+    name, uuid = "log", "u1"
+
+
+class TestBooks:
+    def test_loaded_when_asked_for(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
+        board.post("resize", Book())
+        board.post("plain")
+        persistence = Persistence()
+        with jobboard.backend(board.name, board_conf, persistence=persistence) as mine:
+            job, plain = mine.iterjobs()
+            assert (job.book_name, job.book_uuid, plain.book_name) == ("log", "u1", None)
+            assert persistence.asked == []
+            assert job.book == job.book == "logbook u1"
+            assert plain.book is None
+            assert (persistence.asked, persistence.closed) == (["u1"], 1)
+            taken = take(mine)
+            assert taken.book == "logbook u1"
+
+    def test_without_persistence(self, board: JobBoard, other: JobBoard) -> None:
+        book = Book()
+        job = board.post("resize", book)
+        assert job.book is book
+        assert other.get(job.uuid).book is None
+        assert other.get(job.uuid).book_uuid == "u1"
