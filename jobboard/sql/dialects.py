@@ -128,7 +128,6 @@ class Database:
     """Whether it counts what other connections have committed."""
     exclusive = False
     """Whether a transaction that writes is alone from its begin on."""
-    keeps_answers = True
     precision = 0
     """By how many µs its clock may lag within a reading."""
 
@@ -356,8 +355,6 @@ class MySQL(Database):
 class SQLite(Database):
     exclusive = True
     counts_commits = True
-    # No network lies between the request and its answer.
-    keeps_answers = False
     precision = 1000
 
     # BUSY, LOCKED

@@ -107,7 +107,7 @@ class SQLJobBoard(JobBoard):
         statements = Statements(self._tables, links.engine.dialect, product.skip_locked)
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
-        self._store = Store(links, statements, self._name, product.keeps_answers)
+        self._store = Store(links, statements, self._name)
         self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._reader = Reader(self._store)
         self._taker = Taker(self._store, self._writer, self._single)
@@ -328,7 +328,15 @@ class SQLJobBoard(JobBoard):
 
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         lease = self._lease(holder.who, expiry, nonce)
-        status = self._store.transact(nonce, lambda run, _: self._writer.extend(run, uuid, holder, lease))
+
+        def work(run: Runner, _: Answer | None) -> tuple[Status, Answer]:
+            (status, sooner), answer = self._writer.extend(run, uuid, holder, lease)
+            if sooner:
+                # Who waits has reckoned with a later end.
+                self._tell(run)
+            return status, answer
+
+        status = self._store.transact(nonce, work)
         return status, lease["p_ttl"] - self._product.precision if status == OK else None
 
     # Ending claims
@@ -380,6 +388,8 @@ class SQLJobBoard(JobBoard):
             return self._store.transact(nonce, work)
         except Refused:
             # Of all that these verbs write, only a key that comes back can be refused.
+            if self._store.transact(None, lambda run, _: self._writer.free_key_of(run, uuid)):
+                return self._operate(verb, uuid, error, nonce)
             return Status.KEY
 
     # Looking

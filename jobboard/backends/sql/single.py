@@ -21,7 +21,7 @@ _DRAFT: dict[str, Any] = {
     "uuid": sa.String(),
     "name": sa.String(),
     "priority": sa.SmallInteger(),
-    "version": sa.SmallInteger(),
+    "version": sa.Integer(),
     "posting": sa.Text(),
     "max_attempts": sa.Integer(),
     "due": sa.BigInteger(),
@@ -77,9 +77,13 @@ class Single:
         # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
         taken = self._claimed(c.id == sa.any_(_array_of(picked)))
         event = self._statements.first_event().cte("event")
-        answer = self._answer(taken)
+        # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
+        ready = sa.exists().where(self._statements.ready_condition(), *conditions)
+        busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
         return Prepared(
-            sa.select(*taken.c, now, event.c.event).select_from(event.outerjoin(taken, sa.true())).add_cte(answer)
+            sa.select(*taken.c, now, event.c.event, busy)
+            .select_from(event.outerjoin(taken, sa.true()))
+            .add_cte(self._answer(taken))
         )
 
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:

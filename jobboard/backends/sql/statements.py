@@ -79,7 +79,10 @@ class Statements:
         self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
         self.lock_free = Prepared(self._locking(sa.select(*tables.record, now).where(by_uuid)), "p_uuids")
         self.by_key = Prepared(
-            sa.select(*tables.record, now).where(self.mine, c.live_key.in_(elements("keys", sa.String()))), "p_keys"
+            sa.select(*tables.record, now)
+            .where(self.mine, c.live_key.in_(elements("keys", sa.String())))
+            .with_for_update(),
+            "p_keys",
         )
         self.ids = Prepared(sa.select(c.uuid, c.id).where(by_uuid), "p_uuids")
 

@@ -22,11 +22,10 @@ Answer = list[tuple[str, int]]
 class Store:
     """:param base: the parameters that every statement gets."""
 
-    def __init__(self, links: Links, statements: Statements, board: str, keeps_answers: bool) -> None:
+    def __init__(self, links: Links, statements: Statements, board: str) -> None:
         self.links = links
         self.statements = statements
         self.base = {"p_board": board}
-        self._keeps_answers = keeps_answers
 
     def query(self, statement: Prepared, **params: Any) -> list[Row]:
         """Read something, outside of any transaction."""
@@ -47,7 +46,7 @@ class Store:
         try:
             return self.links.run(lambda link: self.once(link, nonce, work))
         except Refused:
-            if nonce is None or nonce.attempt > 1 or not self._keeps_answers:
+            if nonce is None or nonce.attempt > 1:
                 raise
             # Perhaps this very call was answered before.
             return self.transact(nonce._replace(attempt=2), work)
@@ -65,8 +64,6 @@ class Store:
 
     def _earlier(self, link: Runner, nonce: Nonce) -> Answer | None:
         """Lock the call's slot against a first try that is still on its way; what that answered."""
-        if not self._keeps_answers:
-            return None
         st = self.statements
         key = {"p_handle": nonce.handle, "p_slot": nonce.slot}
         link.count(st.slot_open, key)
@@ -76,7 +73,7 @@ class Store:
         return parse(answer) if call == nonce.call else None
 
     def _keep(self, link: Runner, nonce: Nonce | None, answer: Answer) -> None:
-        if nonce is None or not self._keeps_answers:
+        if nonce is None:
             return
         st = self.statements
         params = {

@@ -54,7 +54,7 @@ class Tables:
             sa.Column("priority", sa.SmallInteger, nullable=False),
             sa.Column("id", serial(), primary_key=True, autoincrement=True),
             sa.Column("key", Exact(255)),
-            sa.Column("version", sa.SmallInteger, nullable=False),
+            sa.Column("version", sa.Integer, nullable=False),
             sa.Column("posting", LongText, nullable=False),
             sa.Column("state", Exact(9), nullable=False),
             sa.Column("attempts", sa.Integer, nullable=False),

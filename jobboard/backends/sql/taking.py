@@ -17,7 +17,7 @@ from jobboard.sql.prepared import Prepared, Runner, text
 from jobboard.states import Record
 
 _SOON = 50_000
-"""µs until the next look at what is overdue, but locked by another's transaction."""
+"""µs until the next look at what another's transaction has locked."""
 
 _MANY_NAMES = 50
 
@@ -111,10 +111,11 @@ class Taker:
             "p_call": nonce.call,
         }
         rows = self._store.links.run(lambda link: link.single(statement, params))
-        now, event = rows[0][RECORD : RECORD + 2]
+        now, event, busy = rows[0][RECORD:]
         left = None if event is None else event - now
         if rows[0][0] is None:
-            return Look([], left is not None and left <= 0, left)
+            overdue = left is not None and left <= 0
+            return Look([], overdue, _SOON if busy and (left is None or left > _SOON) else left)
         records = [claimed_record(row) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
@@ -125,11 +126,15 @@ class Taker:
         single, limit = self._single, wish.limit
         statement = single.take("ids", limit) if wish.where is None else single.take_where(limit, wish.where)
         after: tuple[int, int] | None = None
+        busy = False
         while True:
             ids, after = self._store.links.run(lambda link, after=after: self._candidates(link, wish, after))  # type: ignore[misc]
             look = self._at_once(statement, wish, nonce, swept, p_ids=ids)
-            if look.records or (look.overdue and not swept) or not ids:
+            if look.records or (look.overdue and not swept):
                 return look
+            if not ids:
+                return look._replace(event=_SOON) if busy and (look.event or 0) >= 0 else look
+            busy = True
 
     def _of_candidates(self, run: Runner, wish: Wish, sweep_first: bool) -> tuple[tuple[list[Record], bool], Answer]:
         # Rows that are looked at must not be locked before they are known to be taken: an engine locks what it reads.

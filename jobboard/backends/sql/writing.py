@@ -15,7 +15,7 @@ from jobboard.backends.sql.tables import RECORD
 from jobboard.primitives import Draft, Finish
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
-from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Record, Status, Verb
+from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 
 HELD_BY = -1
 """In a post's answer: the key was taken, and the uuid is that of the job which has it."""
@@ -52,14 +52,15 @@ class Writer:
             return self._inserted_before(run, earlier), earlier
         now = run.rows(self.st.clock, {})[0][0]
         fresh = [draft.record(0, now) for draft in drafts]
-        run.many(self.st.insert, [self._inserted(record) for record in fresh])
-        uuids = [draft.uuid for draft in drafts]
-        ids = dict(run.rows(self.st.ids, {**self._board, "p_uuids": uuids}))
-        keys = [draft.key for draft in drafts if draft.uuid not in ids]
-        holders = {}
-        if keys:
-            rows = run.rows(self.st.by_key, {**self._board, "p_keys": keys})
-            holders = {record.key: states.settle(record, now) for row in rows if (record := record_of(row))}
+        ids = self._insert_new(run, fresh)
+        holders = self._holders(run, [record for record in fresh if record.uuid not in ids])
+        lapsed = [holder for holder in holders.values() if holder.state == TRASHED]
+        if lapsed:
+            # No sweep has met them yet, and their keys are free.
+            run.count(self.st.expired, {"p_ids": [holder.sequence for holder in lapsed]})
+            missing = [record for record in fresh if record.uuid not in ids]
+            ids |= self._insert_new(run, missing)
+            holders = self._holders(run, [record for record in missing if record.uuid not in ids])
         results: list[tuple[bool, Record | None]] = []
         for record in fresh:
             if record.uuid in ids:
@@ -71,6 +72,27 @@ class Writer:
                 raise Contended(_CHANGED)
         answer = [(r.uuid, r.sequence if created else HELD_BY) for created, r in results if r is not None]
         return results, answer
+
+    def _insert_new(self, run: Runner, records: Sequence[Record]) -> dict[str, int]:
+        """The places of those whose key was free, by uuid."""
+        run.many(self.st.insert, [self._inserted(record) for record in records])
+        return dict(run.rows(self.st.ids, {**self._board, "p_uuids": [record.uuid for record in records]}))
+
+    def _holders(self, run: Runner, wanting: Sequence[Record]) -> dict[str | None, Record]:
+        """The jobs that have the keys of these, locked, as they stand."""
+        keys = [record.key for record in wanting]
+        rows = run.rows(self.st.by_key, {**self._board, "p_keys": keys}) if keys else []
+        return {record.key: states.settle(record, row[RECORD]) for row in rows if (record := record_of(row))}
+
+    def free_key_of(self, run: Runner, uuid: str) -> tuple[bool, Answer]:
+        """Whether the key of a trashed job was held by one whose claim has lapsed for good, and is free now."""
+        records, _ = self.lock(run, [uuid])
+        holders = self._holders(run, [record for record in records.values() if record.key is not None])
+        lapsed = [holder.sequence for holder in holders.values() if holder.state == TRASHED]
+        if not lapsed:
+            return False, []
+        run.count(self.st.expired, {"p_ids": lapsed})
+        return True, DONE
 
     def _inserted_before(self, run: Runner, earlier: Answer) -> list[tuple[bool, Record | None]]:
         rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": [uuid for uuid, _ in earlier]})
@@ -222,15 +244,18 @@ class Writer:
             found.update((row[0], (row, True)) for row in rows)
         return found
 
-    def extend(self, run: Runner, uuid: str, holder: Holder, lease: dict[str, Any]) -> tuple[Status, Answer]:
-        """To do it again, for a repetition, does no harm."""
+    def extend(
+        self, run: Runner, uuid: str, holder: Holder, lease: dict[str, Any]
+    ) -> tuple[tuple[Status, bool], Answer]:
+        """Also whether the claim ends earlier now. To do it again, for a repetition, does no harm."""
         records, now = self.lock(run, [uuid])
         was = records.get(uuid)
         status, record = states.extend(was, holder, now, lease["p_keeper"], now + lease["p_ttl"])
         if status != OK or record is None or was is None:
-            return status, []
+            return (status, False), []
         self.save(run, record, was)
-        return OK, [(uuid, record.token)]
+        sooner = was.lock_until is not None and record.lock_until is not None and record.lock_until < was.lock_until
+        return (OK, sooner), [(uuid, record.token)]
 
     def consume(self, run: Runner, acts: Sequence[Finish]) -> tuple[bool, Answer]:
         """Consume claims of one token: all of them, or none."""
