@@ -171,7 +171,7 @@ class Conductor:
                 raise RuntimeError(f"the conductor {self._name!r} is running already")
             self._dispatching = True
         try:
-            with self._connected(), self._signals():
+            with self._signals(), self._connected():
                 self._run(limit)
         finally:
             with self._changed:

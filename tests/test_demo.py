@@ -30,7 +30,9 @@ def demo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[st
     def run(path: Path, *args: str) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
         status = main(["demo", str(path), "--json", *args])
-        return status, json.loads(capsys.readouterr().out)
+        out, err = capsys.readouterr()
+        assert out, err
+        return status, json.loads(out)
 
     return run
 

@@ -121,6 +121,10 @@ class Workers:
             )
         return self._started[name]
 
+    @property
+    def names(self) -> set[str]:
+        return set(self._started)
+
     def kill(self, name: str) -> None:
         worker = self._started.pop(name)
         worker.send_signal(signal.SIGKILL)
@@ -215,6 +219,10 @@ def _work(
             break
     report.seconds = time.monotonic() - began
     report.waited = _waited(results, killed_at)
+    # One that is still starting would know of no better end than to die of the signal.
+    while not workers.names <= {entity.name for entity in board.entities("conductor")}:
+        workers.check()
+        time.sleep(_LOOK)
     workers.drain()
     claims = "1 claim" if holds == 1 else f"{holds} claims"
     return f"{victim} (process {process.pid}) while it held {claims}"

@@ -51,6 +51,13 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Here, as click would make a failure of it.
+            return _unread()
+
 
 @click.group(
     cls=LazyGroup,
@@ -83,13 +90,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("jobboard: interrupted", err=True)
         return INTERRUPTED
-    except (BrokenPipeError, SystemExit) as end:
-        # Click turns the one into the other.
-        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
-            raise
-        # Whoever read the output has seen enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return DONE
+    except BrokenPipeError:
+        return _unread()
     except click.UsageError as error:
         if not words:
             click.echo(root.get_help(click.Context(root, info_name="jobboard")), err=True)
@@ -104,6 +106,13 @@ def run(args: Sequence[str] | None = None) -> int:
         LOG.debug("failed", exc_info=True)
         return _failed(error, words)
     return status if isinstance(status, int) else DONE
+
+
+def _unread() -> int:
+    """Whoever read the output has seen enough."""
+    # Python flushes at exit, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return DONE
 
 
 def _failed(error: Exception, words: Sequence[str]) -> int:
