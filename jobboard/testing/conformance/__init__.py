@@ -42,7 +42,9 @@ _MODULES = (
     "ordering",
     "posting",
     "processes",
+    "puppet",
     "races",
+    "recording",
     "support",
     "trash",
     "waiting",
@@ -70,8 +72,11 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
     TestIterjobs,
     TestTheServerIsAsked,
 )
+from jobboard.testing.conformance.model import TestModel  # noqa: E402
 from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
+from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
+from jobboard.testing.conformance.races import TestRaces  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -96,6 +101,7 @@ __all__ = [
     "TestEntities",
     "TestErrors",
     "TestEvents",
+    "TestFork",
     "TestGet",
     "TestHandles",
     "TestIdentity",
@@ -109,12 +115,15 @@ __all__ = [
     "TestLifecycle",
     "TestLostReplies",
     "TestManyAtOnce",
+    "TestModel",
     "TestOldPlace",
     "TestOrder",
+    "TestOtherProcesses",
     "TestPoison",
     "TestPosting",
     "TestPostingMany",
     "TestPurge",
+    "TestRaces",
     "TestRelease",
     "TestRestore",
     "TestTheServerIsAsked",
@@ -126,4 +135,5 @@ __all__ = [
     "TestWorking",
     "board",
     "other",
+    "puppet",
 ]

@@ -1,0 +1,285 @@
+"""A backend against the memory board as the model: random acts on both, and the same outcome each time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobBoardError, JobFailures
+from jobboard.job import Act, Job, JobPriority
+from jobboard.states import UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, lost_reply
+
+_numbers = itertools.count(1)
+
+WHO = st.sampled_from(["anna", "bert"])
+NAMES = st.sampled_from(["a", "b", "c"])
+SOME_NAMES = st.one_of(st.none(), st.lists(NAMES, min_size=1, max_size=2))
+EXPIRY = st.sampled_from([None, LONG])
+POSTING = st.fixed_dictionaries(
+    {
+        "name": NAMES,
+        "priority": st.sampled_from(list(JobPriority)),
+        "key": st.sampled_from([None, None, "k", "l"]),
+        "delay": st.sampled_from([None, None, None, LONG]),
+        "max_attempts": st.sampled_from([None, None, 1, 2]),
+    }
+)
+ERROR = st.sampled_from([None, "broken", "a\x00b"])
+LOSE = st.sampled_from([False] * 5 + [True])
+
+
+class Clock:
+    """The model's time, which goes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pair(NamedTuple):
+    """Two handles on what should be the same job."""
+
+    real: Job
+    model: Job
+
+
+class BoardMachine(RuleBasedStateMachine):
+    """``make_board`` is set by the test."""
+
+    make_board: MakeBoard
+    pairs = Bundle("pairs")
+
+    def __init__(self) -> None:
+        super().__init__()
+        name = f"model {next(_numbers)}"
+        self.clock = Clock()
+        self.real: JobBoard = self.make_board(name)
+        self.model: JobBoard = jobboard.fetch(name + " as a model", {"board": "memory", "clock": self.clock})
+        self.model.connect()
+        self.exact = self.real.characteristics.exact_order
+        self.posted = 0
+
+    def teardown(self) -> None:
+        self.real.close()
+        self.model.close()
+
+    @staticmethod
+    def outcome(act: Callable[[], Any]) -> Any:
+        try:
+            return act(), None
+        except JobFailures as failures:
+            return None, [type(failure) for failure in failures.exceptions]
+        except JobBoardError as error:
+            return None, type(error)
+
+    def both(self, act: Callable[[JobBoard, int], Any], primitive: str | None = None) -> tuple[Any, Any]:
+        """Do it on the real board (0) and on the model (1); with ``primitive`` the real one's first reply is lost."""
+        self.clock.now += 0.001
+        if primitive is None:
+            real, error = self.outcome(lambda: act(self.real, 0))
+        else:
+            with lost_reply(self.real, primitive):
+                real, error = self.outcome(lambda: act(self.real, 0))
+        model, expected = self.outcome(lambda: act(self.model, 1))
+        assert error == expected
+        return real, model
+
+    @initialize(target=pairs, postings=st.lists(POSTING, min_size=2, max_size=4))
+    def begin(self, postings: list[dict[str, Any]]) -> Any:
+        return self.post_many(postings, False)
+
+    @rule(target=pairs, postings=st.lists(POSTING, min_size=1, max_size=3), lose=LOSE)
+    def post(self, postings: list[dict[str, Any]], lose: bool) -> Any:
+        return self.post_many(postings, lose)
+
+    def post_many(self, postings: list[dict[str, Any]], lose: bool) -> Any:
+        numbered = []
+        for posting in postings:
+            self.posted += 1
+            numbered.append({**posting, "details": {"number": self.posted}})
+        real, model = self.both(lambda board, _: board.post_many(numbered), "_insert" if lose else None)
+        for mine, theirs in zip(real, model, strict=True):
+            self.same(Pair(mine, theirs))
+        return multiple(*(Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)))
+
+    @rule(target=pairs, pair=pairs)
+    def get(self, pair: Pair) -> Any:
+        real, model = self.both(lambda board, side: board.get(pair[side].uuid))
+        return multiple(*([Pair(real, model)] if real else []))
+
+    @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
+    def claim(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
+        self.both(lambda board, side: board.claim(pair[side], who, expiry), "_claim" if lose else None)
+        self.same(pair)
+
+    @rule(target=pairs, who=WHO, expiry=EXPIRY, names=SOME_NAMES, limit=st.integers(1, 3), lose=LOSE)
+    def take(self, who: str, expiry: float | None, names: Any, limit: int, lose: bool) -> Any:
+        chosen: list[int] = []
+
+        def claim(board: JobBoard, side: int) -> list[Job]:
+            if side == 0 or self.exact:
+                jobs = board.claim_many(who, limit, expiry=expiry, names=names)
+                chosen[:] = chosen or [number_of(job) for job in jobs]
+                return jobs
+            jobs = [job for job in board.iterjobs(True, names=names) if number_of(job) in chosen]
+            for job in jobs:
+                board.claim(job, who, expiry)
+            return sorted(jobs, key=lambda job: chosen.index(number_of(job)))
+
+        real, model = self.both(claim, "_take" if lose else None)
+        assert [number_of(job) for job in real] == [number_of(job) for job in model]
+        made = [Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)]
+        for pair in made:
+            self.same(pair)
+        return multiple(*made)
+
+    @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
+    def extend(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
+        asks = lose and not self.refused_here(pair, who)
+        self.both(lambda board, side: board.extend(pair[side], who, expiry), "_extend" if asks else None)
+        self.same(pair)
+
+    @rule(pair=pairs, who=WHO, delay=st.sampled_from([None, LONG]), error=ERROR, lose=LOSE)
+    def abandon(self, pair: Pair, who: str, delay: float | None, error: str | None, lose: bool) -> None:
+        asks = lose and not self.refused_here(pair, who)
+        self.both(
+            lambda board, side: board.abandon(pair[side], who, delay=delay, error=error), "_finish" if asks else None
+        )
+        self.same(pair)
+
+    @rule(pair=pairs, who=WHO, lose=LOSE)
+    def consume(self, pair: Pair, who: str, lose: bool) -> None:
+        asks = lose and not self.refused_here(pair, who)
+        self.both(lambda board, side: board.consume(pair[side], who), "_finish" if asks else None)
+        self.same(pair)
+
+    @rule(pair=pairs, who=WHO, reason=ERROR)
+    def trash(self, pair: Pair, who: str, reason: str | None) -> None:
+        self.both(lambda board, side: board.trash(pair[side], who, reason=reason))
+        self.same(pair)
+
+    @rule(some=st.lists(st.tuples(pairs, st.sampled_from(["consume", "abandon", "trash"])), max_size=3), who=WHO)
+    def finish_many(self, some: list[tuple[Pair, str]], who: str) -> None:
+        # One job once: in which order the acts of one request take place is not promised.
+        acts = {pair.real.uuid: (pair, verb) for pair, verb in some}.values()
+        self.both(lambda board, side: board.finish_many([Act(pair[side], verb) for pair, verb in acts], who))
+
+    @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]), lose=LOSE)
+    def operate(self, pair: Pair, verb: str, lose: bool) -> None:
+        self.both(lambda board, side: getattr(board, verb)(pair[side]), "_operate" if lose else None)
+
+    @rule(pair=pairs, who=WHO)
+    def claim_and_let_lapse(self, pair: Pair, who: str) -> None:
+        real, _ = self.both(lambda board, side: board.claim(pair[side], who, SHORT))
+        if real is not None:
+            self.clock.now += 1
+            watched = self.real.get(pair.real.uuid)
+            eventually(lambda: self.real.find_owner(watched) is None, LIMIT)
+
+    @rule(target=pairs, posting=POSTING)
+    def post_and_let_come_due(self, posting: dict[str, Any]) -> Any:
+        self.posted += 1
+        posting = {**posting, "delay": SHORT, "details": {"number": self.posted}}
+        real, model = self.both(lambda board, _: board.post(**posting))
+        self.clock.now += 1
+        if number_of(real) == self.posted:  # and not another job that has its key
+            eventually(lambda: real.state == UNCLAIMED, LIMIT)
+            assert model.state == UNCLAIMED
+        return Pair(real, model)
+
+    @rule()
+    def close_and_connect(self) -> None:
+        for board in (self.real, self.model):
+            board.close()
+            board.connect()
+
+    @rule()
+    def purge_trash(self) -> None:
+        self.clock.now += 1
+        purged = self.both(lambda board, _: board.purge_trash(0))
+        assert purged[0] == purged[1]
+
+    @rule(pair=pairs)
+    def look(self, pair: Pair) -> None:
+        for ask in (
+            lambda board, job: job.state,
+            lambda board, job: board.find_owner(job),
+            lambda board, job: (left := job.expires_in()) and left > LONG - 120,
+            lambda board, job: job.wait(0),
+        ):
+            real, model = self.both(lambda board, side, ask=ask: ask(board, pair[side]))  # type: ignore[misc]
+            assert real == model
+        self.same(pair)
+
+    @invariant()
+    def the_boards_look_the_same(self) -> None:
+        real, model = ([shown(job) for job in board.iterjobs(ensure_fresh=True)] for board in (self.real, self.model))
+        assert real == model
+        assert self.real.stats() == self.model.stats()
+        real, model = ([shown(job) for job in board.trashed()] for board in (self.real, self.model))
+        assert real == model
+
+    def refused_here(self, pair: Pair, who: str) -> bool:
+        """Whether the act is refused before the server is asked."""
+        return pair.real.claim is not None and pair.real.claim.who != who
+
+    @staticmethod
+    def same(pair: Pair) -> None:
+        assert shown(pair.real) == shown(pair.model)
+        claims = [handle.claim for handle in pair]
+        assert [(claim.who, claim.ended, claim.kept) if claim else None for claim in claims[:1]] == [
+            (claim.who, claim.ended, claim.kept) if claim else None for claim in claims[1:]
+        ]
+
+
+def number_of(job: Job) -> int:
+    return int(job.details["number"])
+
+
+def shown(job: Job) -> tuple[Any, ...]:
+    """What can be seen of a job, but for what only the server knows."""
+    return (
+        *(number_of(job), job.name, job.priority, job.key, job.seen_state),
+        *(job.attempts, job.max_attempts, job.error, job.due is None),
+    )
+
+
+class TestModel:
+    def test_the_same_as_in_memory(self, make_board: MakeBoard) -> None:
+        machine = type("Machine", (BoardMachine,), {"make_board": staticmethod(make_board)})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=20,
+                stateful_step_count=30,
+                deadline=None,
+                derandomize="CI" in os.environ,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+pytestmark = pytest.mark.timeout(300)

@@ -1,0 +1,330 @@
+"""Several processes: what dies, stops, comes back or is forked; and who owns what then."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobBoardError
+from jobboard.job import Posting, boottime
+from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.puppet import Puppet, work_once
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, Events, MakeBoard, take
+
+TTL = 0.5
+
+
+@pytest.fixture
+def puppet(board: JobBoard, board_conf: dict[str, Any]) -> Iterator[Puppet]:
+    """Another process with a handle on the same board, whose claims last for ``TTL``."""
+    puppet = Puppet(board.name, {**board_conf, "claim_ttl": TTL})
+    yield puppet
+    puppet.end()
+
+
+def reaches(board: JobBoard, puppet: Puppet) -> bool:
+    """Whether other processes see this board's jobs; only a board that is not durable may be a process's own."""
+    job = board.post("to be seen")
+    seen = puppet("state", job.uuid) == UNCLAIMED
+    board.cancel(job)
+    assert seen or not board.characteristics.durable
+    return bool(seen)
+
+
+class TestOtherProcesses:
+    def test_a_killed_holder(self, board: JobBoard, puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        ttl = max(TTL, board.characteristics.claim_ttl if board.characteristics.claim_ttl < 10 else TTL)
+        job = board.post("resize")
+        uuid, token = puppet("claim_next", "anna")
+        assert uuid == job.uuid
+        assert board.find_owner(job) == "anna"
+        puppet.signal(signal.SIGKILL)
+        taken = take(board, "anna", timeout=ttl + 1)
+        assert taken == job
+        assert taken.claim is not None
+        assert taken.claim.token > token
+        assert taken.attempts == 2
+
+    def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
+        """Its claim is lost by its own clock; what it still does is refused, although the next holder has its name."""
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        uuid, token = puppet("claim_next", "anna")
+        assert uuid == job.uuid
+        assert puppet("lost") is False
+        puppet.signal(signal.SIGSTOP)
+        taken = take(board, "anna", timeout=TTL + 1)
+        assert taken.claim is not None
+        assert taken.claim.token > token
+        # Asked while it sleeps, so that this is the first thing that it looks at.
+        puppet.tell("lost")
+        puppet.signal(signal.SIGCONT)
+        assert puppet.answer() is True
+        assert puppet("extend", "anna") == "ClaimLost"
+        assert puppet("consume", "anna") == "ClaimLost"
+        assert puppet("lost") is True
+        assert board.find_owner(job) == "anna"
+        board.consume(taken, "anna")
+        assert puppet("consume", "anna") == "ClaimLost"
+        assert job.state == COMPLETE
+
+    def test_a_stopped_holder_whose_job_nobody_took(self, board: JobBoard, puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        puppet("claim_next", "anna", expiry=SHORT)
+        puppet.signal(signal.SIGSTOP)
+        eventually(lambda: job.state == UNCLAIMED, LIMIT)
+        puppet.signal(signal.SIGCONT)
+        assert puppet("consume", "anna") == "ok"
+        assert job.state == COMPLETE
+
+    def test_close_without_consume(self, board: JobBoard, puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        puppet("claim_next", "anna")
+        waiter = Background(lambda: board.claim_next("bert", timeout=LIMIT))
+        puppet("close")
+        assert waiter.wait() == job
+        assert board.get(job.uuid).attempts == 1
+
+    def test_a_post_wakes_a_waiter_in_another_process(self, board: JobBoard, puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        waiter = Background(lambda: board.claim_next("anna", timeout=6 * LIMIT))
+        uuid = puppet("post", "resize")
+        assert waiter.wait().uuid == uuid
+
+    def test_remote_events(self, board: JobBoard, puppet: Puppet) -> None:
+        if not (reaches(board, puppet) and board.characteristics.remote_events):
+            return
+        events = Events(board)
+        uuid = puppet("post", "resize")
+        eventually(lambda: events.of(uuid) == ["POSTED"], LIMIT)
+
+    def test_spawn(self, board: JobBoard, board_conf: dict[str, Any], puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        context = multiprocessing.get_context("spawn")
+        answers = context.Queue()
+        child = context.Process(target=work_once, args=(board.name, board_conf, answers))
+        child.start()
+        assert answers.get(timeout=30) == job.uuid
+        child.join(LIMIT)
+        assert child.exitcode == 0
+        assert job.state == COMPLETE
+
+
+def in_child(act: Callable[[], Any]) -> Callable[[], Any]:
+    """Fork and do it there; call what is returned for the answer."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads about is what this is about
+        pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            os.close(reader)
+            try:
+                told = ["did", act()]
+            except BaseException as error:  # noqa: BLE001 - told to the parent
+                told = ["raised", f"{type(error).__name__}: {error}"]
+            os.write(writer, json.dumps(told).encode())
+        os._exit(0)
+    os.close(writer)
+
+    def answer() -> Any:
+        try:
+            ready, _, _ = select.select([reader], [], [], 30)
+            assert ready, "the child hangs"
+            how, what = json.loads(os.read(reader, 65536))
+        finally:
+            os.close(reader)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        assert how == "did", what
+        return what
+
+    return answer
+
+
+def outcome(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except JobBoardError as error:
+        return type(error).__name__
+    return "ok"
+
+
+class TestFork:
+    """The ways in which services fork: multiprocessing, os.fork, and a server that loads the application first."""
+
+    def test_inherited_claims_are_lost_to_the_child_alone(self, board: JobBoard) -> None:
+        jobs = board.post_many([Posting("resize")] * 3)
+        kept, fixed, own = take(board), take(board, expiry=LONG), take(board)
+
+        def child() -> Any:
+            lost = [job.claim is not None and job.claim.lost for job in (kept, fixed)]
+            acts = [
+                outcome(lambda: board.consume(kept, "anna")),
+                outcome(lambda: board.abandon(fixed, "anna")),
+                outcome(lambda: board.extend(fixed, "anna", LONG)),
+                outcome(lambda: board.trash(own, "anna")),
+            ]
+            return lost, acts
+
+        lost, acts = in_child(child)()
+        assert lost == [True, True]
+        assert acts == ["ClaimLost"] * 4
+        assert [board.find_owner(job) for job in jobs] == ["anna"] * 3
+        assert not any(job.claim is None or job.claim.lost for job in (kept, fixed, own))
+        board.consume_many([kept, fixed, own], "anna")
+
+    def test_the_childs_claims_are_its_own(self, board: JobBoard) -> None:
+        board.post("first")
+        mine = take(board)
+        board.post("second")
+
+        def child() -> Any:
+            job = take(board, "bert")
+            states = [job.state, board.find_owner(job)]
+            board.consume(job, "bert")
+            return [job.name, *states, job.state, board.job_count]
+
+        assert in_child(child)() == ["second", CLAIMED, "bert", COMPLETE, 1]
+        board.consume(mine, "anna")
+
+    def test_both_go_on_at_the_same_time(self, make_board: MakeBoard) -> None:
+        """On a connection that both had, the answers of one would reach the other."""
+        board = make_board(claim_ttl=TTL)
+        board.post("held by parent")
+        held = take(board)
+        until = boottime() + 2.5 * board.characteristics.claim_ttl
+
+        def work(who: str, held: Any) -> int:
+            done = 0
+            while boottime() < until:
+                posted = board.post(who, details={"who": who, "number": done})
+                job = take(board, who, names=[who])
+                assert (job.uuid, job.details) == (posted.uuid, {"who": who, "number": done})
+                board.consume(job, who)
+                assert board.find_owner(held) == held.claim.who
+                done += 1
+            return done
+
+        def child() -> int:
+            board.post("held by child")
+            return work("bert", take(board, "bert", names=["held by child"]))
+
+        answer = in_child(child)
+        assert work("anna", held) > 0
+        assert answer() > 0
+        board.consume(held, "anna")
+
+    def test_a_child_that_closes(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        taken = take(board)
+
+        def child() -> Any:
+            board.close()
+            closed = board.connected
+            board.connect()
+            return [closed, board.job_count]
+
+        assert in_child(child)() == [False, 1]
+        assert board.find_owner(job) == "anna"
+        assert job.attempts == 1
+        board.consume(taken, "anna")
+
+    def test_a_child_of_a_child(self, board: JobBoard) -> None:
+        board.post("resize")
+
+        def child() -> Any:
+            mine = take(board, "bert")
+            lost = in_child(lambda: [mine.claim is not None and mine.claim.lost, board.job_count])()
+            board.consume(mine, "bert")
+            return lost
+
+        assert in_child(child)() == [True, 1]
+
+    def test_a_child_waits_and_listens(self, board: JobBoard) -> None:
+        """Threads do not survive a fork: the child's own waiters, heartbeat and notifier have to start anew."""
+        before = Events(board)
+        board.post("before")
+        board.consume(take(board), "anna")
+        eventually(lambda: len(before.seen) == 4, LIMIT)
+
+        def child() -> Any:
+            before.seen.clear()
+            waiter = Background(lambda: board.claim_next("bert", timeout=LIMIT))
+            time.sleep(SHORT)
+            posted = board.post("resize")
+            job = waiter.wait()
+            eventually(lambda: before.of(posted) == ["POSTED", "CLAIMED"], LIMIT)
+            board.abandon(job, "bert")
+            return job.name
+
+        assert in_child(child)() == "resize"
+
+    def test_multiprocessing(self, board: JobBoard) -> None:
+        board.post("first")
+        mine = take(board)
+        board.post("second")
+        context = multiprocessing.get_context("fork")
+        answers = context.Queue()
+
+        def child() -> None:
+            job = take(board, "bert")
+            board.consume(job, "bert")
+            answers.put(job.name)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = context.Process(target=child)
+            process.start()
+        assert answers.get(timeout=30) == "second"
+        process.join(LIMIT)
+        assert process.exitcode == 0
+        board.consume(mine, "anna")
+
+    def test_a_closed_board_is_not_touched(self, board: JobBoard, other: JobBoard) -> None:
+        board.close()
+
+        def child() -> Any:
+            closed = board.connected
+            board.connect()
+            board.post("by the child")
+            return [closed, board.job_count, other.job_count]
+
+        assert in_child(child)() == [False, 1, 1]
+        assert not board.connected
+
+    def test_stale_by_the_childs_own_who(self, board: JobBoard) -> None:
+        """By name, the child may finish what its parent has claimed: that was asked for in so many words."""
+        job = board.post("resize")
+        board.claim(job, "anna", LONG)
+
+        def child() -> Any:
+            board.consume(board.get(job.uuid), "anna")
+            return board.job_count
+
+        assert in_child(child)() == 0
+        if board.job_count == 0:  # the child's board was the same one, and not a copy
+            with pytest.raises(ClaimLost):
+                board.consume(job, "anna")

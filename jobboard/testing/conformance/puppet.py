@@ -1,0 +1,121 @@
+"""A process of its own that holds a board and does as it is told: commands and answers are lines of JSON.
+
+Run as ``python -m jobboard.testing.conformance.puppet NAME CONF``; ends when its standard input does, without closing
+the board, as nothing of the library runs at exit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobBoardError
+from jobboard.job import Job
+
+
+class Puppet:
+    """The strings: ``puppet('claim_next', 'anna')`` calls that method over there and gives its answer."""
+
+    def __init__(self, name: str, conf: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, name, json.dumps(conf)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, verb: str, *arguments: Any, **named: Any) -> None:
+        """Give a command without waiting for its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([verb, arguments, named]) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the process has ended"
+        return json.loads(line)
+
+    def __call__(self, verb: str, *arguments: Any, **named: Any) -> Any:
+        self.tell(verb, *arguments, **named)
+        return self.answer()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class _Doer:
+    """What a puppet can do."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self.board = board
+        self.job: Job | None = None
+
+    def post(self, name: str) -> str:
+        return self.board.post(name).uuid
+
+    def claim_next(self, who: str, expiry: float | None = None) -> list[Any] | None:
+        self.job = self.board.claim_next(who, expiry=expiry)
+        if self.job is None or self.job.claim is None:
+            return None
+        return [self.job.uuid, self.job.claim.token]
+
+    def lost(self) -> bool:
+        return self.job is not None and self.job.claim is not None and self.job.claim.lost
+
+    def consume(self, who: str) -> str:
+        assert self.job is not None
+        self.board.consume(self.job, who)
+        return "ok"
+
+    def extend(self, who: str) -> str:
+        assert self.job is not None
+        self.board.extend(self.job, who)
+        return "ok"
+
+    def state(self, uuid: str) -> str:
+        return self.board.get(uuid).seen_state
+
+    def close(self) -> None:
+        self.board.close()
+
+
+def main() -> None:
+    name, conf = sys.argv[1:]
+    board = jobboard.fetch(name, json.loads(conf))
+    board.connect()
+    doer = _Doer(board)
+    for line in sys.stdin:
+        verb, arguments, named = json.loads(line)
+        try:
+            answer = getattr(doer, verb)(*arguments, **named)
+        except JobBoardError as error:
+            answer = type(error).__name__
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    os._exit(0)
+
+
+def work_once(name: str, conf: dict[str, Any], answers: Any) -> None:
+    """For a process that multiprocessing has spawned: claim and consume one job, and say which."""
+    with jobboard.backend(name, conf) as board:
+        job = board.claim_next("bert", timeout=10)
+        if job is not None:
+            board.consume(job, "bert")
+        answers.put(job and job.uuid)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Writes down what a process does to a board and what it sees of it, for :func:`jobboard.history.judge`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
+from jobboard.history import Entry, Left, Outcome
+from jobboard.job import Job, boottime
+from jobboard.states import UNCLAIMED, Verb
+
+Write = Callable[[int, Entry], None]
+"""Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
+number when it has ended: what a killed process was about stays on record."""
+
+
+class Recorder:
+    """The verbs of a board, recorded. They raise nothing of the library's own but answer what came of the act."""
+
+    def __init__(self, board: JobBoard, process: str, write: Write) -> None:
+        self.board = board
+        self.process = process
+        self.failures: list[JobBoardError] = []
+        self._write = write
+        self._number = 0
+
+    def post_many(self, postings: Sequence[Any]) -> list[Job]:
+        began = boottime()
+        jobs = self.board.post_many(postings)
+        ended = boottime()
+        for job in jobs:
+            ready = job.seen_state == UNCLAIMED
+            self._put(Entry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=job.priority.rank, ready=ready))
+        return jobs
+
+    def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
+        began = boottime()
+        try:
+            jobs = self.board.claim_many(who, limit, **arguments)
+        except JobBoardError as error:
+            self.failures.append(error)
+            return []
+        ended = boottime()
+        for job in jobs:
+            assert job.claim is not None
+            token, until = job.claim.token, job.claim.deadline
+            chosen = "names" not in arguments
+            self._put(Entry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until, chosen=chosen))
+        return jobs
+
+    def claim_next(self, who: str, **arguments: Any) -> Job | None:
+        jobs = self.claim_many(who, 1, **arguments)
+        return jobs[0] if jobs else None
+
+    def extend(self, job: Job, expiry: float | None = None) -> Outcome:
+        return self._act(Verb.EXTEND, [job], lambda: _claim(job).extend(expiry))[0]
+
+    def abandon(self, job: Job, **arguments: Any) -> Outcome:
+        return self._act(Verb.ABANDON, [job], lambda: _claim(job).abandon(**arguments))[0]
+
+    def consume(self, job: Job) -> Outcome:
+        return self._act(Verb.CONSUME, [job], lambda: _claim(job).consume())[0]
+
+    def trash(self, job: Job, **arguments: Any) -> Outcome:
+        return self._act(Verb.TRASH, [job], lambda: _claim(job).trash(**arguments))[0]
+
+    def consume_many(self, jobs: Sequence[Job], who: str) -> list[Outcome]:
+        return self._act(Verb.CONSUME, jobs, lambda: self.board.consume_many(jobs, who))
+
+    def release(self, job: Job) -> Outcome:
+        return self._act(Verb.RELEASE, [job], lambda: self.board.release(job))[0]
+
+    def _act(self, verb: Verb, jobs: Sequence[Job], act: Callable[[], object]) -> list[Outcome]:
+        began = boottime()
+        entries = []
+        for job in jobs:
+            token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
+            entry = Entry(began, math.inf, self.process, verb, job.uuid, "unknown", token)
+            entries.append((self._put(entry), job, entry))
+        failed: dict[str, JobBoardError] = {}
+        try:
+            act()
+        except JobFailures as failures:
+            failed = {getattr(error, "job").uuid: error for error in failures.exceptions}  # type: ignore[misc]  # noqa: B009
+        except JobBoardError as error:
+            failed = {job.uuid: error for job in jobs}
+        self.failures += failed.values()
+        ended = boottime()
+        outcomes: list[Outcome] = []
+        for number, job, entry in entries:
+            outcome: Outcome = "ok"
+            if (failure := failed.get(job.uuid)) is not None:
+                unknown = isinstance(failure, ConnectionFailure) and failure.outcome == "unknown"
+                outcome = "unknown" if unknown else "refused"
+            until = job.claim.deadline if verb == Verb.EXTEND and job.claim is not None else None
+            self._write(number, entry._replace(ended=ended, outcome=outcome, until=until))
+            outcomes.append(outcome)
+        return outcomes
+
+    def _put(self, entry: Entry) -> int:
+        self._number += 1
+        self._write(self._number, entry)
+        return self._number
+
+
+def _claim(job: Job) -> Any:
+    assert job.claim is not None
+    return job.claim
+
+
+def to_file(path: Path) -> Write:
+    """Writes entries as lines of JSON, each one handed to the system at once, so that a SIGKILL loses none."""
+    file = path.open("a", buffering=1)
+
+    def write(number: int, entry: Entry) -> None:
+        file.write(json.dumps([number, entry.as_dict()]) + "\n")
+
+    return write
+
+
+def from_files(paths: Iterable[Path]) -> list[Entry]:
+    """The entries of all these files; a line that a SIGKILL has cut off is left out."""
+    entries: list[Entry] = []
+    for path in paths:
+        latest: dict[int, Entry] = {}
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                number, entry = json.loads(line)
+                latest[number] = Entry.from_dict(entry)
+        entries += latest.values()
+    return entries
+
+
+def left_on(board: JobBoard) -> Mapping[str, Left]:
+    """All that is on a board and in its trash."""
+    return {
+        job.uuid: Left(job.seen_state, job._record.token)
+        for jobs in (board.iterjobs(ensure_fresh=True), board.trashed())
+        for job in jobs
+    }
