@@ -235,6 +235,8 @@ class PostgreSQL(Database):
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
         cursor.execute("SET default_transaction_isolation = 'read committed'")
+        if options.get("read_only"):
+            cursor.execute("SET default_transaction_read_only = on")
         cursor.close()
         if options.get("pooled") and hasattr(raw, "prepare_threshold"):
             # Behind a transaction pooler the next statement may meet another server process.
@@ -367,7 +369,9 @@ class SQLite(Database):
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
         self._busy(cursor, options.get("busy", 10))
-        if not options.get("read_only"):
+        if options.get("read_only"):
+            cursor.execute("PRAGMA query_only = on")
+        else:
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.fetchall()
         cursor.execute(f"PRAGMA synchronous = {'NORMAL' if options.get('relaxed') else 'FULL'}")
@@ -434,6 +438,14 @@ _PRODUCTS: dict[str, type[Database]] = {
 def database(dialect: Dialect) -> Database:
     """The product behind a dialect that has connected once."""
     return _PRODUCTS.get(dialect.name, Database)(dialect)
+
+
+def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[Any]:
+    """Have a select walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it
+    reads, and a walk along another index meets rows that do not belong."""
+    for name, hint in (("mysql", "FORCE INDEX ({})"), ("mariadb", "FORCE INDEX ({})"), ("sqlite", "INDEXED BY {}")):
+        select = select.with_hint(table, hint.format(index), name)
+    return select
 
 
 def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:

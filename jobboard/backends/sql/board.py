@@ -107,7 +107,7 @@ class SQLJobBoard(JobBoard):
         statements = Statements(self._tables, links.engine.dialect, product.skip_locked)
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
-        self._store = Store(links, statements, self._name)
+        self._store = Store(links, statements, self._name, not writes)
         self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._reader = Reader(self._store)
         self._taker = Taker(self._store, self._writer, self._single)
@@ -203,6 +203,7 @@ class SQLJobBoard(JobBoard):
         links = self._opened
         if links is None:
             raise ConnectionFailure(f"{self!r} is closed")
+        self._store.check_writable()
         runner = transactions.joined(connection, links.engine.dialect.name)
         if self._product.exclusive:
             # A transaction there that reads before it writes can no longer write once another has.
@@ -250,7 +251,7 @@ class SQLJobBoard(JobBoard):
             "p_delay": [draft.delay for draft in drafts],
         }
         statement = self._single.insert
-        rows = self._run(lambda link: link.single(statement, params))
+        rows = self._store.single(statement, params)
         places = {row[0]: row for row in rows}
         return [(True, draft.record(*places[draft.uuid][1:3])) for draft in drafts]
 
@@ -278,7 +279,7 @@ class SQLJobBoard(JobBoard):
         if self._single is not None and nonce.attempt == 1:
             statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
             try:
-                rows = self._run(lambda link: link.single(statement, params))
+                rows = self._store.single(statement, params)
             except Refused:
                 nonce = nonce._replace(attempt=2)
             else:
@@ -369,7 +370,7 @@ class SQLJobBoard(JobBoard):
             "p_tokens": [act.holder.token for act in acts],
         }
         statement = self._single.consume
-        return len(self._run(lambda link: link.single(statement, params))) == len(acts)
+        return len(self._store.single(statement, params)) == len(acts)
 
     def _finished(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
         statuses, answer = self._writer.finish(run, acts, earlier)

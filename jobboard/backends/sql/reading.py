@@ -68,13 +68,11 @@ class Reader:
             conditions.append(self._st.behind())
         if not unnamed:
             conditions.append(c.name.in_(elements("names", sa.String())))
-        if states is not None and set(states) == {UNCLAIMED}:
-            conditions.append(claimable(self._jobs))
-        else:
-            # What has lapsed for good lies in the trash, though no sweep has put it there yet.
-            wanted = sorted(states) if states is not None else [UNCLAIMED, SCHEDULED, CLAIMED]
-            state = logical_state(self._jobs)
-            conditions.append(sa.or_(*(state == literal(name) for name in wanted)) if wanted else sa.false())
+        # By the stored state, which the planner knows how to reckon with: what time has made of a job since may differ,
+        # and such a job is answered with its own state.
+        if states is not None:
+            stored = [c.state == literal(state) for state in sorted(states)]
+            conditions.append(sa.or_(*stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
         select = self._st.in_order(sa.select(*self._record).where(*conditions), "serving")
         return Prepared(select, *(() if unnamed else ("p_names",)))
 
@@ -127,7 +125,7 @@ class Reader:
     def _peek_statement(self, unnamed: bool) -> Prepared:
         c = self._jobs.c
         wanted = [] if unnamed else [c.name.in_(elements("names", sa.String()))]
-        ready = sa.exists().where(self._st.ready_condition(), *wanted)
+        ready = self._st.any_ready(*wanted, index="ready" if unnamed else None)
         due = sa.exists().where(
             *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
         )

@@ -78,7 +78,7 @@ class Single:
         taken = self._claimed(c.id == sa.any_(_array_of(picked)))
         event = self._statements.first_event().cte("event")
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
-        ready = sa.exists().where(self._statements.ready_condition(), *conditions)
+        ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
         return Prepared(
             sa.select(*taken.c, now, event.c.event, busy)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal
-from jobboard.sql.dialects import Greatest, Now, insert_new
+from jobboard.sql.dialects import Greatest, Now, by_index, insert_new
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -173,6 +173,12 @@ class Statements:
         c = self.jobs.c
         return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
 
+    def any_ready(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
+        # In order, which only the index gives: a plain EXISTS is answered by a walk through the table where many rows
+        # are expected to match, past all that was claimed before them.
+        first = self.in_order(sa.select(self.jobs.c.id).where(self.ready_condition(), *conditions), index)
+        return first.limit(sa.literal(1, sa.Integer(), literal_execute=True)).scalar_subquery().is_not(None)
+
     def first_event(self) -> sa.Select[Any]:
         """The instant at which a row next needs a look."""
         wake_at = self.jobs.c.wake_at
@@ -187,9 +193,7 @@ class Statements:
     def in_order(self, select: sa.Select[Any], index: str | None) -> sa.Select[Any]:
         select = select.order_by(self.jobs.c.priority, self.jobs.c.id).limit(param("limit", sa.Integer()))
         if index is not None:
-            # A sort locks all that it reads; no statistics may talk the optimiser into one.
-            for name in ("mysql", "mariadb"):
-                select = select.with_hint(self.jobs, f"FORCE INDEX ({self.tables.prefix}_{index})", name)
+            select = by_index(select, self.jobs, f"{self.tables.prefix}_{index}")
         return select
 
     def _locking(self, select: sa.Select[Any]) -> sa.Select[Any]:

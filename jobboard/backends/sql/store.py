@@ -22,14 +22,24 @@ Answer = list[tuple[str, int]]
 class Store:
     """:param base: the parameters that every statement gets."""
 
-    def __init__(self, links: Links, statements: Statements, board: str) -> None:
+    def __init__(self, links: Links, statements: Statements, board: str, read_only: bool) -> None:
         self.links = links
+        self._read_only = read_only
         self.statements = statements
         self.base = {"p_board": board}
 
     def query(self, statement: Prepared, **params: Any) -> list[Row]:
         """Read something, outside of any transaction."""
         return self.links.run(lambda link: self._read(link, statement, params))
+
+    def single(self, statement: Prepared, params: dict[str, Any]) -> list[Row]:
+        """Run a mutation that is one statement."""
+        self.check_writable()
+        return self.links.run(lambda link: link.single(statement, params))
+
+    def check_writable(self) -> None:
+        if self._read_only:
+            raise JobFailure("the board was opened for looking only (read_only)")
 
     def _read(self, link: Link, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         rows = link.rows(statement, {**self.base, **params})
@@ -43,6 +53,7 @@ class Store:
         it did; nothing done, nothing written.
         """
 
+        self.check_writable()
         try:
             return self.links.run(lambda link: self.once(link, nonce, work))
         except Refused:

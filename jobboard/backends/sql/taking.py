@@ -110,12 +110,12 @@ class Taker:
             "p_slot": nonce.slot,
             "p_call": nonce.call,
         }
-        rows = self._store.links.run(lambda link: link.single(statement, params))
+        rows = self._store.single(statement, params)
         now, event, busy = rows[0][RECORD:]
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
-            return Look([], overdue, _SOON if busy and (left is None or left > _SOON) else left)
+            return Look([], overdue, _soon(left) if busy else left)
         records = [claimed_record(row) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
@@ -133,7 +133,7 @@ class Taker:
             if look.records or (look.overdue and not swept):
                 return look
             if not ids:
-                return look._replace(event=_SOON) if busy and (look.event or 0) >= 0 else look
+                return look._replace(event=_soon(look.event)) if busy else look
             busy = True
 
     def _of_candidates(self, run: Runner, wish: Wish, sweep_first: bool) -> tuple[tuple[list[Record], bool], Answer]:
@@ -187,6 +187,10 @@ class Taker:
                 parts.append(sa.select(self._st.candidates(limit, *conditions, index="by_name").subquery()))
             statement = self._by_names[count, limit, first] = Prepared(sa.union_all(*parts))
         return statement
+
+
+def _soon(event: int | None) -> int:
+    return _SOON if event is None else min(event, _SOON)
 
 
 def _params(wish: Wish) -> dict[str, Any]:

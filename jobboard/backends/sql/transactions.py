@@ -49,7 +49,8 @@ class _Pending:
         try:
             dialect.do_commit(connection.connection)
         except dialect.loaded_dbapi.Error as error:
-            # The transaction stays open for the rollback that must follow, which tells us.
+            # Where it stands committed all the same, the heartbeat finds that out. No rollback is told of after this.
+            self._undo(0)
             of_driver = dialect.loaded_dbapi.Error
             raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
         calls, self._calls = self._calls, []

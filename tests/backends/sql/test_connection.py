@@ -1,0 +1,201 @@
+"""Verbs in a transaction of the caller's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import ClaimLost, JobFailure
+from jobboard.testing.conformance.support import eventually
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+
+@pytest.fixture
+def events(board: SQLJobBoard) -> list[str]:
+    seen: list[str] = []
+    board.notifier.register("*", lambda event, details: seen.append(event))
+    return seen
+
+
+def test_a_post_is_there_when_the_caller_commits(board: SQLJobBoard, engine: sa.Engine, events: list[str]) -> None:
+    with engine.begin() as connection:
+        job = board.post("a", details={"n": 1}, connection=connection)
+        assert connection.execute(sa.select(board.table.c.name)).scalars().all() == ["a"]
+        assert events == []
+    assert board.get(job.uuid).details == {"n": 1}
+    assert eventually(lambda: events == ["POSTED"])
+
+
+def test_a_post_is_never_there_when_the_caller_rolls_back(
+    board: SQLJobBoard, engine: sa.Engine, events: list[str]
+) -> None:
+    with engine.connect() as connection:
+        board.post("a", connection=connection)
+        board.post("b", key="k", delay=5, connection=connection)
+        connection.rollback()
+    board.post("c")
+    assert [job.name for job in board.iterjobs()] == ["c"]
+    assert eventually(lambda: "POSTED" in events)
+    assert events == ["POSTED"]
+
+
+def test_a_connection_that_is_closed_has_not_committed(board: SQLJobBoard, engine: sa.Engine) -> None:
+    job = board.post("a")
+    claim = board.claim(job, "anna")
+    with engine.connect() as connection:
+        board.consume(job, "anna", connection=connection)
+        assert claim not in board._session.held()
+    assert board.job_count == 1
+    assert claim in board._session.held()
+    board.consume(job, "anna")
+
+
+@pytest.mark.parametrize("verb", ["consume", "abandon", "trash"])
+def test_the_end_of_a_claim(board: SQLJobBoard, engine: sa.Engine, events: list[str], verb: str) -> None:
+    board.post("a")
+    job = board.claim_next("anna")
+    assert job is not None
+    with engine.connect() as connection:
+        getattr(board, verb)(job, "anna", connection=connection)
+        assert verb.upper() not in str(events)
+        connection.rollback()
+    assert board.find_owner(job) == "anna"
+    assert job.claim in board._session.held()
+    with engine.begin() as connection:
+        getattr(board, verb)(job, "anna", connection=connection)
+    assert job.claim not in board._session.held()
+    assert board.find_owner(job) is None
+    assert eventually(lambda: any(event.startswith(verb.upper()) for event in events))
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_verbs_along(board: SQLJobBoard, engine: sa.Engine) -> None:
+    for name in "abc":
+        board.post(name)
+    first, second, third = board.claim_many("anna", 3)
+    if engine.dialect.name == "sqlite":
+        # The driver begins no transaction before a savepoint by itself.
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    with engine.begin() as connection:
+        board.consume(first, "anna", connection=connection)
+        with connection.begin_nested() as savepoint:
+            board.consume(second, "anna", connection=connection)
+            savepoint.rollback()
+        held = board._session.held()
+        assert second.claim in held
+        assert first.claim not in held
+        with connection.begin_nested():
+            board.consume(third, "anna", connection=connection)
+    assert [job.uuid for job in board.iterjobs()] == [second.uuid]
+
+
+def test_a_commit_that_fails_is_no_commit(board: SQLJobBoard, engine: sa.Engine, monkeypatch: Any) -> None:
+    board.post("a")
+    job = board.claim_next("anna")
+    connection = engine.connect()
+    board.consume(job, "anna", connection=connection)
+
+    def refuse(_: Any) -> None:
+        raise engine.dialect.dbapi.OperationalError("refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.dialect, "do_commit", refuse)
+        with pytest.raises(sa.exc.OperationalError):
+            connection.commit()
+    assert job.claim in board._session.held()
+    connection.rollback()
+    connection.close()
+    assert board.job_count == 1
+
+
+def test_an_orm_session(board: SQLJobBoard, engine: sa.Engine) -> None:
+    with Session(engine) as session:
+        board.post("a", connection=session.connection())
+        session.commit()
+        board.post("b", connection=session.connection())
+    assert [job.name for job in board.iterjobs()] == ["a"]
+
+
+def test_a_key_that_is_taken(board: SQLJobBoard, engine: sa.Engine) -> None:
+    job = board.post("a", key="k")
+    with engine.begin() as connection:
+        assert board.post("b", key="k", connection=connection).uuid == job.uuid
+
+
+def test_a_claim_that_is_lost(board: SQLJobBoard, engine: sa.Engine) -> None:
+    job = board.post("a")
+    board.claim(job, "anna")
+    board.release(board.get(job.uuid))
+    with engine.begin() as connection, pytest.raises(ClaimLost):
+        board.consume(job, "anna", connection=connection)
+    assert board.job_count == 1
+
+
+def test_heartbeats_pass_over_what_the_caller_has_locked(
+    board: SQLJobBoard, engine: sa.Engine, make_board: Callable[..., Any]
+) -> None:
+    board = make_board(claim_ttl=5)
+    for name in "ab":
+        board.post(name)
+    first, second = board.claim_many("anna", 2)
+    before = {job.uuid: board._read([job.uuid])[0].record.lock_until for job in (first, second)}
+    with engine.connect() as connection:
+        board.consume(first, "anna", connection=connection)
+        held = [(job.uuid, job.claim.token) for job in (first, second)]
+        if engine.dialect.name == "sqlite":
+            # One writer at a time: this beat is given up soon, and the next comes after the commit.
+            with pytest.raises(JobFailure):
+                board._renew(board._session.handle, held, 5_000_000)
+            connection.rollback()
+        else:
+            renewed = board._renew(board._session.handle, held, 5_000_000)
+            assert renewed.lost == []
+            assert board._read([second.uuid])[0].record.lock_until > before[second.uuid]
+            connection.rollback()
+            assert board._read([first.uuid])[0].record.lock_until == before[first.uuid]
+    assert board._renew(board._session.handle, held, 5_000_000).lost == []
+
+
+def test_another_kind_of_database_is_refused(board: SQLJobBoard, engine: sa.Engine) -> None:
+    other = sa.create_engine("sqlite://") if engine.dialect.name != "sqlite" else None
+    with pytest.raises(TypeError, match="Connection"):
+        board.post("a", connection=engine)
+    with (
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        pytest.raises(JobFailure, match="AUTOCOMMIT"),
+    ):
+        board.post("a", connection=connection)
+    if other is not None:
+        with other.connect() as connection, pytest.raises(JobFailure, match="sqlite"):
+            board.post("a", connection=connection)
+
+
+def test_where_narrows_and_keeps_the_order(board: SQLJobBoard) -> None:
+    for name, priority in (("a", "LOW"), ("b", "HIGH"), ("c", "NORMAL"), ("d", "LOW")):
+        board.post(name, priority=priority)
+    low = board.table.c.priority >= 2
+    assert [job.name for job in board.claim_many("anna", 5, where=low)] == ["c", "a", "d"]
+    assert board.claim_next("anna", where=low) is None
+    assert board.claim_next("anna", where=board.table.c.name == "b", names=["a", "c"]) is None
+    assert board.claim_next("anna", where=board.table.c.name == sa.literal("b")).name == "b"
+
+
+def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engine, spy: Any) -> None:
+    board.post_many([{"name": "a"}, {"name": "a"}])
+    [first, second] = list(board.iterjobs())
+    changed: list[bool] = []
+
+    def before(text: str) -> None:
+        looked = any("LIMIT" in text for text in seen.texts)
+        if looked and not changed and engine.dialect.name != "sqlite":
+            changed.append(True)
+            with engine.begin() as connection:
+                table = board.table
+                connection.execute(sa.update(table).where(table.c.uuid == first.uuid).values(name="b"))
+
+    with spy(board, before) as seen:
+        job = board.claim_next("anna", where=board.table.c.name == "a")
+    assert job.uuid == (second.uuid if changed else first.uuid)

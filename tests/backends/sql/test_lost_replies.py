@@ -1,0 +1,225 @@
+"""A connection that breaks in the middle of a call: what was done is done once, and the caller learns of it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobboard import codec
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.sql.links import Refused
+from jobboard.states import OK, Holder, Status, Verb
+from jobboard.testing.faults import FaultyProxy
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+
+@pytest.fixture
+def proxy(backend: str, server_uris: dict[str, str], board_conf: dict[str, Any]) -> Iterator[FaultyProxy]:
+    from urllib.parse import urlsplit
+
+    where = urlsplit(server_uris[backend])
+    assert where.hostname is not None
+    assert where.port is not None
+    with FaultyProxy(where.hostname, where.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> SQLJobBoard:
+    """The board through the proxy."""
+    return make_board(board=proxy.uri_for(board_conf["board"]))
+
+
+@pytest.fixture
+def decisive(backend: str) -> bytes:
+    """What the request contains with which a mutation becomes true."""
+    return b"COMMIT" if backend == "mariadb" else b"_answers"
+
+
+@pytest.mark.parametrize("what", ["reply", "request"])
+class TestOnce:
+    def test_post(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+        fault = proxy.lose(what, matching=decisive)
+        job = far.post("a")
+        assert fault.happened
+        assert [each.uuid for each in far.iterjobs()] == [job.uuid]
+
+    def test_post_with_a_key(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+        fault = proxy.lose(what, matching=b"COMMIT")
+        job = far.post("a", key="k")
+        assert fault.happened
+        assert far.post("b", key="k").uuid == job.uuid
+        assert far.job_count == 1
+
+    def test_claim(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+        job = far.post("a")
+        fault = proxy.lose(what, matching=decisive)
+        claim = far.claim(job, "anna")
+        assert fault.happened
+        assert far.get(job.uuid).attempts == 1
+        claim.consume()
+
+    @pytest.mark.parametrize("options", [{}, {"names": ["a"]}, {"names": ["a", "b"]}])
+    def test_take(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any, options: Any) -> None:
+        far.post_many([{"name": "a"}] * 5)
+        fault = proxy.lose(what, matching=decisive)
+        jobs = far.claim_many("anna", 2, **options)
+        assert fault.happened
+        assert len(jobs) == 2
+        assert far.stats().claimed == 2
+        assert [job.attempts for job in far.iterjobs(states=["CLAIMED"])] == [1, 1]
+        far.consume_many(jobs, "anna")
+        assert far.job_count == 3
+
+    def test_consume(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+        job = far.post("a")
+        far.claim(job, "anna")
+        fault = proxy.lose(what, matching=decisive)
+        far.consume(job, "anna")
+        assert fault.happened
+        assert far.job_count == 0
+
+    def test_consume_many(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+        far.post_many([{"name": "a"}] * 5)
+        jobs = far.claim_many("anna", 5)
+        fault = proxy.lose(what, matching=decisive)
+        far.consume_many(jobs, "anna")
+        assert fault.happened
+        assert far.job_count == 0
+
+    def test_abandon(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+        job = far.post("a")
+        far.claim(job, "anna")
+        fault = proxy.lose(what, matching=b"COMMIT")
+        far.abandon(job, "anna", error="later")
+        assert fault.happened
+        assert far.get(job.uuid).error == "later"
+        assert far.get(job.uuid).attempts == 1
+
+    def test_release(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+        job = far.post("a")
+        far.claim(job, "anna")
+        fault = proxy.lose(what, matching=b"COMMIT")
+        far.release(job)
+        assert fault.happened
+        assert far.get(job.uuid).state == "UNCLAIMED"
+
+
+class TestLate:
+    """A first try that was held up on its way, and arrives after its own repetition."""
+
+    @staticmethod
+    def draft(number: int) -> Draft:
+        posting = codec.encode(codec.Content({}, None), "json")
+        return Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
+
+    def test_a_first_try_that_is_under_way_when_its_repetition_comes(
+        self, board: SQLJobBoard, make_board: Callable[..., Any], spy: Any
+    ) -> None:
+        """The repetition waits for it, and answers what it did."""
+        other = make_board()
+        nonce = Nonce("handle", 1, 5)
+        board._insert([self.draft(n) for n in (1, 2)], Nonce("handle", 1, 4))
+        began, go_on = threading.Event(), threading.Event()
+        results: list[Any] = []
+
+        def first() -> None:
+            def work(run: Any, earlier: Any) -> Any:
+                pick = board._store.statements.ready
+                params = {"p_readable": 1, "p_limit": 1}
+                claim = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
+                answer = board._writer.take(run, pick, params, claim, True)
+                # Its answer is written, and not committed yet.
+                board._store._keep(run, nonce, answer[1])
+                began.set()
+                go_on.wait(10)
+                return answer[0], [("", 0)]
+
+            board._store.transact(None, work)
+
+        def again() -> None:
+            results.append(other._take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
+
+        threads = [threading.Thread(target=first)]
+        threads[0].start()
+        assert began.wait(10)
+        threads.append(threading.Thread(target=again))
+        threads[1].start()
+        go_on.set()
+        for thread in threads:
+            thread.join(10)
+        assert [record.uuid for record in results[0].records] == [self.draft(1).uuid]
+        assert results[0].replayed
+        assert board.stats().claimed == 1
+
+    @pytest.mark.parametrize("kept", [4, 6])
+    def test_nothing_of_an_overtaken_call_happens(self, board: SQLJobBoard, kept: int) -> None:
+        """As it arrives after the slot has gone on, or after the repetition found nothing to do."""
+        calls: dict[str, Callable[[Nonce], Any]] = {
+            "insert": lambda nonce: board._insert([self.draft(9)], nonce),
+            "claim": lambda nonce: board._claim(self.draft(1).uuid, "anna", None, nonce),
+            "take": lambda nonce: board._take("anna", 5, None, None, 1, nonce),
+            "extend": lambda nonce: board._extend(self.draft(2).uuid, Holder("anna", token), 1, nonce),
+            "consume": lambda nonce: board._finish([Finish(self.draft(2).uuid, holder, Verb.CONSUME)], nonce),
+            "cancel": lambda nonce: board._operate(Verb.CANCEL, self.draft(1).uuid, None, nonce),
+        }
+        board._insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
+        claimed = board._claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
+        token = claimed.record.token
+        holder = Holder("anna", token)
+        for slot, (name, call) in enumerate(calls.items()):
+            assert board._finish([Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", slot, kept, 2)) == [
+                Status.ABSENT
+            ]
+            before = board._read([self.draft(n).uuid for n in (1, 2, 9)])
+            if kept > 5:
+                with pytest.raises(JobFailure):
+                    call(Nonce("late", slot, 5))
+                after = board._read([self.draft(n).uuid for n in (1, 2, 9)])
+                assert [seen.record for seen in after] == [seen.record for seen in before], name
+        if kept < 5:
+            assert calls["consume"](Nonce("late", 0, 5)) == [OK]
+
+    def test_a_repetition_that_found_nothing_keeps_the_first_try_out(self, board: SQLJobBoard) -> None:
+        first, again = Nonce("handle", 1, 1), Nonce("handle", 1, 1, 2)
+        posted = Nonce("other", 1, 1)
+        assert not board._take("anna", 1, None, None, 1, again).records
+        board._insert([self.draft(1)], posted)
+        # Its statement goes to the server as it was sent; nobody waits for the answer.
+        late = board._single
+        if late is not None:
+            params = {**board._of(first), **board._lease("anna", None, first), "p_readable": 1, "p_swept": True}
+            with pytest.raises(Refused):
+                board._store.single(late.take("any", 1), params)
+        else:
+            with pytest.raises(Refused):
+                board._store.links.run(lambda link: board._store.once(link, first, lambda *_: (None, [("", 0)])))
+        assert board.stats().claimed == 0
+
+
+def test_a_server_that_is_down_is_a_failure_of_ours_and_tells_no_secret(board_conf: dict[str, Any]) -> None:
+    scheme = board_conf["board"].partition(":")[0]
+    board = SQLJobBoard("board", f"{scheme}://anna:s3cret%40%25@127.0.0.1:9/db?retry_for=0.1&connect_timeout=2")
+    with pytest.raises(ConnectionFailure) as caught:
+        board.connect()
+    shown = f"{caught.value} {caught.value.__cause__} {caught.value.__context__} {board!r}"
+    assert "s3cret" not in shown
+
+
+def test_an_outcome_that_nobody_knows_is_said_to_be_unknown(
+    far: SQLJobBoard, proxy: FaultyProxy, board: SQLJobBoard, decisive: bytes
+) -> None:
+    far._session._retry_for = 0.2
+    fault = proxy.lose("reply", matching=decisive)
+    proxy.refuse()
+    with pytest.raises(ConnectionFailure) as caught:
+        far.post("a")
+    assert fault.happened
+    assert caught.value.outcome == "unknown"
+    assert board.job_count == 1
+    proxy.restore()
+    assert far.job_count == 1

@@ -1,0 +1,137 @@
+"""What the databases do for each statement: nothing may walk the table."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard import codec
+from jobboard.backends.sql import SQLJobBoard
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+ROWS = 24_000
+
+
+@pytest.fixture(scope="module")
+def full(backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A board with a third each of its jobs ready, claimed and delayed."""
+    if backend == "sqlite":
+        uri = f"sqlite:///{tmp_path_factory.mktemp('plans')}/board.db?synchronous=normal"
+    else:
+        uri = request.getfixturevalue("database_uri")(backend)
+    board = SQLJobBoard("plans", {"board": uri, "table": "plans", "claim_ttl": 3600})
+    board.connect()
+    third = ROWS // 3
+    for kind in range(3):
+        drafts = [
+            {"name": f"n{i % 40}", "priority": ("LOW", "NORMAL", "HIGH")[i % 3], "delay": 3600 if kind == 1 else None}
+            for i in range(third)
+        ]
+        board.post_many(drafts)
+        if kind == 0:
+            for _ in range(third // 100):
+                board.claim_many("anna", 100, expiry=3600)
+    analyze = {"sqlite": "ANALYZE", "postgresql": "VACUUM ANALYZE plans", "mariadb": "ANALYZE TABLE plans"}[backend]
+    with board._opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(analyze)
+    yield board
+    board.close()
+
+
+def plans(board: SQLJobBoard, call: Any, spy: Any) -> list[str]:
+    """The plan of each statement on the jobs' table that ``call`` runs, as text."""
+    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(
+        board._opened.engine.dialect.name, "EXPLAIN FORMAT=JSON "
+    )
+    found: list[str] = []
+    with spy(board) as seen:
+        run, execute = seen._cursor, seen.execute
+
+        def explained(text: str, *params: Any) -> Any:
+            if re.search(r"\bplans\b", text) and not text.lstrip().startswith("INSERT"):
+                run.execute(explain + text, *params)
+                found.append("\n".join(str(row) for row in run.fetchall()))
+            return execute(text, *params)
+
+        seen.execute = explained
+        call()
+    assert found
+    return found
+
+
+CALLS = {
+    "claim_next": lambda b: b.consume(b.claim_next("anna"), "anna"),
+    "claim_many": lambda b: b.consume_many(b.claim_many("anna", 100), "anna"),
+    "by name": lambda b: b.consume(b.claim_next("anna", names=["n7"]), "anna"),
+    "by names": lambda b: b.consume(b.claim_next("anna", names=["n7", "n8", "n9"]), "anna"),
+    "claim and abandon": lambda b: b.abandon(_claimed(b), "anna"),
+    "extend": lambda b: b.extend(_claimed(b), "anna"),
+    "release": lambda b: b.release(_claimed(b)),
+    "heartbeat": lambda b: (_claimed(b), b._renew_held(b._session)),
+    "sweep": lambda b: b._store.transact(None, lambda run, _: b._writer.sweep(run)),
+    "peek": lambda b: b._peek(["n3"], codec.VERSION),
+    "read": lambda b: b._read([f"no-such-{i}" for i in range(100)]),
+    "first page": lambda b: next(iter(b.iterjobs())),
+    "trash": lambda b: list(b.trashed()),
+    "nothing": lambda b: b.claim_next("anna", names=["no such name"]),
+}
+
+
+def _claimed(board: SQLJobBoard) -> Any:
+    job = board.claim_next("anna")
+    assert job is not None
+    return job
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_statement_walks_the_table(full: SQLJobBoard, call: str, spy: Any) -> None:
+    for plan in plans(full, lambda: CALLS[call](full), spy):
+        assert not _walks(full, plan), plan
+
+
+def _walks(board: SQLJobBoard, plan: str) -> bool:
+    name = board._opened.engine.dialect.name
+    if name == "sqlite":
+        return bool(re.search(r"SCAN plans(?! USING| VIRTUAL)", plan)) or "SCAN plans USING" in plan
+    if name == "postgresql":
+        # The small tables of answers and of parameters may be read as a whole.
+        return bool(re.search(r"Seq Scan on plans\b(?!_)", plan)) or "Sort Key: plans.priority" in plan
+    return bool(re.search(r'"table_name": "plans",\s+"access_type": "(ALL|index)"', plan.replace("\\n", "\n")))
+
+
+@pytest.mark.parametrize(("call", "index"), [("claim_next", "plans_ready"), ("by name", "plans_by_name")])
+def test_the_ready_jobs_come_from_their_index(full: SQLJobBoard, call: str, index: str, spy: Any) -> None:
+    assert any(re.search(rf"\b{index}\b", plan) for plan in plans(full, lambda: CALLS[call](full), spy))
+
+
+def test_no_index_holds_the_lease(full: SQLJobBoard) -> None:
+    held = {column.name for index in full.table.indexes for column in index.columns}
+    assert "lock_until" not in held
+    with full._opened.engine.connect() as connection:
+        made = sa.inspect(connection).get_indexes("plans")
+    assert {"plans_ready", "plans_by_name", "plans_wake"} <= {index["name"] for index in made}
+    assert not any("lock_until" in index["column_names"] for index in made)
+
+
+@pytest.mark.parametrize(
+    ("backend_trips", "call"),
+    [
+        ({"postgresql": 1, "sqlite": 6, "mariadb": 4}, "claim"),
+        ({"postgresql": 1, "sqlite": 5, "mariadb": 3}, "consume"),
+    ],
+)
+def test_how_many_statements_a_verb_takes(
+    full: SQLJobBoard, spy: Any, backend_trips: dict[str, int], call: str
+) -> None:
+    job = _claimed(full)
+    with spy(full) as seen:
+        if call == "claim":
+            job = _claimed(full)
+        else:
+            full.consume(job, "anna")
+    # SQLite's begin, commit and look at its commit counter, and MariaDB's commit, cost what a statement costs.
+    commits = 1 if full._opened.engine.dialect.name == "mariadb" else 0
+    assert len(seen.texts) + commits <= backend_trips[full._opened.engine.dialect.name]

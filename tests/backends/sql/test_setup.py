@@ -1,0 +1,254 @@
+"""The tables: made once, whoever comes first; of a layout that is checked; in an engine of ours or of the user's."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.backends.sql import SQLJobBoard, migrations
+from jobboard.backends.sql.tables import LAYOUT
+from jobboard.exceptions import JobFailure
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+
+def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
+    start.wait(20)
+    try:
+        board = SQLJobBoard("board", conf)
+        board.setup() if os.getpid() % 2 else board.connect()
+        board.connect()
+        board.post("a")
+        board.close()
+        answers.put(None)
+    except BaseException as error:  # noqa: BLE001 - told to the parent
+        answers.put(repr(error))
+
+
+def test_ten_processes_at_once(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(10), context.Queue()
+    processes = [context.Process(target=_set_up, args=(board_conf, start, answers)) for _ in range(10)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=50) for _ in processes] == [None] * 10
+    for process in processes:
+        process.join()
+    assert make_board().job_count == 10
+
+
+def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
+    board = SQLJobBoard("board", {**board_conf, "auto_setup": False})
+    with pytest.raises(JobFailure, match="jobboard setup"):
+        board.connect()
+    board.setup()
+    board.setup()
+    board.connect()
+    board.close()
+
+
+def test_a_newer_layout_is_refused(board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+    board.post("a")
+    schema = board._tables.schema
+    with engine.begin() as connection:
+        connection.execute(sa.update(schema).values(layout=LAYOUT + 2, min_reader=LAYOUT + 1))
+    other = SQLJobBoard("board", board_conf)
+    for call in (other.connect, other.setup):
+        with pytest.raises(JobFailure, match="newer"):
+            call()
+    with engine.begin() as connection:
+        connection.execute(sa.update(schema).values(min_reader=LAYOUT))
+    other.connect()
+    assert other.job_count == 1
+    other.close()
+
+
+def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
+    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = board.post("a", details={"n": 1})
+    board.close()
+    name = board.table.name
+    with engine.begin() as connection:
+        # A layout that once had no column for the error.
+        connection.exec_driver_sql(f"ALTER TABLE {name} DROP COLUMN error")
+        connection.execute(sa.update(board._tables.schema).values(layout=0))
+    other = SQLJobBoard("board", board_conf)
+    with pytest.raises(JobFailure, match="jobboard setup"):
+        other.connect()
+
+    def add(connection: sa.Connection, tables: Any) -> None:
+        connection.exec_driver_sql(f"ALTER TABLE {tables.jobs.name} ADD COLUMN error TEXT")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", {0: add})
+    other.setup()
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(board._tables.schema.c.layout)).scalars().all() == [LAYOUT]
+        columns = [column["name"] for column in sa.inspect(connection).get_columns(name)]
+    assert "error" in columns
+    read = SQLJobBoard("board", board_conf)
+    read.connect()
+    assert read.claim(read.get(job.uuid), "anna").uuid == job.uuid
+    read.close()
+
+
+def test_a_migration_that_fails_leaves_the_layout_as_it_was(
+    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.update(board._tables.schema).values(layout=0))
+
+    def fail(connection: sa.Connection, tables: Any) -> None:
+        raise JobFailure("no")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", {0: fail})
+    other = SQLJobBoard("board", board_conf)
+    with pytest.raises(JobFailure, match="no"):
+        other.setup()
+    monkeypatch.setattr(migrations, "MIGRATIONS", {0: lambda connection, tables: None})
+    other.setup()
+    other.connect()
+    other.close()
+
+
+def test_read_only(board: SQLJobBoard, board_conf: dict[str, Any]) -> None:
+    job = board.post("a")
+    looking = SQLJobBoard("board", {**board_conf, "read_only": True})
+    looking.connect()
+    assert looking.get(job.uuid).name == "a"
+    for call in (lambda: looking.post("b"), lambda: looking.claim_next("anna"), lambda: looking.cancel(job)):
+        with pytest.raises(JobFailure, match="read_only"):
+            call()
+    looking.close()
+    assert board.stats().unclaimed == 1
+
+
+class TestClient:
+    def test_an_engine_of_the_users(self, board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+        board.post("a")
+        plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
+        other = SQLJobBoard("board", plain, client=engine)
+        other.connect()
+        job = other.claim_next("anna")
+        assert job is not None
+        other.consume(job, "anna")
+        other.close()
+        assert engine.pool.checkedout() == 0
+        with engine.connect() as connection:
+            assert connection.execute(sa.select(sa.func.count()).select_from(board.table)).scalar() == 0
+            # The settings of our connections stay with us.
+            assert connection.get_isolation_level() == connection.default_isolation_level
+
+    def test_only_an_engine_will_do(self) -> None:
+        with pytest.raises(TypeError, match="Engine"):
+            SQLJobBoard("board", "sqlite", client=object())
+
+
+class TestText:
+    """Names, keys and owners are compared byte by byte."""
+
+    TEXTS = ("resize", "Resize", "resize ", "rèsize", "re\u0300size", "ré", "r\u00c5", "r\u212b", "ß", "ss", "😀", "😁")
+
+    def test_names(self, board: SQLJobBoard) -> None:
+        board.post_many([{"name": name} for name in self.TEXTS])
+        for name in self.TEXTS:
+            assert [job.name for job in board.iterjobs(names=[name])] == [name]
+            assert [job.name for job in board.claim_many("anna", 20, names=[name])] == [name]
+
+    def test_keys(self, board: SQLJobBoard) -> None:
+        assert len({board.post("a", key=key).uuid for key in self.TEXTS}) == len(self.TEXTS)
+
+    def test_owners(self, board: SQLJobBoard) -> None:
+        for who in self.TEXTS:
+            job = board.post("a")
+            board.claim(job, who)
+            for other in self.TEXTS:
+                if other != who:
+                    with pytest.raises(JobFailure):
+                        board.consume(board.get(job.uuid), other)
+            board.consume(board.get(job.uuid), who)
+
+    def test_boards(self, make_board: Callable[..., Any]) -> None:
+        boards = {name: make_board(name) for name in self.TEXTS}
+        for name, board in boards.items():
+            board.post(name)
+        assert {name: [job.name for job in board.iterjobs()] for name, board in boards.items()} == {
+            name: [name] for name in self.TEXTS
+        }
+
+    def test_a_traceback_of_any_kind(self, board: SQLJobBoard) -> None:
+        job = board.post("a")
+        board.claim(job, "anna")
+        board.abandon(job, "anna", error="\0😀" + "x" * 100_000)
+        assert board.get(job.uuid).error.endswith("x" * 100)
+
+
+class TestFork:
+    """Every way in which a service forks ends like this: the child talks on connections of its own."""
+
+    def test_parent_and_child_go_on(self, board: SQLJobBoard) -> None:
+        board.post_many([{"name": "a"}] * 20)
+        mine = board.claim_next("parent")
+
+        def child() -> None:
+            assert mine.claim.lost
+            jobs = board.claim_many("child", 5)
+            board.consume_many(jobs, "child")
+            assert len(jobs) == 5
+
+        for _ in range(2):
+            assert in_fork(child) == 0
+            board.consume(board.claim_next("parent"), "parent")
+        board.consume(mine, "parent")
+        assert board.job_count == 20 - 10 - 3
+
+    def test_a_childs_end_closes_nothing_of_the_parents(self, board: SQLJobBoard) -> None:
+        # This one tears its modules down, as an interpreter that ends does.
+        assert in_fork(lambda: None, leave=_tear_down) == 0
+        board.post("a")
+        assert board.claim_next("parent") is not None
+
+    def test_the_childs_engine_is_its_own(self, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+        plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
+        board = SQLJobBoard("board", plain, client=engine)
+        board.connect()
+
+        def child() -> None:
+            with pytest.raises(JobFailure, match="own"):
+                board.post("a")
+
+        assert in_fork(child) == 0
+        board.post("b")
+        board.close()
+
+
+def _tear_down(status: int) -> None:
+    import gc
+
+    from jobboard.sql import links
+
+    links._leaked.clear()
+    gc.collect()
+    os._exit(status)
+
+
+def in_fork(body: Callable[[], None], leave: Callable[[int], Any] = os._exit) -> int:
+    """The exit status of a forked child that runs ``body``."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        status = 1
+        try:
+            body()
+            status = 0
+        except BaseException:  # noqa: BLE001 - a child must not go on with the parent's tests
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            leave(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,0 +1,310 @@
+"""The traps that SQL databases set for queues: each test fails when what avoids its trap is taken out."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.sql.dialects import MySQL
+from jobboard.testing.conformance.support import Background, eventually
+
+ALL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+SERVERS = pytest.mark.backends("postgresql", "mariadb")
+
+
+@pytest.mark.backends("postgresql")
+def test_a_take_locks_no_more_than_it_takes_whatever_the_plan(board: SQLJobBoard, spy: Any) -> None:
+    board.post_many([{"name": "a"}] * 50)
+    with spy(board) as seen:
+        # The plan under which an inner query with a limit runs once for every outer row.
+        for setting in ("hashjoin", "mergejoin", "indexscan", "bitmapscan", "material"):
+            seen.execute(f"SET enable_{setting} = off")
+        for limit in (1, 3):
+            assert len(board.claim_many("anna", limit)) == limit
+    stats = board.stats()
+    assert (stats.claimed, stats.unclaimed) == (4, 46)
+
+
+@pytest.mark.backends("mariadb")
+def test_innodb_locks_no_more_than_is_taken(board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
+    board.post_many([{"name": name} for name in "abcdefgh" for _ in range(150)])
+    other = make_board()
+    got: list[str] = []
+
+    def before(text: str) -> None:
+        # The first has locked what it is going to take, and holds the locks.
+        if text.startswith("UPDATE") and not got:
+            got.extend(job.uuid for job in Background(lambda: other.claim_many("bert", 100)).wait())
+
+    for options in ({}, {"names": ["a"]}, {"names": ["c", "e", "g"]}, {"where": board.table.c.priority >= 0}):
+        got.clear()
+        with spy(board, before):
+            mine = board.claim_many("anna", 10, **options)
+        assert len(mine) == 10
+        assert len(got) == 100
+
+
+@pytest.mark.backends("postgresql")
+def test_only_the_stable_clock_stands_in_conditions(board: SQLJobBoard, spy: Any) -> None:
+    board.post("a", delay=100)
+    with spy(board) as seen:
+        board.claim_next("anna")
+        board.stats()
+        list(board.iterjobs())
+        list(board.trashed())
+    conditions = [text.split("WHERE", 1)[1] for text in seen.texts if "WHERE" in text and "UPDATE" not in text]
+    assert any("statement_timestamp()" in condition for condition in conditions)
+    assert not any("clock_timestamp()" in condition or "now()" in condition for condition in conditions)
+
+
+@pytest.mark.backends("postgresql")
+def test_heartbeats_stay_on_their_page(board: SQLJobBoard, engine: sa.Engine) -> None:
+    board.post_many([{"name": "a"}] * 100)
+    board.claim_many("anna", 100)
+    counters = sa.text("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :name")
+
+    def counted() -> tuple[int, int]:
+        with engine.connect() as connection:
+            return tuple(connection.execute(counters, {"name": board.table.name}).one())
+
+    assert eventually(lambda: counted()[0] >= 100)
+    updates, hot = counted()
+    for _ in range(20):
+        board._renew_held(board._session)
+    assert eventually(lambda: counted()[0] >= updates + 2000)
+    assert counted()[1] - hot > 1500
+
+
+@SERVERS
+def test_the_boards_own_connections_are_at_read_committed(
+    board: SQLJobBoard, engine: sa.Engine, make_board: Callable[..., Any]
+) -> None:
+    stricter = {
+        "postgresql": "ALTER DATABASE {} SET default_transaction_isolation = 'serializable'",
+        "mysql": "SET GLOBAL transaction_isolation = 'SERIALIZABLE'",
+        "mariadb": "SET GLOBAL tx_isolation = 'SERIALIZABLE'",
+    }[engine.dialect.name]
+    back = {
+        "postgresql": "ALTER DATABASE {} RESET default_transaction_isolation",
+        "mysql": "SET GLOBAL transaction_isolation = DEFAULT",
+        "mariadb": "SET GLOBAL tx_isolation = DEFAULT",
+    }[engine.dialect.name]
+    ask = {"postgresql": "SHOW transaction_isolation"}.get(engine.dialect.name, "SELECT @@tx_isolation")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(stricter.format(engine.url.database))
+        try:
+            other = make_board(retry_for=3)
+        finally:
+            connection.exec_driver_sql(back.format(engine.url.database))
+
+    def asked(link: Any) -> str:
+        link.begin()
+        link.cursor.execute(ask)
+        [(answer,)] = link.cursor.fetchall()
+        link.rollback()
+        return answer.lower().replace("-", " ")
+
+    assert other._opened.run(asked) == "read committed"
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_deadlock_reaches_no_caller(board: SQLJobBoard, make_board: Callable[..., Any], engine: sa.Engine) -> None:
+    uuids = [board.post(name).uuid for name in "ab"]
+    other = make_board()
+    both = threading.Barrier(2)
+    tries: list[SQLJobBoard] = []
+
+    def cross(mine: SQLJobBoard, order: list[str]) -> str:
+        def work(run: Any, earlier: Any) -> Any:
+            tries.append(mine)
+            mine._writer.lock(run, order[:1])
+            if tries.count(mine) == 1:
+                # Each has got its first row, and now wants the other's.
+                both.wait(10)
+            mine._writer.lock(run, order[1:])
+            return "done", [("", 0)]
+
+        return mine._store.transact(None, work)
+
+    theirs = Background(lambda: cross(other, uuids[::-1]))
+    assert cross(board, uuids) == "done"
+    assert theirs.wait(30) == "done"
+    # The victim has done the whole again.
+    assert len(tries) > 2
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_lost_against_others_is_repeated_with_its_transaction(board: SQLJobBoard, spy: Any, times: int) -> None:
+    codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[board._opened.engine.dialect.name]
+    job = board.post("a")
+    claim = board.claim(job, "anna")
+    for code in codes:
+        left = [times]
+
+        def before(text: str, code: Any = code, left: list[int] = left) -> None:
+            if text.startswith("UPDATE") and left[0]:
+                left[0] -= 1
+                raise _error(board, code)
+
+        with spy(board, before) as seen:
+            claim.extend(60)
+        assert not left[0]
+        # The read that it was based on is made anew each time.
+        assert sum("FOR UPDATE" in text for text in seen.texts) == times + 1
+
+
+def _error(board: SQLJobBoard, code: Any) -> Exception:
+    dbapi = board._opened.engine.dialect.dbapi
+    if isinstance(code, int):
+        return dbapi.OperationalError(code, "forced")
+    error = dbapi.OperationalError("forced")
+    error.sqlstate = code
+    return error
+
+
+@pytest.mark.backends("mariadb")
+def test_a_row_is_locked_between_its_reading_and_its_update(
+    board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]
+) -> None:
+    board.post("a")
+    other = make_board()
+    found: list[Any] = []
+
+    def before(text: str) -> None:
+        if text.startswith("UPDATE") and not found:
+            found.append(Background(lambda: other.claim_next("bert")).wait())
+
+    with spy(board, before):
+        job = board.claim_next("anna")
+    assert job is not None
+    assert found == [None]
+    board.consume(job, "anna")
+
+
+@pytest.mark.parametrize(
+    ("version", "mariadb", "can"),
+    [
+        ((8, 0, 0), False, False),
+        ((8, 0, 1), False, True),
+        ((5, 7, 44), False, False),
+        ((10, 5, 29), True, False),
+        ((10, 6, 0), True, True),
+        ((11, 8, 2), True, True),
+    ],
+)
+def test_skip_locked_is_used_from_the_version_that_has_it(version: Any, mariadb: bool, can: bool) -> None:
+    dialect = sa.make_url("mysql+pymysql://").get_dialect()()
+    dialect.server_version_info = version
+    dialect.is_mariadb = mariadb
+    assert MySQL(dialect).skip_locked is can
+
+
+@pytest.mark.backends("mariadb")
+def test_without_skip_locked_the_token_is_compared(
+    board: SQLJobBoard, make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, spy: Any
+) -> None:
+    original = MySQL.__init__
+
+    def old(self: MySQL, dialect: Any) -> None:
+        original(self, dialect)
+        self.skip_locked = False
+
+    monkeypatch.setattr(MySQL, "__init__", old)
+    first, second = make_board(), make_board()
+    first.post_many([{"name": "a"}] * 3)
+    theirs: list[Any] = []
+
+    def before(text: str) -> None:
+        assert "SKIP LOCKED" not in text
+        if text.startswith("UPDATE") and not theirs:
+            theirs.extend(Background(lambda: second.claim_many("bert", 2)).wait())
+
+    with spy(first, before):
+        mine = first.claim_many("anna", 3)
+    assert len(theirs) == 2
+    assert len(mine) == 1
+    assert not {job.uuid for job in mine} & {job.uuid for job in theirs}
+    first.consume_many(mine, "anna")
+    second.consume_many(theirs, "bert")
+
+
+@pytest.mark.backends("sqlite")
+def test_sqlite_locks_before_it_reads(board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
+    board.post_many([{"name": "a"}] * 2)
+    other = make_board()
+    waiting: list[Background] = []
+
+    def before(text: str) -> None:
+        # A writer between our read and our write must wait; if it could pass, our write would fail at once.
+        if text.startswith("UPDATE") and not waiting:
+            waiting.append(Background(lambda: other.claim_next("bert")))
+
+    with spy(board, before) as seen:
+        mine = board.claim_next("anna")
+    on_the_table = [text for text in seen.texts if not text.startswith("PRAGMA")]
+    assert on_the_table[0] == "BEGIN IMMEDIATE"
+    theirs = waiting[0].wait()
+    assert {mine.claim.who, theirs.claim.who} == {"anna", "bert"}
+    assert mine.uuid != theirs.uuid
+
+
+@pytest.mark.backends("sqlite")
+def test_sqlite_waits_for_a_writer(board: SQLJobBoard, engine: sa.Engine) -> None:
+    board.post("a")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        call = Background(lambda: board.claim_next("anna"))
+        assert call.running
+        connection.rollback()
+    assert call.wait() is not None
+
+
+@ALL
+def test_the_databases_clock_is_read_to_the_microsecond_or_nearly(board: SQLJobBoard) -> None:
+    before = time.time()
+    now = board._now() / 1e6
+    assert before - 1 < now < time.time() + 1
+    readings = {board._now() for _ in range(50)}
+    assert eventually(lambda: readings.add(board._now()) or any(reading % 1_000_000 for reading in readings))
+
+
+@pytest.mark.backends("mariadb")
+def test_the_clock_does_not_follow_the_sessions_time_zone(board: SQLJobBoard, spy: Any) -> None:
+    with spy(board) as seen:
+        seen.execute("SET time_zone = '-11:00'")
+    assert abs(board._now() / 1e6 - time.time()) < 5
+
+
+@pytest.mark.backends("mariadb")
+def test_matched_rows_are_counted_not_only_changed_ones(board: SQLJobBoard) -> None:
+    board.post("a")
+    touch = sa.update(board.table).values(name="a")
+
+    def work(link: Any) -> int:
+        link.cursor.execute(str(touch.compile(dialect=link.dialect, compile_kwargs={"literal_binds": True})))
+        count = link.cursor.rowcount
+        link.rollback()
+        return count
+
+    assert board._opened.run(work) == 1
+
+
+@pytest.mark.backends("mariadb")
+def test_an_engine_that_counts_only_changed_rows_is_refused(
+    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine
+) -> None:
+    import pymysql
+
+    url = engine.url
+    raw = lambda: pymysql.connect(host=url.host, port=url.port, user=url.username, database=url.database)  # noqa: E731
+    changed = sa.create_engine("mysql+pymysql://", creator=raw)
+    other = SQLJobBoard("board", {"board": "mysql", "table": board_conf["table"]}, client=changed)
+    with pytest.raises(JobFailure, match="FOUND_ROWS"):
+        other.connect()
+    changed.dispose()
