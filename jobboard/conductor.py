@@ -80,7 +80,8 @@ class Conductor:
     :param board: connected by :meth:`run` if it is not, and then closed by it too.
     :param handlers: job names and what to call with a :class:`~jobboard.job.Job` of each, or one callable for the jobs
         of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
-    :param max_simultaneous_jobs: how many jobs at once; that many are claimed at most.
+    :param max_simultaneous_jobs: how many jobs at once. At most twice as many are claimed at any time: those that run,
+        and those that are done and about to be finished.
     :param extra: further arguments of the board's ``claim_many``, ``where=`` on SQL for instance.
     """
 
@@ -108,6 +109,8 @@ class Conductor:
         self._dispatching = False
         self._ran = False
         self._running = 0
+        # Claims that have not ended, of jobs whose handlers have, included.
+        self._open = 0
         self._tally = Tally()
         self._changed = threading.Condition()
         # Set when nobody is working any more: what can't be handed over now is given up.
@@ -293,6 +296,7 @@ class Conductor:
             begun += len(jobs)
             with self._changed:
                 self._running += len(jobs)
+                self._open += len(jobs)
                 self._tally = replace(self._tally, dispatched=self._tally.dispatched + len(jobs))
             for job in jobs:
                 pool.submit(self._work, job)
@@ -300,14 +304,12 @@ class Conductor:
     def _wait_for_slots(self) -> int:
         """How many jobs may be claimed now; 0 only when stopping."""
         with self._changed:
-            # While results pile up, taking on more work would only make more of it to be done again after a crash.
-            self._changed.wait_for(
-                lambda: (
-                    self._stopping.is_set()
-                    or (self._running < self._slots and self._done.qsize() < self._slots)
-                )
-            )
-            return 0 if self._stopping.is_set() else self._slots - self._running
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
+            return 0 if self._stopping.is_set() else self._free()
+
+    def _free(self) -> int:
+        # While results pile up, taking on more work would only make more of it to be done again after a crash.
+        return min(self._slots - self._running, 2 * self._slots - self._open)
 
     def _register(self) -> None:
         metadata = {"host": socket.gethostname(), "pid": os.getpid(), "names": sorted(self._handlers) or None}
@@ -356,8 +358,6 @@ class Conductor:
                     pause = backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
                     LOG.warning("%s could not finish, trying again in %.1f s: %s", self._name, pause, error)
                     self._hurry.wait(pause)
-            with self._changed:
-                self._changed.notify_all()
 
     def _gather(self, batch: list[_Done], last: bool) -> bool:
         """Fill up ``batch`` with what is done, waiting for the first; whether that was all there will ever be."""
@@ -419,8 +419,11 @@ class Conductor:
             LOG.warning("%s: %s is to be tried again: %s", self._name, job, _last_line(job.error))
 
     def _count(self, **more: int) -> None:
+        """Note how so many claims have ended."""
         with self._changed:
+            self._open -= sum(more.values())
             self._tally = replace(self._tally, **{key: getattr(self._tally, key) + n for key, n in more.items()})
+            self._changed.notify_all()
 
 
 def _checked(handler: Any) -> Handler:

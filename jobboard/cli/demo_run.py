@@ -28,6 +28,7 @@ KILLED_AT = 3
 """It is killed when a third of the files is done."""
 
 _LOOK = 0.05
+_TRIES = 10
 _PATIENCE = 30.0
 
 Advance = Callable[[str, int, int], None]
@@ -207,10 +208,7 @@ def _work(
     for _ in _looks(workers, results, total, advance):
         if len(results.by_job) >= enough:
             break
-    os.kill(process.pid, signal.SIGSTOP)
-    holds = sum(board.find_owner(job) == victim for job in board.iterjobs(states=["CLAIMED"]))
-    if not holds:
-        raise Failed(f"{victim} holds no claim, so that killing it would show nothing")
+    holds = _catch(board, process.pid, victim)
     workers.kill(victim)
     killed_at = time.time()
     for _ in _looks(workers, results, total, advance):
@@ -226,6 +224,20 @@ def _work(
     workers.drain()
     claims = "1 claim" if holds == 1 else f"{holds} claims"
     return f"{victim} (process {process.pid}) while it held {claims}"
+
+
+def _catch(board: JobBoard, pid: int, victim: str) -> int:
+    """Stop the victim at a moment when it holds several claims, if there is one soon; how many it holds."""
+    for _ in range(_TRIES):
+        os.kill(pid, signal.SIGSTOP)
+        holds = sum(board.find_owner(job) == victim for job in board.iterjobs(states=["CLAIMED"]))
+        if holds > 1:
+            break
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+    if not holds:
+        raise Failed(f"{victim} holds no claim, so that killing it would show nothing")
+    return holds
 
 
 def _looks(workers: Workers, results: Results, total: int, advance: Advance) -> Iterator[None]:

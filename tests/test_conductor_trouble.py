@@ -1,0 +1,240 @@
+"""Conductors in trouble: backends that go away, signals, and SIGKILL."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.conductor import Conductor
+from jobboard.exceptions import ConnectionFailure, NotFound
+from jobboard.testing import eventually
+from tests.test_conductor import MakeBoard, Runner
+
+
+@pytest.fixture(name="start")
+def _start() -> Iterator[Runner]:
+    runner = Runner()
+    yield runner
+    runner.end()
+
+
+# Outages
+
+
+class Outage:
+    """Makes primitives of a board fail until it is over."""
+
+    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, *names: str, after: bool = False) -> None:
+        self.failed = Counter[str]()
+        self.on = False
+        for name in names:
+            monkeypatch.setattr(board, name, self._broken(name, getattr(board, name), after))
+
+    def _broken(self, name: str, primitive: Callable[..., Any], after: bool) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.on:
+                return primitive(*args, **kwargs)
+            if after:
+                primitive(*args, **kwargs)
+            self.failed[name] += 1
+            raise ConnectionFailure("the server has gone away", outcome="unknown" if after else "none")
+
+        return call
+
+
+@pytest.mark.parametrize("retry_for", [0, 0.2])
+def test_it_survives_an_outage(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, retry_for: float
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.OUTAGE_BASE", 0.01)
+    board, other = make_board(retry_for=retry_for), make_board()
+    outage = Outage(board, monkeypatch, "_take", "_finish")
+    runs = Counter[str]()
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        runs[job.uuid] += 1
+        begun.set()
+        assert gate.wait(30)
+
+    other.post("a")
+    conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=2))
+    assert begun.wait(30)
+    outage.on = True
+    other.post("a")
+    gate.set()
+    eventually(lambda: outage.failed["_finish"] >= 2 and outage.failed["_take"] >= 2)
+    assert conductor.tally.consumed == 0
+    outage.on = False
+    eventually(lambda: conductor.tally.consumed == 2)
+    assert set(runs.values()) == {1}
+    assert conductor.tally.lost == 0
+
+
+def test_work_that_was_consumed_without_an_answer_is_not_done_again(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.OUTAGE_BASE", 0.01)
+    board, other = make_board(retry_for=0), make_board()
+    outage = Outage(board, monkeypatch, "_finish", after=True)
+    outage.on = True
+    runs = Counter[str]()
+    job = other.post("a")
+    conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
+    eventually(lambda: outage.failed["_finish"])
+    outage.on = False
+    eventually(lambda: conductor.tally.lost + conductor.tally.consumed == 1)
+    assert job.state == "COMPLETE"
+    assert runs == {job.uuid: 1}
+
+
+def test_claims_do_not_pile_up_behind_results_that_can_not_be_handed_over(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.OUTAGE_BASE", 0.01)
+    board = make_board(retry_for=0)
+    board.post_many([{"name": "a"}] * 50)
+    outage = Outage(board, monkeypatch, "_finish")
+    outage.on = True
+    conductor = start(Conductor("one", board, lambda job: None, max_simultaneous_jobs=4))
+    eventually(lambda: conductor.tally.dispatched == 8)
+    seen = outage.failed["_finish"]
+    eventually(lambda: outage.failed["_finish"] >= seen + 3)
+    assert conductor.tally.dispatched == board.stats().claimed == 8
+    outage.on = False
+    eventually(lambda: conductor.tally.consumed == 50)
+
+
+def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = make_board(retry_for=0)
+    outage = Outage(board, monkeypatch, "_take", "_finish")
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    board.post("a")
+    conductor = start(Conductor("one", board, handler))
+    assert begun.wait(30)
+    outage.on = True
+    gate.set()
+    eventually(lambda: outage.failed["_finish"])
+    conductor.stop()
+    assert conductor.wait(30)
+    assert conductor.tally.lost == 1
+    assert board.stats().claimed == 1
+
+
+# Processes
+
+WORK = """
+import os, signal, sys, threading
+import jobboard
+from jobboard.conductor import Conductor
+
+def handler(job):
+    with open(sys.argv[3], "a") as out:
+        out.write(f"{job.uuid} {os.getpid()}\\n")
+    if job.name == "held":
+        signal.pause() if threading.current_thread() is threading.main_thread() else threading.Event().wait()
+    threading.Event().wait(0.02)
+
+board = jobboard.fetch("board", {"board": sys.argv[1], "claim_ttl": 1})
+Conductor(sys.argv[2], board, handler, max_simultaneous_jobs=2).run()
+"""
+
+
+@pytest.fixture
+def process(board_conf: dict[str, Any], tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WORK, board_conf["board"], name, str(tmp_path / "runs")]
+        made.append(subprocess.Popen(command))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.kill()
+        each.wait()
+
+
+def runs_of(tmp_path: Path) -> list[list[str]]:
+    path = tmp_path / "runs"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(make_board: MakeBoard, process: Any, tmp_path: Path, number: signal.Signals) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 200)
+    worker = process("one")
+    eventually(lambda: len(runs_of(tmp_path)) > 5)
+    worker.send_signal(number)
+    worker.send_signal(number)
+    assert worker.wait(30) == 0
+    stats = board.stats()
+    runs = [uuid for uuid, _ in runs_of(tmp_path)]
+    assert stats.claimed == 0
+    assert 0 < stats.on_board == 200 - len(runs)
+    assert len(runs) == len(set(runs))
+
+
+@pytest.mark.backends("sqlite")
+def test_a_killed_worker_s_jobs_are_done_by_another(make_board: MakeBoard, process: Any, tmp_path: Path) -> None:
+    board = make_board()
+    held = board.post("held", priority="HIGH")
+    victim = process("victim")
+    eventually(lambda: held.state == "CLAIMED")
+    board.post_many([{"name": "a"}] * 30)
+    eventually(lambda: len(runs_of(tmp_path)) > 3)
+    victim.kill()
+    victim.wait()
+    assert board.find_owner(held) == "victim"
+    done: list[tuple[str, int]] = []
+    other = Conductor("other", board, lambda job: done.append((job.uuid, job.attempts)))
+    thread = threading.Thread(target=other.run)
+    thread.start()
+    eventually(lambda: board.job_count == 0)
+    other.stop()
+    thread.join(30)
+    assert (held.uuid, 2) in done
+    assert len(done) == len({uuid for uuid, _ in done})
+    with pytest.raises(NotFound):
+        board.get(held.uuid)
+
+
+def test_signal_handlers_come_back(make_board: MakeBoard) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    board = make_board()
+    board.post("a")
+    inside: list[Any] = []
+    Conductor("one", board, lambda job: inside.append(signal.getsignal(signal.SIGTERM))).run(1)
+    assert inside[0] not in before
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_signal_stops_an_idle_conductor(make_board: MakeBoard) -> None:
+    """Sent to this very process, while its main thread waits for a job."""
+    board = make_board()
+    conductor = Conductor("one", board, print)
+    shooter = threading.Thread(
+        target=lambda: (
+            eventually(lambda: board.entities("conductor")),
+            os.kill(os.getpid(), signal.SIGTERM),
+        )
+    )
+    shooter.start()
+    conductor.run()
+    shooter.join(30)
+    assert conductor.tally.dispatched == 0
