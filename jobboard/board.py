@@ -145,7 +145,8 @@ class JobBoard(Claiming):
         return JobBoardIterator(
             self,
             lambda after: self._live().query(self._page, after, PAGE, wanted_names, wanted),
-            lambda seen: self._readable(seen) if wanted is None or seen.state in wanted else None,
+            # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
+            lambda seen: self._readable(seen) if seen.state in (LIVE if wanted is None else wanted) else None,
             PAGE,
             only_unclaimed=only_unclaimed,
             ensure_fresh=ensure_fresh,

@@ -265,6 +265,7 @@ def shown(job: Job) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.timeout(400)  # to make a failing example short takes its time
 class TestModel:
     def test_the_same_as_in_memory(self, make_board: MakeBoard) -> None:
         machine = type("Machine", (BoardMachine,), {"make_board": staticmethod(make_board)})
@@ -280,6 +281,3 @@ class TestModel:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-
-
-pytestmark = pytest.mark.timeout(300)
