@@ -430,3 +430,25 @@ def test_a_wait_ends_when_it_is_called_off(make_board: MakeBoard) -> None:
     assert board.claim_next("me", unless=off.is_set) is None
     board.close()
     board.wake()
+
+
+def test_a_wait_that_is_called_off_while_it_looks_does_not_begin(
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board()
+    off = threading.Event()
+    take = board._take
+
+    def called_off(*args: Any, **kwargs: Any) -> Any:
+        off.set()
+        board.wake()
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(board, "_take", called_off)
+    answers: list[Any] = []
+    waiter = threading.Thread(
+        target=lambda: answers.append(board.claim_next("me", timeout=30, unless=off.is_set)), daemon=True
+    )
+    waiter.start()
+    waiter.join(10)
+    assert answers == [None]

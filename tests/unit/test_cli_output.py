@@ -1,0 +1,77 @@
+"""What the command line makes of text that is not its own."""
+
+import logging
+import sys
+
+import click
+import pytest
+
+from jobboard.cli.common import age, one_line, without_secrets
+from jobboard.cli.output import SafeFormatter, last_line, safe
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 漢 🎉 [/] [red]", "plain é 漢 🎉 [/] [red]"),
+        ("\x1b[31m\x07\x00\x7f", "\\x1b[31m\\x07\\x00\\x7f"),
+        ("\x9b31m\x85", "\\x9b31m\\x85"),
+        ("a\nb\tc\rd", "a\\x0ab\\x09c\\x0dd"),
+        ("\u202eabc\u2066\u200f\ufeff\u2028", "\\u202eabc\\u2066\\u200f\\ufeff\\u2028"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_safe(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_safe_may_keep_lines() -> None:
+    assert safe("a\n\tb\r\x1b", lines=True) == "a\n\tb\\x0d\\x1b"
+
+
+def test_one_line_and_the_last() -> None:
+    assert one_line("a\n  b\r\n\tc\x1b") == "a b c\\x1b"
+    assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
+    assert last_line(None) == last_line("") == ""
+
+
+def test_logged_tracebacks_are_safe() -> None:
+    try:
+        raise ValueError("\x1b]0;owned\x07")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 1, "of %s", ("\x1b",), sys.exc_info())
+    shown = SafeFormatter("%(message)s").format(record)
+    assert shown.startswith("of \\x1b\nTraceback")
+    assert "\\x1b]0;owned\\x07" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "secret"),
+    [
+        ("postgresql://me:hunter2@db/x", "hunter2"),
+        ("postgresql://me:p%40ss%2Fword@db/x", "p@ss/word"),
+        ("postgresql://me:p@ss@db/x", "p@ss"),
+        ("mysql://db/x?password=hunter2&user=me", "hunter2"),
+        ("postgresql+psycopg://:hunter2@db", "hunter2"),
+    ],
+)
+def test_passwords_are_blotted_out(uri: str, secret: str) -> None:
+    assert without_secrets(f"no login with '{secret}' at {uri}", uri).count("***") >= 2
+    assert secret not in without_secrets(f"no login with '{secret}' at {uri}", uri)
+
+
+def test_texts_without_a_password_stay() -> None:
+    for uri in ("", None, "sqlite:///a.db", "postgresql://me@db/x", "memory", "postgresql://me:@db"):
+        assert without_secrets("can't reach db: me", uri) == "can't reach db: me"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800)])
+def test_ages(text: str, seconds: float) -> None:
+    assert age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7w", "-1", "d", "1d2h"])
+def test_what_is_no_age(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        age(text)
