@@ -1,0 +1,131 @@
+"""Many processes on one board; some are killed or stopped on the way. What they wrote down is judged by history.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.history import judge
+from jobboard.job import JobPriority, Posting, boottime
+from jobboard.states import CLAIMED, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+
+# The memory board lives in one process alone.
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.timeout(180)]
+
+WORKER = Path(__file__).with_name("worker.py")
+PRIORITIES = list(JobPriority)
+
+
+class Crew:
+    """The processes of one test, and the files that they write."""
+
+    def __init__(self, board: Any, conf: dict[str, Any], folder: Path) -> None:
+        self.board, self.conf, self.folder = board, conf, folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.poster = Recorder(board, "poster", to_file(folder / "poster.jsonl"))
+
+    def start(self, who: str, together: int = 1, pause: float = 0, **options: Any) -> subprocess.Popen[str]:
+        name = f"worker{len(self.processes)}"
+        given = {
+            "board": self.board.name,
+            "conf": {**self.conf, **options},
+            "process": name,
+            "file": str(self.folder / f"{name}.jsonl"),
+            "who": who,
+            "together": together,
+            "pause": pause,
+        }
+        command = [sys.executable, str(WORKER), json.dumps(given)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        return process
+
+    def join(self, seconds: float) -> list[str]:
+        """What went wrong in the processes that were not killed."""
+        errors = []
+        for process in self.processes:
+            out, error = process.communicate(timeout=seconds)
+            if process.returncode not in (0, -signal.SIGKILL):
+                errors.append(f"{process.returncode}: {out}{error}")
+        return errors
+
+    def entries(self) -> list[Any]:
+        return from_files(sorted(self.folder.glob("*.jsonl")))
+
+    def faults(self) -> list[str]:
+        return judge(self.entries(), left_on(self.board))
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def crew(make_board: Callable[..., Any], board_conf: dict[str, Any], tmp_path: Path) -> Iterator[Crew]:
+    folder = tmp_path / "history"
+    folder.mkdir()
+    crew = Crew(make_board(), board_conf, folder)
+    yield crew
+    crew.end()
+
+
+def test_eight_processes_drain_five_thousand_jobs(crew: Crew) -> None:
+    jobs = crew.poster.post_many([Posting(f"job {n % 7}", priority=PRIORITIES[n % 5]) for n in range(5000)])
+    for number in range(8):
+        crew.start(f"worker {number % 4}", together=1 if number < 4 else 25)
+    assert crew.join(100) == []
+    assert crew.board.stats() == type(crew.board.stats())(0, 0, 0, 0)
+    assert crew.faults() == []
+    consumed = Counter(entry.uuid for entry in crew.entries() if entry.verb == Verb.CONSUME and entry.outcome == "ok")
+    assert consumed == Counter(job.uuid for job in jobs)
+
+
+def test_killed_and_stopped_holders(crew: Crew) -> None:
+    """Of six processes with one name, one is killed and one is stopped beyond its lease, in the middle of a job."""
+    ttl = 1.0
+    crew.poster.post_many([Posting("job") for _ in range(300)])
+    for number in range(6):
+        crew.start("anna", together=1 + number % 2, pause=0.02, claim_ttl=ttl)
+    killed, stopped = crew.processes[0], crew.processes[1]
+    eventually(lambda: crew.board.job_count < 270, 30)
+    os.kill(killed.pid, signal.SIGKILL)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    time.sleep(ttl + 1)  # the length of the outage, not a wait for anything
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert crew.join(60) == []
+    assert crew.board.job_count == 0
+    assert crew.faults() == []
+    entries = crew.entries()
+    consumed = Counter(entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome == "ok")
+    # What the killed one was about to consume may have been done without anybody knowing.
+    unknown = {entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome == "unknown"}
+    assert len(consumed) + len(unknown - set(consumed)) == 300
+    assert set(consumed.values()) == {1}
+
+
+def test_a_killed_holders_job_is_back_in_time(crew: Crew) -> None:
+    ttl = 1.0
+    [job] = crew.poster.post_many([Posting("job")])
+    process = crew.start("anna", pause=600, claim_ttl=ttl)
+    eventually(lambda: job.state == CLAIMED, 30)
+    first = crew.board.get(job.uuid)
+    os.kill(process.pid, signal.SIGKILL)
+    killed = boottime()
+    taken = crew.poster.claim_next("anna", timeout=ttl + 1)
+    assert taken == job
+    assert boottime() - killed <= ttl + 1
+    assert taken.claim is not None
+    assert taken.claim.token > first._record.token
+    assert crew.poster.consume(taken) == "ok"
+    assert crew.faults() == []

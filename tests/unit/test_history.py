@@ -1,0 +1,256 @@
+"""The checks of history.py: quiet about what may be, and each loud about a planted fault."""
+
+import json
+import math
+
+import pytest
+
+from jobboard.history import Entry, Left, judge, left_over
+from jobboard.states import State, Verb
+
+POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
+EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE
+
+
+def entry(began: float, verb: Verb, uuid: str = "a", *, ended: float | None = None, **other) -> Entry:
+    return Entry(
+        **{
+            "began": began,
+            "ended": began + 0.5 if ended is None else ended,
+            "process": "p",
+            "verb": verb,
+            "uuid": uuid,
+            "outcome": "ok",
+            **other,
+        }
+    )
+
+
+WELL = [
+    entry(0, POST),
+    entry(1, CLAIM, token=1, until=31.0, chosen=True),
+    entry(2, EXTEND, token=1, until=32.0),
+    entry(3, ABANDON, token=1),
+    entry(4, CLAIM, token=2, until=34.0, chosen=True),
+    entry(5, CONSUME, token=2),
+]
+
+FINE = {
+    "nothing": ([], {}),
+    "a life": (WELL, {}),
+    "posted and still there": ([entry(0, POST)], {"a": Left(State.UNCLAIMED, 0)}),
+    "trashed": ([entry(0, POST)], {"a": Left(State.TRASHED, 0)}),
+    "purged": ([entry(0, POST), entry(1, PURGE)], {}),
+    "perhaps consumed": ([entry(0, POST), entry(1, CONSUME, token=1, outcome="unknown", ended=math.inf)], {}),
+    "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": Left(State.UNCLAIMED, 0)}),
+    "a post that was refused": ([entry(0, POST, outcome="refused")], {}),
+    "refused acts": ([*WELL, entry(6, CONSUME, token=1, outcome="refused"), entry(7, CONSUME, outcome="refused")], {}),
+    "a claim after the lease": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=3.0),
+            entry(3.2, CLAIM, token=2, until=33.0),
+            entry(5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "a claim while the lease was running out": (
+        [entry(0, POST), entry(1, CLAIM, token=1, until=3.0), entry(2.9, CLAIM, token=2), entry(5, CONSUME, token=2)],
+        {},
+    ),
+    "a claim after a release": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=31.0),
+            entry(2, RELEASE),
+            entry(3, CLAIM, token=3),
+            entry(5, CONSUME, token=3),
+        ],
+        {},
+    ),
+    "a claim after a release of which nobody knows": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=31.0),
+            entry(1, RELEASE, outcome="unknown", ended=math.inf),
+            entry(3, CLAIM, token=3),
+            entry(5, CONSUME, token=3),
+        ],
+        {},
+    ),
+    "a lease that was made shorter": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=31.0),
+            entry(2, EXTEND, token=1, until=2.6),
+            entry(3, CLAIM, token=2),
+            entry(5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "acts that overlap a later claim": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=3.0),
+            entry(3, CLAIM, token=2, ended=6),
+            entry(3, EXTEND, token=1, ended=4, until=5.0),
+            entry(6.5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "a lower priority while the better one was claimed": (
+        [
+            entry(0, POST, "a", rank=0),
+            entry(1, POST, "b", rank=1),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+            entry(3, CLAIM, "b", token=1, chosen=True),
+            entry(4, ABANDON, "a", token=1),
+        ],
+        {"a": Left(State.UNCLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
+    "overlapping claims in any order": (
+        [
+            entry(0, POST, "a"),
+            entry(1, POST, "b"),
+            entry(2, CLAIM, "b", token=1, chosen=True),
+            entry(2.4, CLAIM, "a", token=1, chosen=True, process="q"),
+        ],
+        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
+    "overlapping posts in any order": (
+        [
+            entry(0, POST, "a"),
+            entry(0.4, POST, "b"),
+            entry(2, CLAIM, "b", token=1, chosen=True),
+            entry(3, CLAIM, "a", token=1, chosen=True),
+        ],
+        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
+    "a batch": (
+        [
+            entry(0, POST, "a"),
+            entry(1, POST, "b"),
+            entry(2, CLAIM, "b", token=1, chosen=True),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+        ],
+        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
+    "a job that was not ready, or not looked for": (
+        [
+            entry(0, POST, "a", ready=False),
+            entry(1, POST, "b"),
+            entry(1, POST, "c"),
+            entry(2, CLAIM, "b", token=1, chosen=True),
+            entry(3, POST, "d", rank=-1),
+            entry(4, CLAIM, "c", token=1),
+        ],
+        {uuid: Left(State.UNCLAIMED, 9) for uuid in "abcd"},
+    ),
+}
+
+FAULTY = {
+    "lost": ([entry(0, POST)], {}),
+    "invented: a": ([], {"a": Left(State.UNCLAIMED, 0)}),
+    "invented: b": ([*WELL, entry(6, CLAIM, "b", token=1)], {}),
+    "consumed twice": ([*WELL, entry(4.9, CONSUME, token=2)], {}),
+    "claimed after it was consumed": ([*WELL, entry(6, CLAIM, token=3)], {}),
+    "consumed and still there": (WELL, {"a": Left(State.UNCLAIMED, 2)}),
+    "token fell: a, from 2 to 1": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=2),
+            entry(2, ABANDON, token=2),
+            entry(3, CLAIM, token=1),
+            entry(4, CONSUME),
+        ],
+        {},
+    ),
+    "token given twice": (
+        [entry(0, POST), entry(1, CLAIM, token=2), entry(1.2, CLAIM, token=2, process="q")],
+        {"a": Left(State.CLAIMED, 2)},
+    ),
+    "token fell: a, from 2 to 1 on the board": (
+        [entry(0, POST), entry(1, CLAIM, token=2)],
+        {"a": Left(State.UNCLAIMED, 1)},
+    ),
+    "stale consume accepted": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=2.0),
+            entry(3, CLAIM, token=2, until=33.0),
+            entry(4, CONSUME, token=1),
+        ],
+        {},
+    ),
+    "stale extend accepted": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=2.0),
+            entry(3, CLAIM, token=2, until=33.0),
+            entry(4, EXTEND, token=1),
+            entry(5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "extend after the claim's end": ([*WELL[:4], entry(3.8, EXTEND, token=1), *WELL[4:]], {}),
+    "taken too early": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=31.0),
+            entry(3, CLAIM, token=2, process="q"),
+            entry(5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "taken too early: a, 7": (
+        [
+            entry(0, POST),
+            entry(1, CLAIM, token=1, until=2.0),
+            entry(2, EXTEND, token=1, until=10.5),
+            entry(3, CLAIM, token=2),
+            entry(5, CONSUME, token=2),
+        ],
+        {},
+    ),
+    "out of order: b": (
+        [entry(0, POST, "a"), entry(1, POST, "b"), entry(2, CLAIM, "b", token=1, chosen=True)],
+        {"a": Left(State.UNCLAIMED, 0), "b": Left(State.CLAIMED, 1)},
+    ),
+    "out of order: a": (
+        [
+            entry(0, POST, "a", rank=1),
+            entry(1, POST, "b", rank=0),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+            entry(3, CLAIM, "b", token=1, chosen=True),
+        ],
+        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_says_nothing_about_what_may_be(case: str) -> None:
+    entries, board = FINE[case]
+    assert judge(entries, board) == []
+    assert judge(reversed(entries), board) == []
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_catches(fault: str) -> None:
+    entries, board = FAULTY[fault]
+    found = judge(entries, board)
+    assert len(found) == 1
+    assert found[0].startswith(fault)
+    assert judge(reversed(entries), board) == found
+
+
+def test_an_entry_travels_as_json() -> None:
+    for each in [*WELL, entry(0, CONSUME, ended=math.inf, outcome="unknown")]:
+        again = Entry.from_dict(json.loads(json.dumps(each.as_dict())))
+        assert again == each
+        assert again.verb is each.verb
+
+
+def test_what_is_left() -> None:
+    board = {"a": Left(State.TRASHED, 1), "b": Left(State.CLAIMED, 1), "c": Left(State.SCHEDULED, 0)}
+    assert left_over(board) == ["left CLAIMED: b", "left SCHEDULED: c"]
