@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import datetime
 import traceback
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from jobboard.arguments import micros
+from jobboard.codec import clip_error
 from jobboard.job import Job
 from jobboard.retry import backoff
 from jobboard.states import Verb
@@ -23,18 +26,26 @@ _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_
 
 
 class Retry(Exception):
-    """Raise it to give the job back: after ``delay`` seconds, or (None) the usual backoff."""
+    """Raise it to give the job back: after ``delay`` seconds (or a timedelta), or (None) the usual backoff.
 
-    def __init__(self, message: str = "", *, delay: float | None = None) -> None:
+    :raises ValueError, TypeError: a delay that is none.
+    """
+
+    def __init__(self, message: str = "", *, delay: float | datetime.timedelta | None = None) -> None:
         super().__init__(message)
+        micros("delay", delay)
         self.delay = delay
 
 
 class Reject(Exception):
-    """Raise it to put the job into the trash, with the reason: trying again would not help."""
+    """Raise it to put the job into the trash, with the reason: trying again would not help.
+
+    :raises TypeError: a reason that is not a str.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
+        clip_error(reason)
         self.reason = reason
 
 
@@ -42,7 +53,7 @@ class Outcome(NamedTuple):
     """How to end the claim: arguments of an :class:`~jobboard.job.Act`."""
 
     verb: Verb
-    delay: float | None = None
+    delay: float | datetime.timedelta | None = None
     error: str | None = None
 
 

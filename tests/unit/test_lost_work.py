@@ -75,3 +75,17 @@ def test_a_handler_that_stopped_because_its_claim_was_lost_is_run_again(board: j
     assert runs == [1, 2]
     assert posted.state == jobboard.State.COMPLETE
     assert conductor.tally.consumed == 1
+
+
+def test_a_mistaken_steer_is_a_failure_like_any_other(board: jobboard.JobBoard) -> None:
+    posted = board.post("resize")
+
+    def work() -> None:
+        with board.working("me"):
+            raise jobboard.Retry(delay=-1)
+
+    with pytest.raises(ValueError, match="delay=-1"):
+        work()
+    assert posted.state == jobboard.State.SCHEDULED
+    with pytest.raises(TypeError):
+        jobboard.Reject(17)  # type: ignore[arg-type]
