@@ -440,12 +440,18 @@ def database(dialect: Dialect) -> Database:
     return _PRODUCTS.get(dialect.name, Database)(dialect)
 
 
+def storage(table: sa.Table, **parameters: float) -> None:
+    """PostgreSQL's storage parameters, for when the table is created."""
+    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    change: Any = sa.DDL(f"ALTER TABLE %(table)s SET ({listed})")  # type: ignore[no-untyped-call]
+    sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))
+
+
 def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[Any]:
     """Have a select walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it
     reads, and a walk along another index meets rows that do not belong."""
-    for name, hint in (("mysql", "FORCE INDEX ({})"), ("mariadb", "FORCE INDEX ({})"), ("sqlite", "INDEXED BY {}")):
-        select = select.with_hint(table, hint.format(index), name)
-    return select
+    hint = f"FORCE INDEX ({index})"
+    return select.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
 
 
 def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:

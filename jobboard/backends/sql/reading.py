@@ -72,7 +72,7 @@ class Reader:
         # and such a job is answered with its own state.
         if states is not None:
             stored = [c.state == literal(state) for state in sorted(states)]
-            conditions.append(sa.or_(*stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
+            conditions.append(sa.or_(sa.false(), *stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
         select = self._st.in_order(sa.select(*self._record).where(*conditions), "serving")
         return Prepared(select, *(() if unnamed else ("p_names",)))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.sql.dialects import Exact, LongText, serial
+from jobboard.sql.dialects import Exact, LongText, serial, storage
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
 LAYOUT = 1
@@ -24,9 +24,6 @@ RECORD = 17
 def literal(state: str) -> sa.BindParameter[str]:
     """A state written out: a partial index serves only conditions that show its own."""
     return sa.literal(str(state), sa.String(), literal_execute=True)
-
-
-_PARTIAL = ("postgresql", "sqlite")
 
 
 def _where(condition: Any) -> dict[str, Any]:
@@ -71,13 +68,6 @@ class Tables:
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
             # writes and which no index may contain if those writes are to stay cheap.
             sa.Column("wake_at", sa.BigInteger),
-            # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
-            postgresql_with={
-                "fillfactor": 70,
-                "autovacuum_vacuum_scale_factor": 0.02,
-                "autovacuum_vacuum_insert_scale_factor": 0.05,
-                "autovacuum_analyze_scale_factor": 0.05,
-            },
             **options,
         )
         c = jobs.c
@@ -100,7 +90,6 @@ class Tables:
             sa.Column("call", sa.BigInteger, nullable=False),
             sa.Column("answer", LongText, nullable=False),
             sa.Column("stamp", sa.BigInteger, nullable=False),
-            postgresql_with={"fillfactor": 50},
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
         self.entities = sa.Table(
@@ -122,16 +111,26 @@ class Tables:
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
 
+        # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
+        storage(
+            self.jobs,
+            fillfactor=70,
+            autovacuum_vacuum_scale_factor=0.02,
+            autovacuum_vacuum_insert_scale_factor=0.05,
+            autovacuum_analyze_scale_factor=0.05,
+        )
+        storage(self.answers, fillfactor=50)
+
     def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
         """An index of the rows in one state."""
         c = self.jobs.c
-        where = c.state == sa.text(f"'{state}'")
-        # Where an index can't be partial, the state leads. Where it can, the state must not be in it: PostgreSQL takes
-        # the condition as met and no longer uses the columns behind it to find its place.
-        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **_where(where))
-        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns)
-        narrow.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name in _PARTIAL)
-        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name not in _PARTIAL)
+        where = _where(c.state == sa.text(f"'{state}'"))
+        # PostgreSQL takes the condition as met and no longer uses the columns behind it to find its place. SQLite needs
+        # it, or finds the index no better than one without the condition; and elsewhere no index is partial.
+        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **where)
+        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **where)
+        narrow.ddl_if(dialect="postgresql")
+        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
 
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
