@@ -98,9 +98,10 @@ def _shaped(value: Any, path: str, depth: int) -> Any:
 
 def _shaped_number(value: float, path: str) -> float:
     if isinstance(value, int):
-        if value not in _INT64:
-            raise ValueError(f"{path}: {value} does not fit into 64 bits; post it as a str")
-        return int(value)
+        number = int(value)  # of a subclass, `in` would count the whole range through
+        if number not in _INT64:
+            raise ValueError(f"{path}: {number} does not fit into 64 bits; post it as a str")
+        return number
     if not math.isfinite(value):
         raise ValueError(f"{path}: JSON has no {value}")
     return float(value)

@@ -1,0 +1,158 @@
+"""What the details may hold, how errors name the place, and what comes back from the wire."""
+
+import enum
+import math
+
+import pytest
+
+from jobboard import codec
+from jobboard.codec import Content, Undecodable
+
+BIG = 10**9
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+def nested(depth: int) -> dict:
+    value: dict = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("details", "kind", "match"),
+    [
+        ([], TypeError, "details must be a dict, not list"),
+        ("x", TypeError, "details must be a dict, not str"),
+        ({"a": object()}, TypeError, r"^details\['a'\]: object is not one of"),
+        ({"a": {"b": [1, (2, {3})]}}, TypeError, r"^details\['a'\]\['b'\]\[1\]\[1\]: set"),
+        ({"a": b""}, TypeError, r"^details\['a'\]: bytes"),
+        ({"a": 1j}, TypeError, r"^details\['a'\]: complex"),
+        ({1: "a"}, TypeError, r"^details: the key 1 is not a str but int"),
+        ({"a": [{None: 1}]}, TypeError, r"^details\['a'\]\[0\]: the key None"),
+        ({"a": [0.0, math.nan]}, ValueError, r"^details\['a'\]\[1\]: JSON has no nan"),
+        ({"a": -math.inf}, ValueError, r"^details\['a'\]: JSON has no -inf"),
+        ({"a": 2**63}, ValueError, r"^details\['a'\]: 9223372036854775808 does not fit"),
+        ({"a": -(2**63) - 1}, ValueError, r"^details\['a'\]: -9223372036854775809"),
+        ({"it's": ["\ud800"]}, ValueError, r"""^details\["it's"\]\[0\]: a lone surrogate"""),
+        ({"a": {"\udc00": 1}}, ValueError, r"^details\['a'\]: the key '\\udc00' holds"),
+        (nested(101), ValueError, "nested deeper than 100"),
+    ],
+)
+def test_bad_details_are_named_by_their_path(details: object, kind: type[Exception], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        codec.check_details(details, BIG)
+
+
+def test_a_circle_is_refused() -> None:
+    circle: dict = {}
+    circle["a"] = [circle]
+    with pytest.raises(ValueError, match="nested deeper"):
+        codec.check_details(circle, BIG)
+
+
+def test_details_are_copied_into_plain_types() -> None:
+    given = {"a": (1, [2.5, None, True]), Colour.RED: Colour.RED, "n": Number.ONE}
+    checked = codec.check_details(given, BIG)
+    assert checked == {"a": [1, [2.5, None, True]], "red": "red", "n": 1}
+    assert {type(value) for value in checked.values()} == {list, str, int}
+    assert {type(key) for key in checked} == {str}
+    assert codec.check_details(None, BIG) == {}
+    assert codec.check_details(nested(99), BIG) == nested(99)
+
+
+def test_the_limit_is_in_bytes_of_compact_json() -> None:
+    details = {"é": [1, 2], "b": "\n"}
+    size = len('{"é":[1,2],"b":"\\n"}'.encode())
+    assert codec.check_details(details, size) == details
+    with pytest.raises(ValueError, match=f"take {size} bytes as JSON and max_details is {size - 1}"):
+        codec.check_details(details, size - 1)
+
+
+@pytest.mark.parametrize("wire", ["msgpack", "json"])
+@pytest.mark.parametrize("book", [None, {"name": "n", "uuid": "u"}])
+def test_there_and_back(wire: str, book: dict | None) -> None:
+    details = {"é\U0001f980\x00": [1, -1.5, None, True, {"": []}], "i": [2**63 - 1, -(2**63)], "f": [1.0, 5e-324]}
+    posting = codec.encode(Content(details, book), wire)
+    assert type(posting) is (str if wire == "json" else bytes)
+    found = codec.decode(posting, wire)
+    assert found == Content(details, book)
+    assert repr(found) == repr(Content(details, book))
+
+
+@pytest.mark.parametrize(
+    ("posting", "wire"),
+    [
+        (b"", "msgpack"),
+        (b"\xc1", "msgpack"),
+        (b"\x80", "msgpack"),
+        (b"\x81\xa7details\xc0", "msgpack"),
+        (b"\x82\xa7details\x80\xa4book\x01", "msgpack"),
+        (b"\x81\xa7details\x80trailing", "msgpack"),
+        ("", "json"),
+        ("{", "json"),
+        ("[]", "json"),
+        ("null", "json"),
+        ("{}", "json"),
+        ('{"details":[]}', "json"),
+        ('{"details":{},"book":"b"}', "json"),
+        ("[" * 100_000, "json"),
+    ],
+)
+def test_what_is_no_posting(posting: bytes | str, wire: str) -> None:
+    with pytest.raises(Undecodable, match="can't be decoded"):
+        codec.decode(posting, wire)
+
+
+@pytest.mark.parametrize("value", ["a", "x" * 255, " ", "é", "a\u00a0b", "\U0001f980", "\u200b"])
+def test_good_texts(value: str) -> None:
+    assert codec.check_text("a name", value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "match"),
+    [
+        (1, TypeError, "a name must be a str, not int"),
+        (b"a", TypeError, "not bytes"),
+        (None, TypeError, "not NoneType"),
+        ("", ValueError, "must not be empty"),
+        ("x" * 256, ValueError, "256 characters"),
+        ("a\x00", ValueError, "control"),
+        ("\x1f", ValueError, "control"),
+        ("\x7f", ValueError, "control"),
+        ("\x9f", ValueError, "control"),
+        ("\udfff", ValueError, "surrogate"),
+    ],
+)
+def test_bad_texts(value: object, kind: type[Exception], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        codec.check_text("a name", value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (None, None),
+        ("", ""),
+        ("a\x00b\x00", "a\ufffdb\ufffd"),
+        ("\ud800", "?"),
+        ("x" * 20_000 + "end", "x" * (16_384 - 3) + "end"),
+        ("é" * 20_000, "é" * 8192),
+        ("é" * 8192 + "z", "é" * 8191 + "z"),
+        ("\U0001f980" * 9000 + "ab", "\U0001f980" * 4095 + "ab"),
+    ],
+)
+def test_clip_error(error: str | None, kept: str | None) -> None:
+    assert codec.clip_error(error) == kept
+
+
+def test_an_error_is_a_str() -> None:
+    with pytest.raises(TypeError, match="not ValueError"):
+        codec.clip_error(ValueError("x"))

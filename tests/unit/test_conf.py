@@ -1,0 +1,191 @@
+"""Configurations: names, URIs and dicts; what is wrong with them is said, and a secret never is."""
+
+import pytest
+
+import jobboard
+from jobboard import conf
+from jobboard.conf import Option
+from jobboard.exceptions import NotFound
+
+OPTIONS = {
+    "host": Option(conf.text, "localhost"),
+    "port": Option(conf.port, 1234),
+    "user": Option(conf.text),
+    "password": Option(conf.text, secret=True),
+    "database": Option(conf.text),
+    "claim_ttl": Option(conf.seconds(0.1, 100), 30.0),
+    "durable": Option(conf.flag, True),
+    "mode": Option(conf.choice("one", "many"), "one"),
+    "token": Option(conf.text, secret=True),
+}
+PARTS = {"user": "user", "password": "password", "host": "host", "port": "port", "path": "database"}
+SECRET = "p@ss/w%rd:?#"
+QUOTED = "p%40ss%2Fw%25rd%3A%3F%23"
+
+
+def parse(given: object) -> conf.Settings:
+    return conf.parse(given, OPTIONS, PARTS)
+
+
+def test_every_part_of_a_uri_counts() -> None:
+    settings = parse(f"mine+fast://us%40er:{QUOTED}@db.example:99/prod%2F1?claim_ttl=2.5&durable=no&mode=MANY")
+    assert (settings.scheme, settings.driver) == ("mine", "fast")
+    assert dict(settings) == {
+        "host": "db.example",
+        "port": 99,
+        "user": "us@er",
+        "password": SECRET,
+        "database": "prod/1",
+        "claim_ttl": 2.5,
+        "durable": False,
+        "mode": "many",
+        "token": None,
+    }
+    assert len(settings) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("given", ["mine", "MINE", {"board": "mine"}, "mine://", {"board": " mine "}])
+def test_a_plain_name(given: object) -> None:
+    settings = parse(given)
+    assert settings.scheme == "mine"
+    assert settings.driver is None
+    assert dict(settings) == {name: option.default for name, option in OPTIONS.items()}
+
+
+def test_options_beside_a_uri_go_first() -> None:
+    settings = parse({"board": "mine://h:1/d?claim_ttl=2", "claim_ttl": 3, "host": "other", "mode": None})
+    assert (settings["claim_ttl"], settings["host"], settings["port"], settings["mode"]) == (3.0, "other", 1, "one")
+
+
+@pytest.mark.parametrize(
+    ("uri", "host", "port"),
+    [
+        ("mine://[::1]:5432/d", "::1", 5432),
+        ("mine://[fe80::1%25eth0]/d", "fe80::1%eth0", 1234),
+        ("mine://u:p@[2001:db8::7]:1/d", "2001:db8::7", 1),
+        ("mine://h1:2181,h2:2182,[::1]:2183/d", "h1:2181,h2:2182,[::1]:2183", 1234),
+        ("mine://u@h1,h2/d", "h1,h2", 1234),
+        ("mine://h:/d", "h", 1234),
+        ("mine:///d", "localhost", 1234),
+        ("mine://%2Frun%2Fdb.sock/d", "/run/db.sock", 1234),
+    ],
+)
+def test_hosts(uri: str, host: str, port: int) -> None:
+    settings = parse(uri)
+    assert (settings["host"], settings["port"]) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "match"),
+    [
+        (
+            {"board": "mine", "claim_tll": 1},
+            ValueError,
+            "a mine board has no option 'claim_tll'; did you mean 'claim_ttl'",
+        ),
+        ("mine://h/d?durrable=1", ValueError, "'durrable'; did you mean 'durable'"),
+        ({"board": "mine", "zzz": 1}, ValueError, "'zzz'; it takes claim_ttl, database"),
+        ("mine://h/d?mode=one&mode=many", ValueError, "'mode' is given twice"),
+        ("mine://h:99999/d", ValueError, "port='99999': must be from 1 to 65535"),
+        ("mine://h:0/d", ValueError, "port"),
+        ("mine://h:-1/d", ValueError, "port"),
+        ("mine://h:abc/d", ValueError, "port='abc': must be a whole number"),
+        ({"board": "mine", "port": "x"}, ValueError, "port"),
+        ({"board": "mine", "port": True}, TypeError, "port"),
+        ({"board": "mine", "port": 1.5}, TypeError, "port"),
+        ({"board": "mine", "host": 5}, TypeError, "host"),
+        ({"board": "mine", "claim_ttl": "nan"}, ValueError, "claim_ttl"),
+        ({"board": "mine", "claim_ttl": 0.05}, ValueError, "from 0.1 to 100 seconds"),
+        ({"board": "mine", "claim_ttl": True}, TypeError, "claim_ttl"),
+        ({"board": "mine", "claim_ttl": []}, TypeError, "claim_ttl"),
+        ({"board": "mine", "durable": "perhaps"}, ValueError, "true or false"),
+        ({"board": "mine", "durable": 5}, ValueError, "true or false"),
+        ({"board": "mine", "mode": "few"}, ValueError, "one of one, many"),
+        ("mine://[::1/d", ValueError, "brackets"),
+        ("mine://[::1]x/d", ValueError, "brackets|host"),
+        ({}, ValueError, "no 'board'"),
+        ({"board": 5}, ValueError, "no 'board'"),
+        ({"board": "mine", 5: 5}, TypeError, "option names must be str"),
+        (None, TypeError, "not NoneType"),
+        (b"mine", TypeError, "not bytes"),
+        (["mine"], TypeError, "not list"),
+    ],
+)
+def test_what_is_wrong_is_said(given: object, kind: type[Exception], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        parse(given)
+
+
+@pytest.mark.parametrize("part", ["mine://user@", "mine://:secret@", "mine://host", "mine://:99", "mine:///path"])
+def test_a_part_that_a_backend_does_not_take_is_refused(part: str) -> None:
+    with pytest.raises(ValueError, match=r"takes no (user|password|host|port|path)") as failure:
+        conf.parse(part, OPTIONS, {})
+    assert "secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"mine://user:{QUOTED}@h:1/d",
+        {"board": "mine", "password": SECRET, "token": SECRET},
+        f"mine://user:{QUOTED}@h/d?token={QUOTED}",
+    ],
+)
+def test_secrets_are_never_shown(given: object) -> None:
+    settings = parse(given)
+    assert settings["password"] == SECRET
+    for shown in (repr(settings), str(settings), f"{settings}", conf.redacted(given)):
+        assert SECRET not in shown
+        assert QUOTED not in shown
+        assert "ss/w" not in shown
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mine://user:sesame@h:abc/d",
+        "mine://user:sesame@h/d?nonsense=1",
+        "mine://user:sesame@h/d?claim_ttl=x",
+        "mine://user:sesame@[::1/d",
+        "mine://user:pw/sesame@h:1/d",
+        "mine://user:pw?sesame@h:1/d",
+        "mine://user:pw/sesame@h/d?claim_ttl=x",
+        "mine://h/d?token=sesame&claim_ttl=x",
+        {"board": "mine", "password": ["sesame"]},
+    ],
+)
+def test_no_error_repeats_a_secret(uri: object) -> None:
+    with pytest.raises((ValueError, TypeError)) as failure:
+        parse(uri)
+    assert "sesame" not in str(failure.value)
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__ or failure.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("mine", "mine"),
+        ({"board": "mine", "password": "x"}, "mine"),
+        ("mine+fast://us%40er:x@h:1/d%2Fe?token=x", "mine://us%40er@h:1/d/e"),
+        ("mine://[::1]:5/d", "mine://[::1]:5/d"),
+        ("mine://h1:1,h2:2/d", "mine://h1:1,h2:2/d"),
+    ],
+)
+def test_redacted(given: object, shown: str) -> None:
+    assert conf.redacted(given) == shown
+
+
+def test_an_unknown_backend_is_not_found() -> None:
+    for given in ("nonsense", "nonsense://h/d", {"board": "nonsense"}):
+        with pytest.raises(NotFound, match=r"'nonsense'; installed are: .*memory"):
+            jobboard.fetch("board", given)
+
+
+def test_a_boards_repr_keeps_the_secret() -> None:
+    for uri in (f"postgresql://app:{QUOTED}@db:5/prod", f"mariadb://app:{QUOTED}@db/prod?claim_ttl=5"):
+        shown = repr(jobboard.fetch("jobs", uri))
+        assert "'jobs'" in shown
+        assert "app@db" in shown
+        assert SECRET not in shown
+        assert QUOTED not in shown
