@@ -129,5 +129,5 @@ class Reader:
         due = sa.exists().where(
             *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
         )
-        event = sa.select(sa.func.min(c.wake_at)).where(self._mine, c.wake_at > now).scalar_subquery()
+        event = self._st.first_event(c.wake_at > now).scalar_subquery()
         return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names",)))

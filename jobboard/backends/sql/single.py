@@ -76,7 +76,7 @@ class Single:
         )
         # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
         taken = self._claimed(c.id == sa.any_(_array_of(picked)))
-        event = self._statements.first_event().cte("event")
+        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte("event")
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
         ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())

@@ -1,7 +1,8 @@
 """What the databases do for each statement: nothing may walk the table."""
 
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -136,3 +137,50 @@ def test_how_many_statements_a_verb_takes(
     # SQLite's begin, commit and look at its commit counter, and MariaDB's commit, cost what a statement costs.
     commits = 1 if full._opened.engine.dialect.name == "mariadb" else 0
     assert len(seen.texts) + commits <= backend_trips[full._opened.engine.dialect.name]
+
+
+def test_a_claim_reads_a_handful_of_rows(full: SQLJobBoard) -> None:
+    """A plan that names an index may still read all of it: what counts is what is read."""
+    link = full._opened.run(lambda link: link)
+    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
+    with read(link) as count:
+        full.consume(_claimed(full), "anna")
+        peeked = full._peek(None, codec.VERSION)
+    assert peeked.any
+    assert 0 < count() < 1000
+
+
+@contextlib.contextmanager
+def _instructions(link: Any) -> Iterator[Callable[[], int]]:
+    """SQLite counts the steps of its machine, some dozens to a row; here in fives."""
+    steps: list[None] = []
+    link.raw.set_progress_handler(lambda: steps.append(None), 5)
+    yield lambda: len(steps)
+    link.raw.set_progress_handler(None, 0)
+
+
+@contextlib.contextmanager
+def _rows(link: Any) -> Iterator[Callable[[], int]]:
+    def reads() -> int:
+        link.cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+        return sum(int(value) for _, value in link.cursor.fetchall())
+
+    before = reads()
+    yield lambda: reads() - before
+
+
+@contextlib.contextmanager
+def _buffers(link: Any) -> Iterator[Callable[[], int]]:
+    """Pages of the table and its indexes, which PostgreSQL tells of only after a while unless it is asked to."""
+
+    def pages() -> int:
+        link.cursor.execute("SELECT pg_stat_force_next_flush()")
+        link.cursor.fetchall()
+        link.cursor.execute(
+            "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::bigint "
+            "FROM pg_statio_user_tables WHERE relname = 'plans'"
+        )
+        return int(link.cursor.fetchall()[0][0])
+
+    before = pages()
+    yield lambda: pages() - before
