@@ -1,0 +1,209 @@
+"""Jobs, claims and priorities as objects: what they compare by, show and know without a server."""
+
+import datetime
+import os
+from typing import Any
+
+import pytest
+
+from jobboard import job as job_module
+from jobboard.codec import Content
+from jobboard.exceptions import JobFailure, JobFailures, NotFound
+from jobboard.job import Claim, Job, JobPriority, Posting, load_book
+from jobboard.primitives import Draft
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Verb
+
+
+class Board:
+    """Answers what a job asks, and remembers it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def _extend_claim(self, *args: Any) -> None:
+        self.asked.append(args)
+
+    _end_claim = _extend_claim
+
+    def _load_book(self, uuid: str) -> str:
+        self.asked.append(uuid)
+        return f"book {uuid}"
+
+
+def make(uuid: str = "u", name: str = "n", priority: int = 2, sequence: int = 1, content: Any = None, **other) -> Job:
+    draft = Draft(uuid, name, priority, None, 1, b"", None, None, None)
+    record = draft.record(sequence, 1_500_000)._replace(**other)
+    return Job(Board(), record, content or Content({}, None), record.state)
+
+
+def test_priorities() -> None:
+    assert [priority.rank for priority in JobPriority] == [0, 1, 2, 3, 4]
+    assert list(JobPriority) == ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"]
+    for given in ("high", "HIGH", "High", b"high", JobPriority.HIGH):
+        assert JobPriority.convert(given) is JobPriority.HIGH
+    for given in ("", "higher", b"\xff", 1, None):
+        with pytest.raises(ValueError, match="VERY_HIGH, HIGH, NORMAL, LOW, VERY_LOW"):
+            JobPriority.convert(given)
+
+
+def test_reorder() -> None:
+    pairs = [("low", "a"), (JobPriority.VERY_HIGH, "b"), ("LOW", "c"), ("normal", "d")]
+    assert JobPriority.reorder(*pairs) == ("b", "d", "a", "c")
+    assert JobPriority.reorder(("low", "a")) == "a"
+    assert JobPriority.reorder(("low", {}), ("high", {})) == ({}, {})  # the values are never compared
+    with pytest.raises(ValueError, match="at least one"):
+        JobPriority.reorder()
+    with pytest.raises(ValueError, match="nonsense"):
+        JobPriority.reorder(("nonsense", 1), ("low", 2))
+
+
+def test_jobs_sort_as_they_are_served() -> None:
+    jobs = [make("a", sequence=3), make("b", sequence=1, priority=3), make("c", sequence=2), make("d", 9, priority=0)]
+    assert [job.uuid for job in sorted(jobs)] == ["d", "c", "a", "b"]
+    assert jobs[0] > jobs[2]
+    assert jobs[0] >= jobs[2]
+    with pytest.raises(TypeError):
+        sorted([jobs[0], "a"])
+
+
+def test_jobs_are_equal_by_uuid() -> None:
+    assert make("a", "x") == make("a", "y")
+    assert make("a") != make("b")
+    assert make("a") != "a"
+    assert len({make("a"), make("a"), make("b")}) == 2
+
+
+def test_what_a_job_knows() -> None:
+    job = make(key="k", attempts=2, max_attempts=3, error="e")
+    assert (job.uuid, job.name, job.sequence, job.key, job.attempts, job.max_attempts) == ("u", "n", 1, "k", 2, 3)
+    assert (job.error, job.priority, job.details) == ("e", JobPriority.NORMAL, {})
+    assert job.created_on == datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=datetime.UTC)
+    assert job.due is None
+    later = make(state=SCHEDULED, lock_until=2_000_001)
+    assert later.due == datetime.datetime(1970, 1, 1, 0, 0, 2, 1, tzinfo=datetime.UTC)
+    assert make(state=CLAIMED, lock_until=2_000_001).due is None
+    with pytest.raises(AttributeError):
+        job.unknown = 1
+
+
+def test_details_are_not_shown() -> None:
+    job = make(content=Content({"password": "geheim"}, None))
+    assert str(job) == "Job 'n' (u)"
+    assert "geheim" not in repr(job)
+    assert "UNCLAIMED" in repr(job)
+
+
+def test_a_book_is_loaded_once() -> None:
+    job = make(content=Content({}, {"name": "log", "uuid": "u1"}))
+    assert (job.book_name, job.book_uuid, job.board.asked) == ("log", "u1", [])
+    assert job.book == job.book == "book u1"
+    assert job.board.asked == ["u1"]
+    assert make().book is None
+
+
+def test_load_book() -> None:
+    class Connection:
+        closed = 0
+
+        def get_logbook(self, uuid: str) -> str:
+            if uuid == "bad":
+                raise KeyError(uuid)
+            return f"book {uuid}"
+
+        def close(self) -> None:
+            self.closed += 1
+
+    class Persistence:
+        connection = Connection()
+
+        def get_connection(self) -> Connection:
+            return self.connection
+
+    persistence = Persistence()
+    assert load_book(None, "u") is None
+    assert load_book(persistence, "u") == "book u"
+    with pytest.raises(KeyError):
+        load_book(persistence, "bad")
+    assert persistence.connection.closed == 2
+
+
+class TestClaim:
+    def test_lost_by_its_own_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Read from the clock at that moment: true after a SIGSTOP before any thread has run."""
+        now = [100.0]
+        monkeypatch.setattr(job_module, "boottime", lambda: now[0])
+        claim = Claim(make(), 7, "anna", False, 105.0)
+        assert (claim.lost, claim.expires_in()) == (False, 5.0)
+        now[0] = 104.999
+        assert not claim.lost
+        now[0] = 105.0
+        assert (claim.lost, claim.expires_in()) == (True, 0.0)
+        assert ", lost" in repr(claim)
+        claim._stands_until(110.0, kept=True)
+        assert (claim.lost, claim.expires_in(), claim.kept) == (False, None, True)
+        now[0] = 110.0
+        assert claim.lost
+        claim.ended = True
+        assert not claim.lost
+
+    def test_without_a_lease(self) -> None:
+        claim = Claim(make(), 7, "anna", True, None)
+        assert (claim.lost, claim.expires_in()) == (False, None)
+        claim._mark_lost()
+        assert claim.lost
+        claim._stands_until(None, kept=True)
+        assert not claim.lost
+
+    def test_the_boot_clock_goes_on_in_sleep(self) -> None:
+        import time
+
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        assert job_module.boottime() == pytest.approx(time.clock_gettime(clock), abs=1)
+
+    def test_of_another_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        claim = Claim(make(), 7, "anna", True, None)
+        assert not claim.inherited
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        assert claim.inherited
+        assert claim.lost
+
+    def test_its_verbs_go_to_the_board(self) -> None:
+        job = make()
+        claim = Claim(job, 7, "anna", True, None)
+        claim.extend(3)
+        claim.abandon(delay=4, error="e")
+        claim.consume()
+        claim.trash(reason="r")
+        assert job.board.asked == [
+            (job, claim, 3),
+            (job, claim, Verb.ABANDON, 4, "e"),
+            (job, claim, Verb.CONSUME),
+            (job, claim, Verb.TRASH, None, "r"),
+        ]
+        assert (claim.uuid, claim.job) == ("u", job)
+
+    def test_extend_expiry_needs_a_claim(self) -> None:
+        with pytest.raises(JobFailure, match="extend"):
+            make().extend_expiry(5)
+
+
+def test_postings() -> None:
+    assert Posting("n", None, {"a": 1}, "LOW", key="k").priority == "LOW"
+    with pytest.raises(TypeError):
+        Posting("n", None, {}, "LOW", "k")
+    with pytest.raises(TypeError):
+        Posting(nome="n")
+    assert make(state=UNCLAIMED).seen_state == UNCLAIMED
+
+
+def test_errors_keep_their_cause() -> None:
+    cause = ValueError("underneath")
+    for kind in (JobFailure, NotFound):
+        error = kind("message", cause)
+        assert (error.message, error.cause, error.__cause__) == ("message", cause, cause)
+        assert kind("message").cause is None
+    many = JobFailures("2 of 3", [JobFailure("a"), NotFound("b")], cause)
+    assert (many.message, many.cause) == ("2 of 3", cause)
+    matched, rest = many.split(NotFound)
+    assert isinstance(matched, JobFailures)
+    assert [type(error) for error in rest.exceptions] == [JobFailure]

@@ -1,0 +1,146 @@
+"""The memory board's own: its clock, its registry, and what only a clock that stands still can show."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.backends.memory import ManualClock, forget
+from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
+from jobboard.job import Posting
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing.conformance.support import Waiter
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def board(clock: ManualClock) -> Iterator[Any]:
+    name = f"unit {next(_names)}"
+    with jobboard.backend(name, {"board": "memory", "clock": clock}) as board:
+        yield board
+    forget(name)
+
+
+def test_a_lease_ends_at_its_instant(board: Any, clock: ManualClock) -> None:
+    job = board.post("resize")
+    claim = board.claim(job, "anna", 10)
+    clock.advance(9.999999)
+    assert (job.state, job.expires_in()) == (CLAIMED, pytest.approx(1e-6))
+    with pytest.raises(UnclaimableJob):
+        board.claim(board.get(job.uuid), "bert")
+    clock.advance(0.000001)
+    assert job.state == UNCLAIMED
+    board.claim(board.get(job.uuid), "bert")
+    with pytest.raises(ClaimLost):
+        claim.consume()
+
+
+def test_a_due_time_comes_at_its_instant(board: Any, clock: ManualClock) -> None:
+    job = board.post("resize", delay=10)
+    assert job.due.timestamp() == clock() + 10
+    clock.advance(9.999999)
+    assert job.state == SCHEDULED
+    clock.advance(0.000001)
+    assert job.state == UNCLAIMED
+
+
+def test_an_unattended_last_attempt_is_trashed_at_its_lapse(board: Any, clock: ManualClock) -> None:
+    job = board.post("resize", max_attempts=1)
+    board.claim(job, "anna", 10)
+    clock.advance(1000)
+    [trashed] = board.trashed()
+    assert trashed.last_modified.timestamp() == clock() - 990
+    assert board.purge_trash(991) == 0
+    assert board.purge_trash(990) == 1
+    assert job.state == TRASHED
+
+
+def test_what_was_purged_reads_trashed_for_a_day(board: Any, clock: ManualClock) -> None:
+    job = board.post("resize")
+    board.cancel(job)
+    board.purge(job)
+    clock.advance(24 * 3600 - 1)
+    assert job.state == TRASHED
+
+
+def test_a_kept_claim_has_no_lease(board: Any, clock: ManualClock) -> None:
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    clock.advance(1e6)
+    assert board.find_owner(job) == "anna"
+    assert not claim.lost
+
+
+def test_time_wakes_who_waits_for_it(board: Any, clock: ManualClock) -> None:
+    board.post("resize", delay=1000)
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))
+    clock.advance(999)
+    assert waiter.running
+    clock.advance(1)
+    assert waiter.wait().name == "resize"
+
+
+def test_the_clock_belongs_to_the_stored_board(board: Any, clock: ManualClock) -> None:
+    clock.advance(5)
+    same = jobboard.fetch(board.name, {"board": "memory", "clock": clock})
+    same.connect()
+    without = jobboard.fetch(board.name, "memory")
+    without.connect()
+    assert without._now() == same._now() == int(clock() * 1e6)
+    other = jobboard.fetch(board.name, {"board": "memory", "clock": ManualClock()})
+    with pytest.raises(JobFailure, match="another clock"):
+        other.connect()
+    with pytest.raises(TypeError, match="clock"):
+        jobboard.fetch("x", {"board": "memory", "clock": 5})
+
+
+def test_jobs_stay_until_they_are_forgotten(board: Any) -> None:
+    board.post("resize")
+    board.close()
+    board.connect()
+    assert board.job_count == 1
+    forget(board.name)
+    fresh = jobboard.fetch(board.name, "memory")
+    fresh.connect()
+    assert fresh.job_count == 0
+    assert board.job_count == 1  # who is connected keeps it
+    fresh.close()
+    forget("never heard of")
+
+
+def test_taking_looks_at_few_jobs(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next job is found without walking past those that are claimed, delayed or consumed."""
+    store = board._store
+    board.post_many([Posting("resize", delay=10**6)] * 1000 + [Posting("resize")] * 1001)
+    board.claim_many("anna", 1000, expiry=10**6)
+    looked: list[str] = []
+
+    class Jobs(dict):
+        def get(self, uuid: str, default: Any = None) -> Any:
+            looked.append(uuid)
+            return super().get(uuid, default)
+
+    monkeypatch.setattr(store, "jobs", Jobs(store.jobs))
+    assert board.claim_next("anna") is not None
+    assert len(looked) < 20
+
+
+def test_connected_from_many_threads(clock: ManualClock) -> None:
+    name = f"unit {next(_names)}"
+    boards = [jobboard.fetch(name, "memory") for _ in range(8)]
+    threads = [threading.Thread(target=board.connect) for board in boards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len({id(board._store) for board in boards}) == 1
+    forget(name)
