@@ -171,8 +171,11 @@ class Database:
         """A count that another connection's commit changes."""
         raise NotImplementedError
 
-    def detach(self, raw: Raw) -> None:
-        """In a forked child: make sure that nothing of this connection ever reaches the parent's server."""
+    def detach(self, raw: Raw, idle: bool) -> None:
+        """In a forked child: make sure that nothing of this connection ever reaches the parent's server.
+
+        :param idle: no thread of the parent's was using it.
+        """
         with contextlib.suppress(Exception):
             null = os.open(os.devnull, os.O_RDWR)
             # In the child only the number means something else now; the parent's socket stays as it is.
@@ -247,8 +250,7 @@ class PostgreSQL(Database):
         return self.dialect.driver.startswith("psycopg") and hasattr(self.dialect.dbapi, "Connection")
 
     def listen(self, raw: Raw, channel: str) -> None:
-        quoted = self.dialect.identifier_preparer.quote_identifier(channel)
-        raw.cursor().execute(f"LISTEN {quoted}")
+        raw.cursor().execute("LISTEN " + self.dialect.identifier_preparer.quote_identifier(channel))
 
     def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
         poll = select.poll()
@@ -374,7 +376,7 @@ class SQLite(Database):
         else:
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.fetchall()
-        cursor.execute(f"PRAGMA synchronous = {'NORMAL' if options.get('relaxed') else 'FULL'}")
+        cursor.execute("PRAGMA synchronous = NORMAL" if options.get("relaxed") else "PRAGMA synchronous = FULL")
         cursor.close()
 
     def begin(self, cursor: Any) -> None:
@@ -408,13 +410,17 @@ class SQLite(Database):
         cursor.execute("PRAGMA data_version")
         return int(cursor.fetchone()[0])
 
-    def detach(self, raw: Raw) -> None:
-        # A file, not a conversation; and closing it would drop this process's locks on it.
-        pass
+    def detach(self, raw: Raw, idle: bool) -> None:
+        # SQLite keeps the locks of all of a process's connections to a file in one place, and believes that a child has
+        # inherited them, which is wrong. Only once the inherited connections are closed does it ask for new ones. That
+        # takes nothing from the parent; but one in the middle of something can't be closed: another thread, which the
+        # child has not, holds its mutex.
+        if idle and not raw.in_transaction:
+            raw.close()
 
     @staticmethod
     def _busy(cursor: Any, seconds: float) -> None:
-        cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000):d}")
+        cursor.execute("PRAGMA busy_timeout = " + str(int(seconds * 1000)))
         cursor.fetchall()
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
@@ -443,7 +449,8 @@ def database(dialect: Dialect) -> Database:
 def storage(table: sa.Table, **parameters: float) -> None:
     """PostgreSQL's storage parameters, for when the table is created."""
     listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    change: Any = sa.DDL(f"ALTER TABLE %(table)s SET ({listed})")  # type: ignore[no-untyped-call]
+    statement = "ALTER TABLE %(table)s SET (" + listed + ")"
+    change: Any = sa.DDL(statement)  # type: ignore[no-untyped-call]
     sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))
 
 

@@ -39,6 +39,7 @@ class Link(Runner):
         self.product = product
         self.dialect = connection.dialect
         self.cursor: Any = raw.cursor()
+        self.busy = False
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
 
@@ -174,6 +175,7 @@ class Links:
     def _once(self, work: Callable[[Link], T]) -> T:
         link: Link = getattr(self._local, "link", None) or self._connect()
         link.in_doubt = False
+        link.busy = True
         try:
             return work(link)
         except Exception as error:
@@ -190,6 +192,8 @@ class Links:
             # Interrupted between a request and its reply: nobody knows what the next one would read.
             self.drop(link)
             raise
+        finally:
+            link.busy = False
 
     def listener(self) -> Connection:
         """A connection of its own for somebody who sleeps on it."""
@@ -216,7 +220,7 @@ class Links:
     def leak(self) -> None:
         """In a forked child: let go of everything, and close nothing."""
         for link in self._open:
-            link.product.detach(link.raw)
+            link.product.detach(link.raw, not link.busy)
         _leaked.extend((self._local, self._open, self._engine))
         self._reset()
 

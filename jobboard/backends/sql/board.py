@@ -312,11 +312,12 @@ class SQLJobBoard(JobBoard):
         return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
 
     def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        patience = min(1.0, ttl / 10e6)
+        patience = min(5.0, ttl / 4e6)
 
         def work(link: Link) -> list[tuple[str, int]]:
-            # A transaction of the caller's may hold the database for long; the next beat comes soon.
-            self._product.hurry(link.cursor, patience)
+            # A transaction of the caller's may hold the database for long, and the next beat comes soon. Until then
+            # many short waits get a turn among busy writers, where one long wait would ask ever less often.
+            self._product.hurry(link.cursor, 0.03)
             try:
                 return self._store.once(link, None, lambda run, _: self._writer.renew(run, handle, held, ttl))
             finally:

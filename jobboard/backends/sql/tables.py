@@ -124,7 +124,7 @@ class Tables:
     def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
         """An index of the rows in one state."""
         c = self.jobs.c
-        where = _where(c.state == sa.text(f"'{state}'"))
+        where = _where(c.state == str(state))
         # PostgreSQL takes the condition as met and no longer uses the columns behind it to find its place. SQLite needs
         # it, or finds the index no better than one without the condition; and elsewhere no index is partial.
         narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **where)

@@ -183,7 +183,8 @@ class Taker:
             c = self._st.jobs.c
             parts = []
             for i in range(count):
-                conditions = [c.name == text(f"name{i}")] + ([] if first else [self._st.behind()])
+                parameter = f"name{i}"
+                conditions = [c.name == text(parameter)] + ([] if first else [self._st.behind()])
                 parts.append(sa.select(self._st.candidates(limit, *conditions, index="by_name").subquery()))
             statement = self._by_names[count, limit, first] = Prepared(sa.union_all(*parts))
         return statement

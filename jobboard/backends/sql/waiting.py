@@ -160,7 +160,7 @@ class _Ear:
 
     def forked(self) -> None:
         self.listens = False
-        self._product.detach(self._raw)
+        self._product.detach(self._raw, True)
 
     def _run(self) -> None:
         try:
