@@ -142,9 +142,10 @@ def drain(board: Any, jobs: int, batch: int) -> float:
 
 
 def against_raw(database: str, uri: str) -> None:
-    with jobboard.backend("ours", {"board": uri, "table": "ours"}) as ours, jobboard.backend(
-        "raw", {"board": uri, "table": "raw"}
-    ) as theirs:
+    with (
+        jobboard.backend("ours", {"board": uri, "table": "ours"}) as ours,
+        jobboard.backend("raw", {"board": uri, "table": "raw"}) as theirs,
+    ):
         fill(theirs, 1)
         raw = Raw(theirs)
         raw.ready()
@@ -179,9 +180,10 @@ def populate(board: Any, jobs: int) -> None:
 
 
 def growth(database: str, uri: str) -> None:
-    with jobboard.backend("small", {"board": uri, "table": "small"}) as small, jobboard.backend(
-        "large", {"board": uri, "table": "large"}
-    ) as large:
+    with (
+        jobboard.backend("small", {"board": uri, "table": "small"}) as small,
+        jobboard.backend("large", {"board": uri, "table": "large"}) as large,
+    ):
         populate(small, 200)
         populate(large, 200_000)
         settle(large)

@@ -87,9 +87,7 @@ def server_uris(pytestconfig: pytest.Config) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def database_uri(
-    server_uris: dict[str, str], request: pytest.FixtureRequest
-) -> Callable[[str], str]:
+def database_uri(server_uris: dict[str, str], request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Gives the URI of an SQL database, by kind, that this xdist worker has for itself."""
     import sqlalchemy
 
@@ -100,9 +98,7 @@ def database_uri(
     def uri(kind: str) -> str:
         if kind not in made:
             shared = sqlalchemy.make_url(server_uris[kind])
-            engine = sqlalchemy.create_engine(
-                shared.set(drivername=drivers[kind]), isolation_level="AUTOCOMMIT"
-            )
+            engine = sqlalchemy.create_engine(shared.set(drivername=drivers[kind]), isolation_level="AUTOCOMMIT")
             with engine.connect() as connection:
                 connection.exec_driver_sql(f"CREATE DATABASE {name}")
             engine.dispose()

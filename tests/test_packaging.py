@@ -53,9 +53,7 @@ with jobboard.backend('board', 'memory') as board:
 
 
 def python(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -106,9 +104,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
         if path.is_file():
             shutil.copy(path, copy)
     build = "import setuptools.build_meta as backend; print(backend.build_wheel('.'))"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (path,) = copy.glob("*.whl")
     with zipfile.ZipFile(path) as archive:

@@ -79,9 +79,7 @@ class FaultyProxy:
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}"))
 
-    def lose(
-        self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b""
-    ) -> Fault:
+    def lose(self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b"") -> Fault:
         """Break one connection, once: at the ``nth`` request from now that contains ``matching``.
 
         ``'request'``: before the server gets the bytes that match. ``'reply'``: when the server has

@@ -224,9 +224,7 @@ class ZooKeeper(Server):
         return b"Mode:" in self._ask(b"srvr")
 
 
-KINDS: dict[str, type[Server]] = {
-    server.kind: server for server in (PostgreSQL, MariaDB, Redis, ZooKeeper)
-}
+KINDS: dict[str, type[Server]] = {server.kind: server for server in (PostgreSQL, MariaDB, Redis, ZooKeeper)}
 
 _SERVERLESS = ("memory", "sqlite")
 
@@ -240,9 +238,7 @@ def selected_backends() -> list[str]:
     names = given.replace(",", " ").split()
     known = (*_SERVERLESS, *KINDS)
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(
-            f"JOBBOARD_TEST_BACKENDS: unknown {', '.join(unknown)}; known are {', '.join(known)}"
-        )
+        raise ValueError(f"JOBBOARD_TEST_BACKENDS: unknown {', '.join(unknown)}; known are {', '.join(known)}")
     return names
 
 

@@ -95,9 +95,7 @@ def test_it_passes_everything_on(connect: Connect) -> None:
     assert got == b"ok " + long + b"\n"
 
 
-def test_a_lost_request_never_reaches_the_server(
-    connect: Connect, proxy: FaultyProxy, recorder: Recorder
-) -> None:
+def test_a_lost_request_never_reaches_the_server(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()
     fault = proxy.lose("request", nth=2)
     assert client.ask(b"one") == b"ok one"
@@ -129,9 +127,7 @@ def test_only_the_connection_concerned_is_broken(connect: Connect, proxy: Faulty
 
 
 @pytest.mark.parametrize("what", ["request", "reply"])
-def test_matching_minds_case_and_counts(
-    what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder
-) -> None:
+def test_matching_minds_case_and_counts(what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()
     fault = proxy.lose(what, nth=2, matching=b"COMMIT")
     for line in (b"commit", b"COMMIT 1", b"BEGIN"):
@@ -141,9 +137,7 @@ def test_matching_minds_case_and_counts(
     assert (b"COMMIT 2" in recorder.lines) == (what == "reply")
 
 
-def test_a_match_may_come_in_two_parts(
-    connect: Connect, proxy: FaultyProxy, recorder: Recorder
-) -> None:
+def test_a_match_may_come_in_two_parts(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()
     client.ask(b"warm")
     fault = proxy.lose("request", matching=b"COMMIT")
@@ -166,9 +160,7 @@ def test_a_match_does_not_reach_over_two_requests(connect: Connect, proxy: Fault
     assert not fault.happened
 
 
-def test_counters_count_requests_from_when_they_were_asked_for(
-    connect: Connect, proxy: FaultyProxy
-) -> None:
+def test_counters_count_requests_from_when_they_were_asked_for(connect: Connect, proxy: FaultyProxy) -> None:
     client = connect()
     client.ask(b"early")
     everything, some = proxy.counter(), proxy.counter(b"x")
@@ -301,9 +293,7 @@ class Session:
 
 @pytest.mark.backends("postgresql", "mariadb", "redis")
 @pytest.mark.parametrize("what", ["request", "reply"])
-def test_real_servers_and_drivers(
-    what: Any, backend: str, private_server: Callable[[str], Server]
-) -> None:
+def test_real_servers_and_drivers(what: Any, backend: str, private_server: Callable[[str], Server]) -> None:
     server = private_server(backend)
     with FaultyProxy("127.0.0.1", server.port) as proxy:
         session = Session(backend, proxy.port)

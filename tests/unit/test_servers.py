@@ -111,9 +111,7 @@ def test_what_was_acknowledged_survives_a_crash_and_a_restart(
 
 
 @with_server
-def test_a_paused_server_keeps_silent_until_it_is_resumed(
-    kind: str, private_server: Callable[[str], Server]
-) -> None:
+def test_a_paused_server_keeps_silent_until_it_is_resumed(kind: str, private_server: Callable[[str], Server]) -> None:
     server = private_server(kind)
     server.pause()
     state = re.compile(r"^State:\s+(.)", re.MULTILINE)
@@ -203,18 +201,14 @@ def test_starting_twice_is_refused(kind: str, private_server: Callable[[str], Se
 
 
 @with_server
-def test_a_start_that_fails_shows_the_log_and_leaves_nothing(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_fails_shows_the_log_and_leaves_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = []
     prepare = KINDS[kind]._prepare
 
     def spoil(server: Server) -> None:
         prepare(server)
         folders.append(server.folder)
-        monkeypatch.setattr(
-            KINDS[kind], "_command", lambda _: ["sh", "-c", "echo no room here >&2; exit 3"]
-        )
+        monkeypatch.setattr(KINDS[kind], "_command", lambda _: ["sh", "-c", "echo no room here >&2; exit 3"])
 
     monkeypatch.setattr(KINDS[kind], "_prepare", spoil)
     with pytest.raises(ServerError, match=r"(?s)ended \(3\) while starting.*no room here"):
