@@ -138,7 +138,7 @@ def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
     assert states.lapse(record(max_attempts=2), NOW + 1).state == UNCLAIMED
 
 
-@pytest.mark.parametrize(("name", "verb", "holder"), itertools.product(STORED, VERBS, HOLDERS))
+@pytest.mark.parametrize(("name", "verb", "holder"), list(itertools.product(STORED, VERBS, HOLDERS)))
 def test_every_verb_keeps_to_the_table(name: str, verb: Verb, holder: str) -> None:
     """What is done is a row of the table; what is refused changes nothing but what time has changed."""
     stored, source = STORED[name], LOGICAL[name]
@@ -178,7 +178,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "verb"), itertools.product(STORED, [Verb.EXTEND, *sorted(FINISHES)]))
+@pytest.mark.parametrize(("name", "verb"), list(itertools.product(STORED, [Verb.EXTEND, *sorted(FINISHES)])))
 def test_who_may_act_on_a_claim(name: str, verb: Verb) -> None:
     found = tuple(act(verb, STORED[name], holder)[0] for holder in HOLDERS.values())
     assert found == REFUSED[name]
@@ -194,7 +194,7 @@ ANYBODY = {
 }
 
 
-@pytest.mark.parametrize(("name", "verb"), itertools.product(STORED, ANYBODY))
+@pytest.mark.parametrize(("name", "verb"), list(itertools.product(STORED, ANYBODY)))
 def test_what_anybody_may_do(name: str, verb: Verb) -> None:
     assert act(verb, STORED[name], HOLDERS["another name"])[0] == ANYBODY[verb][LOGICAL[name]]
 

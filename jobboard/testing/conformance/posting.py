@@ -102,12 +102,12 @@ class TestPosting:
         assert (job.details, job.key, job.max_attempts, job.due) == ({}, None, None, None)
         assert job.priority is JobPriority.NORMAL
 
-    @pytest.mark.parametrize("details", DETAILS, ids=range(len(DETAILS)))
-    def test_details_come_back_as_they_went(self, board: JobBoard, details: dict[str, Any]) -> None:
-        board.post("resize", details=details)
-        [job] = board.iterjobs()
-        assert job.details == details
-        assert repr(take(board).details) == repr(details)  # also tells 1 from 1.0 and 0.0 from -0.0
+    def test_details_come_back_as_they_went(self, board: JobBoard) -> None:
+        for details in DETAILS:
+            board.post("resize", details=details)
+            [job] = board.iterjobs(only_unclaimed=True)
+            assert job.details == details
+            assert repr(take(board).details) == repr(details)  # also tells 1 from 1.0 and 0.0 from -0.0
 
     def test_tuples_become_lists(self, board: JobBoard) -> None:
         job = board.post("resize", details={"a": (1, (2,))})
@@ -132,16 +132,14 @@ class TestPosting:
         assert board.find_owner(job) == longest
         assert board.get(job.uuid).key == longest
 
-    @pytest.mark.parametrize(("arguments", "kind", "match"), BAD_POSTINGS, ids=range(len(BAD_POSTINGS)))
-    def test_bad_input_is_refused(
-        self, board: JobBoard, arguments: dict[str, Any], kind: type[Exception], match: str
-    ) -> None:
-        arguments = {"name": "resize", **arguments}
-        with pytest.raises(kind, match=match):
-            board.post(**arguments)
-        with pytest.raises(kind, match=match):
-            board.post_many([{"name": "fine"}, arguments])
-        assert board.job_count == 0
+    def test_bad_input_is_refused(self, board: JobBoard) -> None:
+        for bad, kind, match in BAD_POSTINGS:
+            arguments = {"name": "resize", **bad}
+            with pytest.raises(kind, match=match):
+                board.post(**arguments)
+            with pytest.raises(kind, match=match):
+                board.post_many([{"name": "fine"}, arguments])
+            assert board.job_count == 0, bad
         assert list(board.trashed()) == []
 
     def test_an_unknown_argument_names_itself_and_the_backend(self, board: JobBoard) -> None:
