@@ -177,6 +177,8 @@ class Links:
         link.in_doubt = False
         link.busy = True
         try:
+            if self._closed:
+                raise ConnectionFailure("the board is closed")
             return work(link)
         except Exception as error:
             in_doubt = link.in_doubt
@@ -194,6 +196,8 @@ class Links:
             raise
         finally:
             link.busy = False
+            if self._closed:
+                link.close()
 
     def listener(self) -> Connection:
         """A connection of its own for somebody who sleeps on it."""
@@ -212,7 +216,9 @@ class Links:
             self._closed = True
             links, self._open = list(self._open), {}
         for link in links:
-            link.close()
+            # One that another thread is talking through is closed by that thread, as soon as it has its reply.
+            if not link.busy:
+                link.close()
         self._local = threading.local()
         if self._own and self._engine is not None:
             self._engine.dispose()

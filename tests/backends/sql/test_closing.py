@@ -1,0 +1,35 @@
+"""A board is closed while another thread of it waits for the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.testing import eventually
+
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_call_under_way_is_told_that_the_board_is_closed(
+    backend: str, make_board: Callable[..., SQLJobBoard], engine: sa.Engine
+) -> None:
+    board = make_board()
+    job = board.post("resize")
+    with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
+        table = board.table
+        locker.execute(sa.select(table.c.id).where(table.c.uuid == job.uuid).with_for_update())
+        claim = pool.submit(board.claim, job, "anna")
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as looking:
+            eventually(lambda: looking.exec_driver_sql(WAITING[backend]).scalar())
+        board.close()
+        locker.rollback()
+        assert type(claim.exception(20)) is ConnectionFailure
