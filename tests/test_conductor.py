@@ -157,9 +157,13 @@ def test_retry_and_reject(make_board: MakeBoard, start: Runner) -> None:
     assert (bad.state, bad.error) == ("TRASHED", "no such picture")
 
 
-@pytest.mark.parametrize("raised", [jobboard.Retry(delay=-1), jobboard.Reject(7), SystemExit(2)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "mistake",
+    [lambda: jobboard.Retry(delay=-1), lambda: jobboard.Reject(7), lambda: SystemExit(2)],
+    ids=["negative delay", "reason that is none", "exit"],
+)
 def test_a_mad_handler_is_a_failure_and_harms_no_other(
-    make_board: MakeBoard, start: Runner, raised: BaseException
+    make_board: MakeBoard, start: Runner, mistake: Callable[[], BaseException]
 ) -> None:
     board = make_board()
     mad = board.post("mad")
@@ -167,7 +171,7 @@ def test_a_mad_handler_is_a_failure_and_harms_no_other(
 
     def handler(job: jobboard.Job) -> None:
         if job.name == "mad":
-            raise raised
+            raise mistake()
 
     conductor = start(Conductor("one", board, handler))
     eventually(lambda: (conductor.tally.abandoned, conductor.tally.consumed) == (1, 5))

@@ -127,9 +127,7 @@ class Workers:
         return set(self._started)
 
     def kill(self, name: str) -> None:
-        worker = self._started.pop(name)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        self._end(self._started.pop(name))
 
     def check(self) -> None:
         """:raises Failed: one that was not killed has ended."""
@@ -151,10 +149,14 @@ class Workers:
 
     def close(self) -> None:
         for worker in self._started.values():
-            worker.kill()
-            worker.wait()
-            assert worker.stdin is not None
-            worker.stdin.close()
+            self._end(worker)
+
+    @staticmethod
+    def _end(worker: subprocess.Popen[bytes]) -> None:
+        worker.kill()
+        worker.wait()
+        assert worker.stdin is not None
+        worker.stdin.close()
 
     def _last_words(self, name: str) -> str:
         lines = (self._folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
