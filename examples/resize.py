@@ -1,7 +1,7 @@
 """A conductor, and what it is to work on: run it, and stop it with Ctrl-C."""
 
 import jobboard
-from jobboard.conductor import Conductor
+from jobboard import Conductor
 
 board = jobboard.fetch("pictures", "sqlite:///pictures.db")
 conductor = Conductor("resizer", board, max_simultaneous_jobs=4)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jobboard.backends import backend, fetch
     from jobboard.board import JobBoard
+    from jobboard.conductor import Conductor
     from jobboard.exceptions import (
         ClaimLost,
         ConnectionFailure,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "backends": ("backend", "fetch"),
     "board": ("JobBoard",),
+    "conductor": ("Conductor",),
     "exceptions": (
         "ClaimLost",
         "ConnectionFailure",
@@ -58,6 +60,7 @@ __all__ = [
     "Characteristics",
     "Claim",
     "ClaimLost",
+    "Conductor",
     "ConnectionFailure",
     "Entity",
     "Job",

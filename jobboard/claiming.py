@@ -18,7 +18,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, Job
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish
 from jobboard.session import Session
-from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
+from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 
 LOG = logging.getLogger(__name__)
 
@@ -328,11 +328,20 @@ class Claiming(BoardBase):
         session = self._live()
         results: list[JobBoardError | None] = [None] * len(ends)
         asked: list[tuple[int, Finish]] = []
+        first: dict[tuple[str, Holder], int] = {}
+        repeated: list[tuple[int, int]] = []
         for index, (job, claim, verb, delay, error) in enumerate(ends):
             try:
-                asked.append((index, Finish(job.uuid, self._holder(job, claim, who), verb, delay or None, error)))
+                holder = self._holder(job, claim, who)
             except JobFailure as failure:
                 results[index] = failure
+                continue
+            # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
+            original = first.setdefault((job.uuid, holder), index)
+            if original == index:
+                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error)))
+            else:
+                repeated.append((index, original))
         for start in range(0, len(asked), BATCH):
             chunk = asked[start : start + BATCH]
             # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
@@ -342,19 +351,19 @@ class Claiming(BoardBase):
             except BaseException:
                 self._hold_again(session, [ends[index] for index in kept])
                 raise
-            done, back = [], []
-            for (index, _), status in zip(chunk, statuses, strict=True):
-                if status == OK:
-                    done.append(ends[index])
-                    if index in kept:
-                        back.append(ends[index])
-                else:
-                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
+            answered = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
+            done = [ends[index] for index, status in answered if status == OK]
+            back = [ends[index] for index, status in answered if status == OK and index in kept]
             self._when_settled(
                 extra,
                 functools.partial(self._ended, session, done),
                 functools.partial(self._hold_again, session, back),
             )
+            for index, status in answered:
+                if status != OK:
+                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
+        for index, original in repeated:
+            results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
 
     @staticmethod

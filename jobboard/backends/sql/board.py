@@ -97,6 +97,8 @@ class SQLJobBoard(JobBoard):
     def _open(self) -> None:
         writes = not self._conf["read_only"]
         create = self._conf["auto_setup"] and writes
+        if self._client is None and not create:
+            engines.check_there(self._url)
         links = self._links()
         try:
             links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, create))

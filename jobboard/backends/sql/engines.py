@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
 from jobboard.conf import Option, Settings, choice, flag, port, seconds, text
-from jobboard.exceptions import MissingDriver
+from jobboard.exceptions import JobFailure, MissingDriver
 
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -128,6 +128,14 @@ def make(url: URL, conf: Settings) -> Engine:
     return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
 
 
+def check_there(url: URL) -> None:
+    """To connect to a file that is not there would make an empty one.
+
+    :raises JobFailure: an SQLite database does not exist."""
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise JobFailure(f"there is no database {url.database}; `jobboard setup` creates it")
+
+
 def check_client(engine: Engine, conf: Settings) -> None:
     """:raises ValueError: a client that a board can't use, or options that say what the client says already."""
     if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
@@ -135,6 +143,3 @@ def check_client(engine: Engine, conf: Settings) -> None:
     given = [option for option in (*_OF_SERVERS, "database") if conf[option] is not None]
     if given:
         raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
-
-
-__all__ = ["OPTIONS", "URI_PARTS", "check_client", "make", "url_of"]

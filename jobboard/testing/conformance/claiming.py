@@ -367,6 +367,14 @@ class TestManyAtOnce:
         assert uuids(board.iterjobs()) == [jobs[3].uuid]
         board.consume_many([], "anna")
 
+    def test_a_job_that_stands_twice(self, board: JobBoard) -> None:
+        board.post("resize")
+        [job] = board.claim_many("anna", 2)
+        with pytest.raises(JobFailures) as failures:
+            board.consume_many([job, job], "anna")
+        assert [type(failure) for failure in failures.value.exceptions] == [NotFound]
+        assert job.state == COMPLETE
+
     def test_finish_many(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize")] * 6)
         jobs = board.claim_many("anna", 5)

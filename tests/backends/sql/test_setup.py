@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,15 @@ def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> 
     board.setup()
     board.connect()
     board.close()
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("option", [{"auto_setup": False}, {"read_only": True}])
+def test_looking_for_a_file_makes_none(tmp_path: Path, option: dict[str, Any]) -> None:
+    path = tmp_path / "mistyped.db"
+    with pytest.raises(JobFailure, match=r"no database .*mistyped\.db"):
+        SQLJobBoard("board", {"board": f"sqlite:///{path}", **option}).connect()
+    assert not path.exists()
 
 
 def test_a_newer_layout_is_refused(board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
