@@ -78,8 +78,6 @@ class Raw:
         return lambda values: execute(text, [fixed[n] if n in fixed else values[n] for n in order])
 
     def keep(self, answer: str) -> None:
-        if not self.product.keeps_answers:
-            return
         self.call += 1
         params = {**self.base, "p_call": self.call, "p_answer": answer}
         self.execute(self.statements.answer, params)
@@ -89,9 +87,7 @@ class Raw:
     def claim(self, limit: int) -> list[tuple[str, int, Any]]:
         if self.board._single is not None:
             self.call += 1
-            self.take(
-                {**self.base, **self.lease, "p_call": self.call, "p_limit": limit, "p_readable": 1, "p_swept": False}
-            )
+            self.take({**self.base, **self.lease, "p_call": self.call, "p_readable": 1, "p_swept": False})
             return [(row[0], row[10], json.loads(row[6])) for row in self.cursor.fetchall() if row[0]]
         self.product.begin(self.cursor)
         self.take({**self.base, "p_limit": limit, "p_readable": 1})
@@ -116,10 +112,10 @@ class Raw:
         self.keep(",".join(f"{uuid} {jobs[0][1]}" for uuid in uuids))
         self.product.commit(self.raw, self.cursor)
 
-    def ready(self) -> None:
+    def ready(self, batch: int) -> None:
         single = self.board._single
         every = {**self.base, **self.lease, "p_call": 0, "p_limit": 1, "p_readable": 1, "p_swept": False}
-        self.take = self.prepared(single.take if single else self.statements.ready, every)
+        self.take = self.prepared(single.take("any", batch) if single else self.statements.ready, every)
         if single:
             self.finish = self.prepared(single.consume, {**self.base, "p_call": 0, "p_uuids": [""], "p_tokens": [0]})
 
@@ -148,8 +144,8 @@ def against_raw(database: str, uri: str) -> None:
     ):
         fill(theirs, 1)
         raw = Raw(theirs)
-        raw.ready()
         for batch, jobs, rounds in ((1, 200, 15), (100, 5000, 9)):
+            raw.ready(batch)
             ratios, ours_rates, raw_rates = [], [], []
             for number in range(rounds + 1):
                 fill(ours, jobs)
