@@ -64,8 +64,6 @@ class Reader:
     def _page_statement(self, first: bool, unnamed: bool, states: frozenset[State] | None) -> Prepared:
         c = self._jobs.c
         conditions = [self._mine, self._live]
-        if not first:
-            conditions.append(self._st.behind())
         if not unnamed:
             conditions.append(c.name.in_(elements("names", sa.String())))
         # By the stored state, which the planner knows how to reckon with: what time has made of a job since may differ,
@@ -73,8 +71,19 @@ class Reader:
         if states is not None:
             stored = [c.state == literal(state) for state in sorted(states)]
             conditions.append(sa.or_(sa.false(), *stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
-        select = self._st.in_order(sa.select(*self._record).where(*conditions), "serving")
-        return Prepared(select, *(() if unnamed else ("p_names",)))
+        lists = () if unnamed else ("p_names",)
+        select = sa.select(*self._record).where(*conditions)
+        if first:
+            return Prepared(self._st.in_order(select, "serving"), *lists)
+        # One walk for the rest of this priority and one for those after it: told of both at once, SQLite and PostgreSQL
+        # walk to their place from the beginning of the index.
+        rest = (c.priority == param("priority"), c.id > param("id"))
+        parts = [
+            self._st.in_order(select.where(*place), "serving") for place in (rest, (c.priority > param("priority"),))
+        ]
+        both = sa.union_all(*(sa.select(part.subquery()) for part in parts)).subquery()
+        ordered = sa.select(both).order_by(both.c.priority, both.c.id)
+        return Prepared(ordered.limit(param("limit", sa.Integer())), *lists)
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         params: dict[str, Any] = {"p_limit": limit}

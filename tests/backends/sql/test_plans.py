@@ -1,6 +1,7 @@
 """What the databases do for each statement: nothing may walk the table."""
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,6 +149,19 @@ def test_a_claim_reads_a_handful_of_rows(full: SQLJobBoard) -> None:
         peeked = full._peek(None, codec.VERSION)
     assert peeked.any
     assert 0 < count() < 1000
+
+
+def test_a_late_page_is_found_without_a_walk(full: SQLJobBoard) -> None:
+    link = full._opened.run(lambda link: link)
+    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
+    with read(link) as first:
+        page = full._page(None, 50, None, None)
+    spent = first()
+    *_, last = itertools.islice(full.iterjobs(), ROWS // 2)
+    with read(link) as late:
+        assert len(full._page(last._record, 50, None, None)) == len(page) == 50
+    # A walk to the middle of the table would cost 240 times as much.
+    assert late() < 20 * spent
 
 
 @contextlib.contextmanager
