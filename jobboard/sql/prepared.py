@@ -6,6 +6,7 @@ same statements also run on a SQLAlchemy connection, inside a transaction of the
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -105,18 +106,18 @@ class Prepared:
         return text
 
 
-class Runner:
+class Runner(abc.ABC):
     """Runs prepared statements somewhere."""
 
-    def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]: ...
 
+    @abc.abstractmethod
     def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
         """Run it for its effect; how many rows it matched."""
-        raise NotImplementedError
 
-    def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None: ...
 
 
 class CallersConnection(Runner):
