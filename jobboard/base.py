@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, ClassVar, final
 
 from jobboard import arguments, codec, notifier
 from jobboard import conf as configuration
@@ -23,11 +23,9 @@ from jobboard.exceptions import (
 from jobboard.job import Claim, Job, boottime, load_book
 from jobboard.primitives import BoardStats, Characteristics, Finish, Primitives, Seen
 from jobboard.session import Session
-from jobboard.states import TRASHED, Holder, Record, State, Status, Verb
+from jobboard.states import Holder, Record, State, Status, Verb
 
 LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 BATCH = 100
 """How many jobs one request claims or finishes at most."""
@@ -245,15 +243,14 @@ class BoardBase(Primitives):
 
     def _heard(self, event: str, record: Record) -> None:
         """A backend reports what another process has done."""
-        seen = Seen(record.state, record, None)
-        self._notify(event, self._readable(seen) or Job(self, record, UNREADABLE, record.state))
+        self._notify(event, self._job_or_shell(record, record.state))
 
-    def _lapsed_for_good(self, record: Record) -> None:
+    def _job_or_shell(self, record: Record, state: State) -> Job:
+        """The job; without its details where they can't be read."""
         try:
-            job = self._job(record, TRASHED)
+            return self._job(record, state)
         except JobFailure:
-            job = Job(self, record, UNREADABLE, TRASHED)
-        self._gone(job, notifier.TRASHED)
+            return Job(self, record, UNREADABLE, state)
 
     def _gone(self, job: Job, event: str) -> None:
         self._notify(event, job)

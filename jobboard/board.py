@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from jobboard import arguments, codec, notifier
-from jobboard.base import UNREADABLE
 from jobboard.claiming import Claiming
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
@@ -194,10 +193,7 @@ class JobBoard(Claiming):
         after: Record | None = None
         while page := session.query(self._trash_page, after, PAGE):
             for record in page:
-                try:
-                    yield self._job(record, TRASHED)
-                except JobFailure:
-                    yield Job(self, record, UNREADABLE, TRASHED)
+                yield self._job_or_shell(record, TRASHED)
             after = page[-1]
 
     @final

@@ -174,7 +174,7 @@ class Claiming(BoardBase):
                     LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
                     return jobs
                 for record in taken.trashed:
-                    self._lapsed_for_good(record)
+                    self._gone(self._job_or_shell(record, TRASHED), notifier.TRASHED)
                 for record in taken.records:
                     job = self._claimed_job(record, who, span, start, taken.margin)
                     if job is not None:

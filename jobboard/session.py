@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -200,9 +199,8 @@ class Session:
 
     def pause(self, seconds: float) -> None:
         """Sleep between two tries, unless the board is closed."""
-        deadline = time.monotonic() + seconds
         with self._news:
-            self._news.wait_for(lambda: self.closed, max(0.0, deadline - time.monotonic()))
+            self._news.wait_for(lambda: self.closed, seconds)
 
     def end(self) -> list[Claim]:
         """Stop everything; the claims that were kept until now."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 
 import click
 
 from jobboard.cli.common import Settings, board_options, example, opened
-from jobboard.cli.output import job_as_dict, last_line, safe, say, say_json, table
-
-SHOWN = 100
+from jobboard.cli.output import SHOWN, job_as_dict, last_line, safe, say, say_jobs, say_json, table
 
 
 @click.command(
@@ -36,18 +33,13 @@ def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...
             raise click.UsageError(f"{state!r} is not a state on the board; these are: {', '.join(live)}")
     wanted = [live[state.upper()] for state in states] or None
     with opened(settings) as board:
-        jobs = board.iterjobs(names=names or None, states=wanted)
-        if settings.json:
-            for job in itertools.islice(jobs, limit):
-                say_json(job_as_dict(job))
-            return
-        shown = list(itertools.islice(jobs, limit or SHOWN))
-        if not shown:
-            say("No such job on the board." if states or names else "No job on the board.")
-            return
-        columns = ("uuid", "name", "state", "priority", "attempts", "posted", "last error")
-        rows = (
-            (
+        say_jobs(
+            board.iterjobs(names=names or None, states=wanted),
+            limit,
+            as_json=settings.json,
+            nothing="No such job on the board." if states or names else "No job on the board.",
+            columns=("uuid", "name", "state", "priority", "attempts", "posted", "last error"),
+            row=lambda job: (
                 job.uuid,
                 job.name,
                 job.seen_state,
@@ -55,12 +47,8 @@ def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...
                 job.attempts,
                 f"{job.created_on:%Y-%m-%d %H:%M:%S}",
                 last_line(job.error),
-            )
-            for job in shown
+            ),
         )
-        table(columns, rows, numbers=["attempts"])
-        if next(jobs, None) is not None:
-            say(f"There are more than {len(shown)}; see --limit.")
 
 
 @click.command(epilog=example("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e"))

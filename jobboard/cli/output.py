@@ -3,10 +3,11 @@ instruction to it, and nothing is taken for markup."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 # Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _PIPE_WIDTH = 1000
+
+
+SHOWN = 100
+"""How many jobs a table shows unless it is asked for more."""
 
 
 def safe(text: object, *, lines: bool = False) -> str:
@@ -74,6 +79,29 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: 
     for row in rows:
         made.add_row(*(Text(safe("" if cell is None else cell)) for cell in row))
     console().print(made)
+
+
+def say_jobs(
+    jobs: Iterator[Job],
+    limit: int | None,
+    *,
+    as_json: bool,
+    nothing: str,
+    columns: Iterable[str],
+    row: Callable[[Job], Iterable[object]],
+) -> None:
+    """The first ``limit`` jobs: :data:`SHOWN` of them by default in a table, all as JSON."""
+    if as_json:
+        for job in itertools.islice(jobs, limit):
+            say_json(job_as_dict(job))
+        return
+    shown = list(itertools.islice(jobs, limit or SHOWN))
+    if not shown:
+        say(nothing)
+        return
+    table(columns, map(row, shown), numbers=["attempts"])
+    if next(jobs, None) is not None:
+        say(f"There are more than {len(shown)}; see --limit.")
 
 
 def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, Settings, age, board_options, example, opened
-from jobboard.cli.looking import SHOWN
-from jobboard.cli.output import job_as_dict, last_line, say, say_json, table, warn
+from jobboard.cli.output import SHOWN, last_line, say, say_jobs, say_json, warn
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Job
 
@@ -31,22 +29,20 @@ def trash(context: click.Context, settings: Settings) -> None:
 def list_trash(settings: Settings, limit: int | None) -> None:
     """List the jobs in the trash, the last one first, and why they are there."""
     with opened(settings) as board:
-        jobs = board.trashed()
-        if settings.json:
-            for job in itertools.islice(jobs, limit):
-                say_json(job_as_dict(job))
-            return
-        shown = list(itertools.islice(jobs, limit or SHOWN))
-        if not shown:
-            say("The trash is empty.")
-            return
-        rows = (
-            (job.uuid, job.name, job.attempts, f"{job.last_modified:%Y-%m-%d %H:%M:%S}", last_line(job.error))
-            for job in shown
+        say_jobs(
+            board.trashed(),
+            limit,
+            as_json=settings.json,
+            nothing="The trash is empty.",
+            columns=("uuid", "name", "attempts", "trashed", "why"),
+            row=lambda job: (
+                job.uuid,
+                job.name,
+                job.attempts,
+                f"{job.last_modified:%Y-%m-%d %H:%M:%S}",
+                last_line(job.error),
+            ),
         )
-        table(("uuid", "name", "attempts", "trashed", "why"), rows, numbers=["attempts"])
-        if next(jobs, None) is not None:
-            say(f"There are more than {len(shown)}; see --limit.")
 
 
 @trash.command(
