@@ -1,4 +1,4 @@
-"""What all the servers have in common: a folder, a port, a guard, and the ways to end them."""
+"""What all the servers have in common: a folder, ports, a guard, and the ways to end them."""
 
 import contextlib
 import os
@@ -33,7 +33,8 @@ class MissingServer(ServerError):
 
 
 class Server(ABC):
-    """One server. ``start`` it, use ``uri``, and ``stop`` it; or use it as a context manager.
+    """One server, or several that belong together. ``start`` it, use ``uri``, and ``stop`` it; or
+    use it as a context manager.
 
     ``durable`` makes it wait for the disk as in production. ``timeout`` bounds each start and each
     orderly shutdown, in seconds. Calls on one server must not overlap.
@@ -48,8 +49,7 @@ class Server(ABC):
         self.timeout = timeout
         self._folder: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._reservation: socket.socket | None = None
+        self._reservations: list[socket.socket] = []
         self._port = 0
 
     @property
@@ -74,7 +74,7 @@ class Server(ABC):
         After ``kill()``: on the same port, with the same data. Raises `MissingServer` if its
         programs are not installed, `ServerError` if it does not come up.
         """
-        if self._process is not None and self._process.poll() is None:
+        if any(process.poll() is None for process in self._processes()):
             raise ServerError(f"{self.kind} is running already")
         if self._folder is None:
             self.locate()
@@ -82,6 +82,7 @@ class Server(ABC):
                 self._make_folder()
                 self._prepare()
                 self._launch()
+                self._finish_first_start()
             except BaseException:
                 self.stop()
                 raise
@@ -93,29 +94,30 @@ class Server(ABC):
         """Kill the server and remove all that it has left, its data too; at any time."""
         if self._guard is not None:
             self._guard.communicate(b".")
-            if self._guard.returncode:
-                watchdog.clean_up(self.folder)
             self._guard = None
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
+        # The guard may have been killed.
+        if self._folder is not None and self._folder.exists():
+            watchdog.clean_up(self._folder)
+        for process in self._processes():
+            process.wait()
+        for reservation in self._reservations:
+            reservation.close()
+        self._reservations.clear()
         self._folder = None
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once, as in a crash. ``start()`` brings it back."""
         watchdog.kill_all(self.folder)
-        if self._process is not None:
-            self._process.wait()
+        for process in self._processes():
+            process.wait()
 
     def restart(self) -> None:
         """Shut down in order, then start on the same port with the same data."""
-        if self._process is not None:
-            self._process.send_signal(self._shutdown)
+        for process in self._processes():
+            process.send_signal(self._shutdown)
+        for process in self._processes():
             try:
-                self._process.wait(self.timeout)
+                process.wait(self.timeout)
             except subprocess.TimeoutExpired:
                 raise ServerError(f"{self.kind} does not shut down\n{self._log()}") from None
         self.start()
@@ -149,8 +151,12 @@ class Server(ABC):
         """Make the data of a new server."""
 
     @abstractmethod
-    def _command(self) -> list[str | Path]:
-        """What to run; it must stay in the foreground."""
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that were started last, also those that have ended since."""
+
+    @abstractmethod
+    def _launch(self) -> None:
+        """Start what does not run, and wait until the server serves."""
 
     @abstractmethod
     def _serves(self) -> bool:
@@ -177,14 +183,12 @@ class Server(ABC):
         self._folder = folder
         if user := self._user():
             shutil.chown(folder, user)
-        self._reservation, self._port = reserve_port()
 
-    def _launch(self) -> None:
-        first = self._process is None
-        self._process = self._spawn(self._command())
-        self._wait_until(self._serves)
-        if first:
-            self._finish_first_start()
+    def _reserve_port(self) -> int:
+        """A port that is the server's own until it is stopped."""
+        reservation, port = reserve_port()
+        self._reservations.append(reservation)
+        return port
 
     def _spawn(self, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
         options: dict[str, Any] = {}
@@ -223,14 +227,15 @@ class Server(ABC):
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + self.timeout
-        process = self._process
-        assert process is not None
         while True:
+            served = False
             with contextlib.suppress(OSError):
-                if condition() and process.poll() is None:
-                    return
-            if (status := process.poll()) is not None:
-                raise ServerError(f"{self.kind} ended ({status}) while starting\n{self._log()}")
+                served = condition()
+            for process in self._processes():
+                if (status := process.poll()) is not None:
+                    raise ServerError(f"{self.kind} ended ({status}) while starting\n{self._log()}")
+            if served:
+                return
             if time.monotonic() > limit:
                 raise ServerError(f"{self.kind} does not answer\n{self._log()}")
             time.sleep(0.02)
@@ -258,6 +263,29 @@ class Server(ABC):
             f"{self.kind} needs {what}, which is not on this machine; install it "
             f"(Debian, Ubuntu: apt-get install {self.package}), or leave {self.kind} out"
         )
+
+
+class Daemon(Server):
+    """A server on a port of its own, whose processes come from one that stays in the foreground."""
+
+    def __init__(self, *, durable: bool = False, timeout: float = 60) -> None:
+        super().__init__(durable=durable, timeout=timeout)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _command(self) -> list[str | Path]:
+        """What to run; it must stay in the foreground."""
+
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        return [] if self._process is None else [self._process]
+
+    def _make_folder(self) -> None:
+        super()._make_folder()
+        self._port = self._reserve_port()
+
+    def _launch(self) -> None:
+        self._process = self._spawn(self._command())
+        self._wait_until(self._serves)
 
 
 def reserve_port() -> tuple[socket.socket, int]:

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from jobboard.testing.server import HOST, MissingServer, Server, ServerError
+from jobboard.testing.redis_servers import Redis, RedisCluster, RedisSentinel
+from jobboard.testing.server import HOST, Daemon, MissingServer, Server, ServerError
 
 __all__ = [
     "KINDS",
@@ -28,6 +29,8 @@ __all__ = [
     "MissingServer",
     "PostgreSQL",
     "Redis",
+    "RedisCluster",
+    "RedisSentinel",
     "Server",
     "ServerError",
     "ZooKeeper",
@@ -36,7 +39,7 @@ __all__ = [
 ]
 
 
-class PostgreSQL(Server):
+class PostgreSQL(Daemon):
     """A PostgreSQL server, 300 connections; superuser ``postgres``, no password."""
 
     kind = "postgresql"
@@ -90,7 +93,7 @@ class PostgreSQL(Server):
         self._run(self._bin / "createdb", *where, "--no-password", "jobboard")
 
 
-class MariaDB(Server):
+class MariaDB(Daemon):
     """A MariaDB server, 500 connections; user ``root``, no password."""
 
     kind = "mariadb"
@@ -146,40 +149,7 @@ class MariaDB(Server):
             return bool(connection.recv(4096))
 
 
-class Redis(Server):
-    """A standalone Redis server that appends to a file."""
-
-    kind = "redis"
-    package = "redis-server"
-
-    @property
-    def uri(self) -> str:
-        return f"redis://{HOST}:{self.port}/0"
-
-    def locate(self) -> None:
-        self._server = self._program("redis-server")
-
-    def _prepare(self) -> None:
-        pass
-
-    def _command(self) -> list[str | Path]:
-        options = {
-            "port": self.port,
-            "bind": HOST,
-            "dir": self.folder,
-            "daemonize": "no",
-            "save": "",
-            "appendonly": "yes",
-            "appendfsync": "always" if self.durable else "no",
-        }
-        given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        return [self._server, *given]
-
-    def _serves(self) -> bool:
-        return self._ask(b"PING\r\n") == b"+PONG\r\n"
-
-
-class ZooKeeper(Server):
+class ZooKeeper(Daemon):
     """A standalone ZooKeeper server."""
 
     kind = "zookeeper"
