@@ -11,7 +11,6 @@ No client library is needed.
 import socket
 import ssl
 import subprocess
-from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -124,7 +123,7 @@ class Redis(Daemon):
     def _certify(self) -> None:
         extensions = self.folder / "extensions"
         extensions.write_text(f"subjectAltName=IP:{HOST},DNS:localhost\nauthorityKeyIdentifier=keyid\n")
-        new = ("req", "-newkey", "rsa:2048", "-nodes")
+        new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
         authority = self.folder / "ca.key"
         request = self.folder / "server.csr"
         self._run(
@@ -145,6 +144,7 @@ class Redis(Daemon):
         if not self.tls:
             return connection
         context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(self.cert_file, self.key_file)
         return context.wrap_socket(connection, server_hostname=HOST)
 
     def _serves(self) -> bool:
@@ -169,9 +169,12 @@ class _Member(Redis):
 
 
 class _Sentinel(_Member):
-    # Sentinel's own pace is one of production: it would take some ten seconds to see what changes.
-    # Each in milliseconds.
+    # Sentinel's own pace, in milliseconds here, is one of production: it would take some ten seconds
+    # to see what changes. A ping-period is how long it waits before it connects again: as long as
+    # down-after-milliseconds, it would take each new primary for dead. Five of them is how old the
+    # news of a replica that is to take over may be, and in a failover these come once a second.
     _pace = (
+        ("ping-period", 300),
         ("info-period", 200),
         ("publish-period", 200),
         ("ask-period", 200),
@@ -187,7 +190,7 @@ class _Sentinel(_Member):
 
     def _launch(self) -> None:
         super()._launch()
-        # Redis 6 has no such command, and is slow.
+        # Redis 6 has no such command: a failover takes its time there, and may follow another.
         with suppress(ServerError):
             self.call("SENTINEL", "DEBUG", *(word for pair in self._pace for word in pair))
 
@@ -216,9 +219,6 @@ class _Topology(Server):
 
     def locate(self) -> None:
         Redis(program=self.program).locate()
-
-    @abstractmethod
-    def _serves(self) -> bool: ...
 
     def _add(self, name: str, config: Mapping[str, str | int], kind: type[_Member] = _Member) -> _Member:
         member = kind(
@@ -316,10 +316,11 @@ class RedisSentinel(_Topology):
         return self.wait_for_primary()
 
     def _begin_failover(self) -> bool:
-        # Refused while another one goes on, or no replica is fit.
-        with suppress(ServerError):
-            self._sentinels[0].call("SENTINEL", "FAILOVER", self.service)
-            return True
+        for sentinel in self._sentinels:
+            # Refused while another one goes on, or no replica is fit.
+            with suppress(ServerError, OSError):
+                sentinel.call("SENTINEL", "FAILOVER", self.service)
+                return True
         return False
 
     def _agreed(self) -> Address | None:
@@ -343,7 +344,7 @@ class RedisSentinel(_Topology):
             self._data.append(replica)
         watch = {
             "sentinel monitor": f"{self.service} {HOST} {primary.port} 2",
-            "sentinel down-after-milliseconds": f"{self.service} 500",
+            "sentinel down-after-milliseconds": f"{self.service} 1000",
             "sentinel failover-timeout": f"{self.service} 2000",
         }
         self._sentinels = [self._add(f"sentinel{number + 1}", watch, _Sentinel) for number in range(3)]

@@ -113,13 +113,15 @@ class Server(ABC):
 
     def restart(self) -> None:
         """Shut down in order, then start on the same port with the same data."""
-        for process in self._processes():
-            process.send_signal(self._shutdown)
-        for process in self._processes():
-            try:
-                process.wait(self.timeout)
-            except subprocess.TimeoutExpired:
-                raise ServerError(f"{self.kind} does not shut down\n{self._log()}") from None
+        limit = time.monotonic() + self.timeout
+        while running := [process for process in self._processes() if process.poll() is None]:
+            if time.monotonic() > limit:
+                raise ServerError(f"{self.kind} does not shut down\n{self._log()}")
+            # Again and again: Redis refuses as long as it writes its first file after a full sync.
+            for process in running:
+                process.send_signal(self._shutdown)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running[0].wait(0.5)
         self.start()
 
     def pause(self) -> None:
