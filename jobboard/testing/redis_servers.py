@@ -8,6 +8,7 @@
 No client library is needed.
 """
 
+import itertools
 import socket
 import ssl
 import subprocess
@@ -285,8 +286,12 @@ class RedisSentinel(_Topology):
         self.node(self.primary).kill()
 
     def pause_replica(self) -> None:
-        """Stop all replicas, and have the primary hang up on them: it goes on without."""
+        """Stop all replicas, and have the primary hang up on them: it goes on without.
+
+        What it has acknowledged before is in the replicas.
+        """
         primary = self.node(self.primary)
+        eventually(lambda: self._is_in_step(primary), self.timeout)
         for node in self._data:
             if node is not primary:
                 node.pause()
@@ -311,24 +316,33 @@ class RedisSentinel(_Topology):
     def failover(self) -> Address:
         """Have a replica take over from the primary, dead or alive, and wait until it has."""
         former = self.primary
-        eventually(self._begin_failover, self.timeout)
-        eventually(lambda: self._agreed() not in (None, former), self.timeout)
+        eventually(lambda: self._has_moved_from(former), self.timeout)
         return self.wait_for_primary()
 
-    def _begin_failover(self) -> bool:
-        for sentinel in self._sentinels:
-            # Refused while another one goes on, or no replica is fit.
-            with suppress(ServerError, OSError):
-                sentinel.call("SENTINEL", "FAILOVER", self.service)
-                return True
-        return False
+    def _has_moved_from(self, former: Address) -> bool:
+        # A failover that a busy machine delays is given up, so that it has to be asked for again.
+        if self._named() == {former}:
+            self._begin_failover()
+        return self._agreed() not in (None, former)
 
-    def _agreed(self) -> Address | None:
+    def _begin_failover(self) -> None:
+        for sentinel in self._sentinels:
+            with suppress(OSError):
+                # Refused while one goes on or no replica is fit. The next Sentinel would not know of
+                # the one that goes on.
+                with suppress(ServerError):
+                    sentinel.call("SENTINEL", "FAILOVER", self.service)
+                return
+
+    def _named(self) -> set[Address]:
         named = set()
         for sentinel in self._sentinels:
             with suppress(OSError):
                 named.add(_primary_for(sentinel))
-        if len(named) == 1:
+        return named
+
+    def _agreed(self) -> Address | None:
+        if len(named := self._named()) == 1:
             address = named.pop()
             with suppress(OSError):
                 if self.node(address).call("ROLE")[0] == "master":
@@ -351,12 +365,19 @@ class RedisSentinel(_Topology):
         self._port = self._sentinels[0].port
 
     def _serves(self) -> bool:
-        return (primary := self._agreed()) is not None and all(
-            [
-                *(_follows(node, primary) for node in self._data if node.address != primary),
-                *(self._knows_all(sentinel) for sentinel in self._sentinels),
-            ]
+        return (
+            (primary := self._agreed()) is not None
+            and all(map(self._knows_all, self._sentinels))
+            and self._is_in_step(self.node(primary))
         )
+
+    def _is_in_step(self, primary: Redis) -> bool:
+        """Whether all replicas have what the primary has."""
+        _, offset, _ = primary.call("ROLE")
+        roles = [node.call("ROLE") for node in self._data if node is not primary]
+        # A replica calls itself connected before the primary sends it what is new. The offset is never
+        # 0 for long: Sentinel publishes through the primary.
+        return all(role[:4] == ["slave", *primary.address, "connected"] and role[4] >= offset > 0 for role in roles)
 
     def _knows_all(self, sentinel: Redis) -> bool:
         words = sentinel.call("SENTINEL", "MASTER", self.service)
@@ -387,14 +408,14 @@ class RedisCluster(_Topology):
                 {
                     "cluster-enabled": "yes",
                     "cluster-port": self._reserve_port(),
-                    "cluster-node-timeout": 2000,
+                    "cluster-node-timeout": 1500,
                     "repl-diskless-sync-delay": 0,
                 },
             )
-        first, *others = self._members
-        self._port = first.port
-        for member in others:
-            first.call("CLUSTER", "MEET", HOST, member.port, member.config["cluster-port"])
+        self._port = self._members[0].port
+        # Each with each: by hearsay it would take them seconds.
+        for one, other in itertools.combinations(self._members, 2):
+            one.call("CLUSTER", "MEET", HOST, other.port, other.config["cluster-port"])
         for number in range(primaries):
             low, high = (_SLOTS * edge // primaries for edge in (number, number + 1))
             self._members[number].call("CLUSTER", "ADDSLOTSRANGE", low, high - 1)
@@ -403,7 +424,8 @@ class RedisCluster(_Topology):
             replica.call("CLUSTER", "REPLICATE", self._members[number % primaries].call("CLUSTER", "MYID"))
 
     def _all_have_met(self) -> bool:
-        return all(_facts(member)["cluster_known_nodes"] == str(len(self._members)) for member in self._members)
+        known: list[str] = [member.call("CLUSTER", "NODES") for member in self._members]
+        return all(len(nodes.splitlines()) == len(known) and "handshake" not in nodes for nodes in known)
 
     def _serves(self) -> bool:
         return all(_facts(member)["cluster_state"] == "ok" and _has_its_data(member) for member in self._members)
@@ -412,11 +434,6 @@ class RedisCluster(_Topology):
 def _primary_for(sentinel: Redis) -> Address:
     host, port = sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", RedisSentinel.service)
     return host, int(port)
-
-
-def _follows(node: Redis, primary: Address) -> bool:
-    role: list[Any] = node.call("ROLE")
-    return role[:4] == ["slave", *primary, "connected"]
 
 
 def _has_its_data(node: Redis) -> bool:
