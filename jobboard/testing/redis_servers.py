@@ -320,8 +320,9 @@ class RedisSentinel(_Topology):
         return self.wait_for_primary()
 
     def _has_moved_from(self, former: Address) -> bool:
-        # A failover that a busy machine delays is given up, so that it has to be asked for again.
-        if self._named() == {former}:
+        # One that a busy machine delays is given up, so that it has to be asked for again. Right after
+        # another it would wait in vain for who is still a primary to become one.
+        if self._named() == {former} and any(map(_is_replica, self._data)):
             self._begin_failover()
         return self._agreed() not in (None, former)
 
@@ -434,6 +435,12 @@ class RedisCluster(_Topology):
 def _primary_for(sentinel: Redis) -> Address:
     host, port = sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", RedisSentinel.service)
     return host, int(port)
+
+
+def _is_replica(node: Redis) -> bool:
+    with suppress(OSError):
+        return bool(node.call("ROLE")[0] == "slave")
+    return False
 
 
 def _has_its_data(node: Redis) -> bool:
