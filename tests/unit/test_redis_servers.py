@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from jobboard.testing import eventually
+from jobboard.testing import server as server_module
 from jobboard.testing.redis_servers import Address
 from jobboard.testing.servers import MissingServer, Redis, RedisCluster, RedisSentinel, Server, ServerError
 from jobboard.testing.watchdog import is_stopped, processes_in
@@ -125,7 +125,10 @@ def test_a_missing_build_is_named(topology: Callable[..., Server]) -> None:
 
 @pytest.mark.parametrize(("topology", "count"), [(RedisSentinel, 2), (RedisCluster, 3)])
 def test_several_servers_are_ended_and_started_as_one(
-    topology: Callable[..., RedisSentinel | RedisCluster], count: int, connect: Connect
+    topology: Callable[..., RedisSentinel | RedisCluster],
+    count: int,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = topology()
     try:
@@ -154,10 +157,9 @@ def test_several_servers_are_ended_and_started_as_one(
         servers.stop()
     assert processes_in(folder) == []
     assert not folder.exists()
-    for _, port in nodes:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
+    monkeypatch.setattr(server_module, "_PORTS", [port for _, port in nodes])
+    for reservation, _ in [server_module.reserve_port() for _ in nodes]:
+        reservation.close()
     servers.stop()
 
 
