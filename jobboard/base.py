@@ -243,7 +243,11 @@ class BoardBase(Primitives):
 
     def _heard(self, event: str, record: Record) -> None:
         """A backend reports what another process has done."""
-        self._notify(event, self._job_or_shell(record, record.state))
+        job = self._job_or_shell(record, record.state)
+        if event in (notifier.CONSUMED, notifier.TRASHED):
+            self._gone(job, event)
+        else:
+            self._notify(event, job)
 
     def _job_or_shell(self, record: Record, state: State) -> Job:
         """The job; without its details where they can't be read."""

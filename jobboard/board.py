@@ -145,7 +145,11 @@ class JobBoard(Claiming):
             self,
             lambda after: self._live().query(self._page, after, PAGE, wanted_names, wanted),
             # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
-            lambda seen: self._readable(seen) if seen.state in (LIVE if wanted is None else wanted) else None,
+            lambda seen: (
+                seen.state in (LIVE if wanted is None else wanted)
+                and (wanted_names is None or (seen.record is not None and seen.record.name in wanted_names))
+            ),
+            self._readable,
             PAGE,
             only_unclaimed=only_unclaimed,
             ensure_fresh=ensure_fresh,

@@ -21,6 +21,7 @@ class JobBoardIterator(Iterator[Job]):
         self,
         board: Board,
         read: Callable[[Record | None], list[Seen]],
+        fits: Callable[[Seen], bool],
         make: Callable[[Seen], Job | None],
         page_size: int,
         *,
@@ -30,7 +31,7 @@ class JobBoardIterator(Iterator[Job]):
         self.board = board
         self.only_unclaimed = only_unclaimed
         self.ensure_fresh = ensure_fresh
-        self._jobs = self._walk(read, make, page_size)
+        self._jobs = self._walk(read, fits, make, page_size)
 
     def __iter__(self) -> JobBoardIterator:
         return self
@@ -40,15 +41,17 @@ class JobBoardIterator(Iterator[Job]):
 
     @staticmethod
     def _walk(
-        read: Callable[[Record | None], list[Seen]], make: Callable[[Seen], Job | None], page_size: int
+        read: Callable[[Record | None], list[Seen]],
+        fits: Callable[[Seen], bool],
+        make: Callable[[Seen], Job | None],
+        page_size: int,
     ) -> Iterator[Job]:
         after: Record | None = None
-        while True:
-            page = read(after)
+        while page := read(after):
             for seen in page:
-                job = make(seen)
+                job = make(seen) if fits(seen) else None
                 if job is not None:
                     yield job
-            if len(page) < page_size:
+            if len(page) < page_size and fits(page[-1]):
                 return
             after = page[-1].record

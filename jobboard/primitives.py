@@ -275,7 +275,8 @@ class Primitives(abc.ABC):
     ) -> list[Seen]:
         """The next ``limit`` (at most 500) live jobs in order of (priority, sequence) behind ``after``, narrowed to
         names and logical states; fewer only at the end. One round trip, nothing is written. A store that would have to
-        walk far for a match may answer others too, to say how far it looked: the iterator leaves them out."""
+        walk far for a match may answer others too, and stop early with one of those, to say how far it looked: the
+        iterator leaves them out and goes on behind the last."""
 
     @abc.abstractmethod
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:

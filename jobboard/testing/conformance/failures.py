@@ -379,8 +379,8 @@ class TestPoison:
         return [b"\xc1", b"", b"\x01", b"\x80"] if board.wire == "msgpack" else ["[]", "{}", '"x"', '{"details":1}']
 
     def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
-        events = Events(board)
         planted = [plant(board, posting) for posting in self.broken(board)]
+        events = Events(board)
         good = board.post("resize", priority=JobPriority.LOW)
         assert take(board) == good
         assert board.claim_next("anna") is None

@@ -1,0 +1,373 @@
+"""The Redis board: Redis from 6.2 and Valkey; standalone, behind Sentinel, or a cluster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgpack
+from redis import exceptions as errors
+
+from jobboard import codec
+from jobboard import conf as configuration
+from jobboard.backends.redis import checks, clients
+from jobboard.backends.redis.bells import Bells, Listener
+from jobboard.backends.redis.keys import keys_of
+from jobboard.backends.redis.links import Links
+from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of, seen
+from jobboard.backends.redis.scripts import Script, command
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import Characteristics, Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    LIVE,
+    OK,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Holder,
+    Record,
+    State,
+    Status,
+    Verb,
+)
+
+LOG = logging.getLogger(__name__)
+
+LAYOUT = 1
+"""The layout of the containers that this code writes, and the oldest that can read it."""
+
+WALK = 2000
+"""How many jobs a page looks at at most, to find those that it is asked for: a few ms of the server's time."""
+
+_CLEAN_UP = 600.0
+"""Every how many seconds a board that renews claims drops what nobody needs any longer."""
+
+
+class RedisJobBoard(JobBoard):
+    """A board in a Redis or Valkey database.
+
+    :param client: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
+        pool, and closes neither the client nor the pool.
+    """
+
+    options: ClassVar[Mapping[str, configuration.Option]] = clients.OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = clients.URI_PARTS
+
+    poll_cap = 10.0
+
+    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+        super().__init__(name, conf, client, persistence)
+        clients.check(self._conf)
+        if client is not None:
+            clients.check_client(client, self._conf)
+        self._keys = keys_of(self._conf["namespace"], name)
+        self._opened: Links | None = None
+        self._listener: Listener | None = None
+        self._listening_lock = threading.Lock()
+        self._cleaned = 0.0
+
+    def setup(self) -> None:
+        """Create what the board needs on the server. What ``jobboard setup`` does."""
+        links = self._links()
+        try:
+            self._prepare(links, create=True)
+        finally:
+            links.close()
+
+    # Life
+
+    def _open(self) -> None:
+        links = self._links()
+        try:
+            server = self._prepare(links, self._conf["auto_setup"])
+        except BaseException:
+            links.close()
+            raise
+        self._opened = links
+        self._bells = Bells(links, self._keys, server.flags, self._run)
+        self._characteristics = self._promises(server)
+        self._clean_up()
+
+    def _prepare(self, links: Links, create: bool) -> checks.Server:
+        try:
+            server = checks.look_at(links, self._conf["allow_eviction"])
+            self._server = server
+            self._scripts: dict[str, Script] = {}
+            stored = self._run_on(links, "setup", (create, LAYOUT, LAYOUT))
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
+        if not stored:
+            raise JobFailure(f"there is no board {self._name!r} at {self._shown}; create it with 'jobboard setup'")
+        layout, min_reader = stored
+        if min_reader > LAYOUT:
+            raise JobFailure(
+                f"the board {self._name!r} has layout {layout}, which takes a newer version of this library; upgrade it"
+            )
+        return server
+
+    def _promises(self, server: checks.Server) -> Characteristics:
+        waits_for = self._conf["min_replicas"]
+        return Characteristics(
+            durable=server.durable,
+            survives_failover=0 < server.replicas <= waits_for,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=True,
+            transactional=False,
+            claim_ttl=self._conf["claim_ttl"],
+            notes=f"{server.notes}; "
+            + (
+                f"each call waits for {waits_for} of {server.replicas} replicas"
+                if waits_for
+                else "a failover may lose what was acknowledged last"
+            ),
+        )
+
+    def _shut(self) -> None:
+        links = self._opened
+        self._listen(False)
+        if links is not None:
+            self._bells.close(codec.VERSION)
+            self._opened = None
+            links.close()
+
+    def _forked(self) -> None:
+        if self._opened is None:
+            return
+        if self._client is not None:
+            return  # its links know that they are not at home
+        self._opened = self._links()
+        self._bells = Bells(self._opened, self._keys, self._server.flags, self._run)
+        self._listening_lock = threading.Lock()
+        if self._listener is not None:
+            self._listener = self._new_listener(self._opened)
+            self._listener.start(at_once=False)
+
+    def _links(self) -> Links:
+        return Links(clients.Clients(self._conf, self._keys.tag, self._client))
+
+    def _live_links(self) -> Links:
+        links = self._opened
+        if links is None:
+            raise ConnectionFailure(f"{self!r} is closed")
+        return links
+
+    # Calls
+
+    def _run(self, name: str, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
+        """Run a script; what it answers."""
+        try:
+            return self._run_on(self._live_links(), name, args, postings)
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
+
+    def _run_on(
+        self, links: Links, name: str, args: Sequence[Any], postings: Sequence[bytes] = (), *more: bytes
+    ) -> Any:
+        script = self._scripts.get(name)
+        if script is None:
+            script = self._scripts[name] = Script(name, self._keys, self._server.flags)
+        request = script.request(args, postings)
+        try:
+            reply = links.call(request, *more)
+        except errors.NoScriptError:
+            # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
+            links.call(command(b"SCRIPT", b"LOAD", script.source))
+            reply = links.call(request, *more)
+        if more:
+            reply, copies = reply
+            if copies < self._conf["min_replicas"]:
+                raise ConnectionFailure(
+                    f"{copies} of the {self._conf['min_replicas']} replicas that min_replicas asks for have it so far",
+                    outcome="unknown",
+                )
+        return msgpack.unpackb(reply, raw=True)
+
+    def _change(self, name: str, nonce: Nonce | None, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
+        """Run a script that does nothing when it is repeated with the same nonce."""
+        assert nonce is not None  # there are no transactions of a caller's to take part in
+        signed = (f"{nonce.handle}:{nonce.slot}", nonce.call, nonce.attempt, *args)
+        more: tuple[bytes, ...] = ()
+        if self._conf["min_replicas"]:
+            patience = int(self._conf["socket_timeout"] * 500)
+            more = (command(b"WAIT", b"%d" % self._conf["min_replicas"], b"%d" % patience),)
+        try:
+            return self._run_on(self._live_links(), name, signed, postings, *more)
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: errors.ResponseError) -> JobFailure:
+        text = str(error)
+        if "LATE" in text:
+            return JobFailure("this call comes after a later one: its caller has long gone on", error)
+        if "OOM" in text:
+            return JobFailure(
+                "the server's memory is full: nothing was stored. Jobs can still be claimed and consumed there "
+                "(from Redis 7 on), which makes room",
+                error,
+            )
+        if isinstance(error, errors.NoPermissionError):
+            prefix = self._keys.tag.partition(b":{")[0].decode("utf-8", "backslashreplace")
+            return JobFailure(
+                f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
+                "+@scripting +@pubsub +@connection, and should have +info",
+                error,
+            )
+        return JobFailure(f"the server has refused it: {text}", error)
+
+    def _clean_up(self) -> None:
+        self._cleaned = time.monotonic()
+        self._run("clean", ())
+
+    # Posting
+
+    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+        postings = [draft.posting for draft in drafts if isinstance(draft.posting, bytes)]
+        now, answers = self._change("insert", nonce, ([packed_draft(draft) for draft in drafts],), postings)
+        results: list[tuple[bool, Record | None]] = []
+        for draft, answer in zip(drafts, answers, strict=True):
+            if isinstance(answer, int):
+                results.append((True, draft.record(answer, now)))
+            else:
+                created, *job = answer
+                results.append((created, seen(record_of(*job), now).record if job else None))
+        return results
+
+    # Claiming
+
+    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        status, *answer = self._change("claim", nonce, (uuid, who, *self._lease(expiry, nonce)))
+        if not answer:
+            return Claimed(Status(status.decode()), None, None)
+        margin, *job = answer
+        return Claimed(OK, record_of(*job), margin)
+
+    def _lease(self, expiry: int | None, nonce: Nonce) -> tuple[int, str | None]:
+        """How long a claim lasts, and who keeps it."""
+        return (self._ttl, nonce.handle) if expiry is None else (expiry, None)
+
+    def _take(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        **extra: Any,
+    ) -> Taken:
+        args = (who, limit, *self._lease(expiry, nonce), readable, names)
+        buried: list[Record] = []
+        while True:
+            again, replayed, margin, event, trashed, taken = self._change("take", nonce, args)
+            buried += [record_of(*job) for job in trashed]
+            if not again:
+                return Taken([record_of(*job) for job in taken], margin, buried, event or None, True, replayed)
+
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        lost = self._run("renew", (handle, ttl, [part for claim in held for part in claim]))
+        if time.monotonic() - self._cleaned > _CLEAN_UP:
+            self._clean_up()
+        return Renewed([(uuid.decode(), token) for uuid, token in zip(lost[::2], lost[1::2], strict=True)], ttl)
+
+    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+        lease, keeper = self._lease(expiry, nonce)
+        answer = self._change("extend", nonce, (uuid, holder.who, holder.token, lease, keeper))
+        status = Status(answer.decode())
+        return status, lease if status == OK else None
+
+    # Ending claims
+
+    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+        statuses = self._change("finish", nonce, ([packed_act(act) for act in acts],))
+        return [Status(status.decode()) for status in statuses]
+
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+        return Status(self._change("operate", nonce, (verb, uuid, error)).decode())
+
+    # Looking
+
+    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+        now, found = self._run("read", list(uuids))
+        return [
+            seen(record_of(*job), now) if isinstance(job, list) else Seen(TRASHED if job else COMPLETE, None, None)
+            for job in found
+        ]
+
+    def _page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
+    ) -> list[Seen]:
+        behind = None if after is None else place(after)
+        now, found = self._run("page", (behind, limit, WALK, names, letters(LIVE if states is None else states)))
+        return [seen(record_of(*job), now) for job in found]
+
+    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        behind = (None, None) if after is None else (after.modified_on, after.sequence)
+        return [record_of(*job) for job in self._run("trash_page", (*behind, limit))]
+
+    def _now(self) -> int:
+        try:
+            seconds, micros = self._live_links().call(command(b"TIME"))
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
+        return int(seconds) * 1_000_000 + int(micros)
+
+    def _tally(self) -> dict[State, int]:
+        counts = self._run("tally", ())
+        return dict(zip((UNCLAIMED, SCHEDULED, CLAIMED, TRASHED), counts, strict=True))
+
+    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+        anything, event = self._run("peek", (readable, names))
+        return Peeked(anything, event or None, False)
+
+    # Waiting and listening
+
+    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        """``mark``: whether the waiter takes. What came in between is seen by the script that queues it up."""
+        session = self._session
+        if session is not None:
+            self._bells.wait(bool(mark), names, codec.VERSION, limit, session.nap)
+
+    def _rouse(self) -> None:
+        self._bells.rouse()
+
+    def _listen(self, on: bool) -> None:
+        with self._listening_lock:
+            listener, self._listener = self._listener, None
+            if listener is not None:
+                listener.stop()
+            if on and self._opened is not None:
+                self._listener = self._new_listener(self._opened)
+                self._listener.start()
+
+    def _new_listener(self, links: Links) -> Listener:
+        return Listener(links, self._keys, self._server.flags, self._overheard)
+
+    def _overheard(self, who: bytes, event: str, uuid: bytes, blob: bytes, posting: bytes) -> None:
+        session = self._session
+        if session is None or who.startswith(session.handle.encode()):
+            return
+        record = record_of(uuid, blob, posting)
+        self._heard(event, record._replace(state=COMPLETE) if event == "CONSUMED" else record)
+
+    # Entities
+
+    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        self._run("enlist", (handle, kind, name, metadata, ttl))
+
+    def _delist(self, handle: str) -> None:
+        self._run("delist", (handle,))
+
+    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
+        found = []
+        for entity, metadata in self._run("roster", ()):
+            of, _, name = entity.decode().partition("\0")
+            if kind in (None, of):
+                found.append((of, name, metadata.decode()))
+        return sorted(found)

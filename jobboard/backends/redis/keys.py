@@ -1,0 +1,57 @@
+"""The containers of a board on the server: their keys, all under one hash tag, so that a cluster keeps them together.
+
+``<namespace>:{<name>}:jobs`` and so on. There is no key per job, and nothing has a time to live.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CONTAINERS = (
+    "meta",  # hash: layout, the last sequence, whether somebody listens
+    "jobs",  # hash: uuid -> record, msgpack; see board.lua
+    "postings",  # hash: uuid -> posting
+    "ready",  # zset: uuid by place, of what can be claimed
+    "names",  # zset: name, place and uuid of the same, ordered as text
+    "busy",  # zset: uuid by place, of what is claimed or scheduled
+    "leases",  # zset: uuid by the end of its lease
+    "final",  # zset: the same, of claims that go to the trash when they lapse
+    "due",  # zset: uuid by due time
+    "keyed",  # hash: key -> uuid of the live job that holds it
+    "trash",  # zset: sequence and uuid by when it was trashed
+    "purged",  # zset: uuid by when it was purged, for a day
+    "answers",  # hash: slot -> the answer to its last call, for an hour
+    "waiters",  # zset: what each waiter waits for, its place in the queue and its id, ordered as text
+    "bells",  # hash: id of a waiter -> when it came, its ticket, its entries in `waiters`
+    "entities",  # hash: kind and name -> handle, metadata and until when
+)
+"""In the order in which every script declares them."""
+
+PLACE = 2**50
+"""A job's place is its priority times this, plus its sequence: exact in the doubles that scores are."""
+
+
+class Keys(NamedTuple):
+    """Where a board lies: its keys in the order of :data:`CONTAINERS`."""
+
+    all: tuple[bytes, ...]
+
+    @property
+    def tag(self) -> bytes:
+        """Any key, to find out which node of a cluster has them all."""
+        return self.all[0]
+
+    def of(self, container: str) -> bytes:
+        return self.all[CONTAINERS.index(container)]
+
+
+def keys_of(namespace: bytes, name: str) -> Keys:
+    """Two different pairs never share a key: what would end a part early is percent-encoded."""
+    prefix = b"%b:{%b}:" % (_quoted(namespace), _quoted(name.encode()))
+    return Keys(tuple(prefix + container.encode() for container in CONTAINERS))
+
+
+def _quoted(part: bytes) -> bytes:
+    for special in b"%:{}":
+        part = part.replace(b"%c" % special, b"%%%02X" % special)
+    return part

@@ -1,0 +1,160 @@
+"""Connections to the server, and what their errors mean.
+
+The board drives redis-py's connections itself, one for each call that is under way: so it knows whether a request was
+ever sent, repeats nothing by itself, and spends no time on a pool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections import deque
+from typing import Any
+
+from redis import exceptions as errors
+
+from jobboard.backends.redis.clients import Clients
+from jobboard.exceptions import ConnectionFailure, JobFailure
+
+LOG = logging.getLogger(__name__)
+
+_ELSEWHERE = (
+    errors.ReadOnlyError,
+    errors.MovedError,
+    errors.AskError,
+    errors.ClusterDownError,
+    errors.MasterDownError,
+    errors.TryAgainError,
+    errors.BusyLoadingError,
+)
+"""The server has refused the request because it is not, or not yet, the one to ask."""
+
+_LATER = ("NOREPLICAS", "BUSY ", "MISCONF")
+"""So do answers that begin with these."""
+
+UNREACHABLE = (errors.RedisError, errors.RedisClusterException, OSError)
+"""What redis-py raises when there is no connection to be had."""
+
+
+class Links:
+    """The connections of one connected board."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._home = os.getpid()
+        self._idle: deque[Any] = deque()
+        self._all: set[Any] = set()
+        self._closed = False
+
+    def call(self, *requests: bytes) -> Any:
+        """Send requests at once; the reply to the first, or of several the list of their replies.
+
+        :raises ConnectionFailure: with ``outcome='unknown'`` if they may have been carried out.
+        :raises redis.ResponseError: the server has refused one, for a reason of its own.
+        """
+        connection = self._borrow()
+        try:
+            connection.send_packed_command(requests, check_health=False)
+            replies = [_reply(connection) for _ in requests]
+        except errors.RedisError as error:
+            self._broken(connection)
+            raise ConnectionFailure(f"the connection to the server broke: {error}", error, outcome="unknown") from error
+        except BaseException:
+            # Interrupted between a request and its reply, which would be taken for that of the next.
+            self.drop(connection)
+            raise
+        for reply in replies:
+            if isinstance(reply, _ELSEWHERE):
+                self._broken(connection)
+                raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
+        self._idle.append(connection)
+        if self._closed:
+            self.close()
+        for reply in replies:
+            if isinstance(reply, errors.ResponseError):
+                if str(reply).startswith(_LATER):
+                    raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
+                raise reply
+        return replies if len(replies) > 1 else replies[0]
+
+    def connect(self, **changes: Any) -> Any:
+        """A new connection, beside those that calls use.
+
+        :raises ConnectionFailure: there is none to be had.
+        """
+        if self._closed:
+            raise ConnectionFailure("the board is closed")
+        try:
+            kind, kwargs = self._clients.source()
+            connection = kind(**{**kwargs, **changes})
+            self._all.add(connection)
+            try:
+                connection.connect()
+            except BaseException:
+                self.drop(connection)
+                raise
+        except UNREACHABLE as error:
+            self._find_again()
+            raise ConnectionFailure(f"the server can't be reached: {error}", error) from error
+        return connection
+
+    def drop(self, connection: Any) -> None:
+        """Close a connection that nobody else uses."""
+        self._all.discard(connection)
+        connection.disconnect()
+
+    def close(self) -> None:
+        """End all connections, those too that are waiting for an answer."""
+        self._closed = True
+        for connection in list(self._all):
+            cut(connection)
+        self._drop_idle()
+
+    def _borrow(self) -> Any:
+        if self._closed:
+            raise ConnectionFailure("the board is closed")
+        if os.getpid() != self._home:
+            raise JobFailure(
+                "the client given as client= belongs to the process that this one was forked from; "
+                "a child needs a board with a client of its own"
+            )
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.connect()
+
+    def _broken(self, connection: Any) -> None:
+        """One connection is bad: the others most likely are, too."""
+        self.drop(connection)
+        self._drop_idle()
+        self._find_again()
+
+    def _drop_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self.drop(self._idle.popleft())
+
+    def _find_again(self) -> None:
+        try:
+            self._clients.lost()
+        except UNREACHABLE as error:
+            LOG.warning("can't find out where the server is now: %s", error)
+
+
+def _reply(connection: Any) -> Any:
+    """The next reply; a refusal is returned, so that the replies behind it are read too."""
+    try:
+        return connection.read_response(True)
+    except (errors.ResponseError, errors.BusyLoadingError) as error:
+        return error
+
+
+def cut(connection: Any) -> None:
+    """End a connection that another thread may be reading from, and wake that thread."""
+    sock = getattr(connection, "_sock", None)
+    if sock is not None:
+        # Of an SSL socket, its own shutdown() would pull the state from under the reader.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,0 +1,9 @@
+-- Remove every entity of a handle.
+-- args: handle
+-- Answers true.
+
+local entries = redis.call('HGETALL', ENTITIES)
+for index = 1, #entries, 2 do
+  if cmsgpack.unpack(entries[index + 1])[1] == args[1] then redis.call('HDEL', ENTITIES, entries[index]) end
+end
+return reply(true)

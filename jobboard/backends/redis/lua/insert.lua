@@ -1,0 +1,36 @@
+-- Store jobs, all of them.
+-- args: slot, call, try, drafts [[uuid, name, priority, key, version, max_attempts, delay, due], …]
+-- ARGV[2…]: their postings
+-- Answers [now, [one for each: its sequence if it was stored just now; else [created, uuid, record, posting], the
+-- latter three missing where the job has left the board]].
+
+local drafts = args[4]
+local stored = answered()
+local holders, answers = stored or {}, {}
+for index, draft in ipairs(drafts) do
+  local id, key = draft[1], draft[4]
+  if not stored then
+    local holder = key and holder_of(key)
+    holders[index] = holder and holder.id or false
+    if not holder then
+      local sequence = redis.call('HINCRBY', META, 'sequence', 1)
+      local till = draft[7] and now + draft[7] or draft[8]
+      if till and till <= now then till = nil end
+      redis.call('HSET', POSTINGS, id, ARGV[index + 1])
+      if key then redis.call('HSET', KEYED, key, id) end
+      local job = {id = id, record = {
+        draft[2], draft[3], sequence, key or false, draft[5], draft[6] or false, now,
+        till and 'S' or 'U', 0, 0, false, false, till or false, now, false,
+      }}
+      store(job)
+      tell('POSTED', job)
+      answers[index] = sequence
+    end
+  end
+  if not answers[index] then
+    local job = load(holders[index] or id)
+    answers[index] = {not holders[index], unpack(job and shown(job) or {})}
+  end
+end
+if not stored then answer(holders) end
+return reply({now, answers})

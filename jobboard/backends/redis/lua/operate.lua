@@ -1,0 +1,64 @@
+-- What an operator does to a job: release, cancel, restore, purge.
+-- args: slot, call, try, verb, uuid, error
+-- Answers the status.
+
+local status = answered()
+if status then return reply(status) end
+
+local verb, reason = args[4], args[6]
+local job = load(args[5])
+local record = job and job.record
+local state = job and record[STATE]
+
+local function release()
+  if state ~= 'C' then return state == 'T' and 'trashed' or 'unclaimed' end
+  record[TOKEN] = next_token(record)
+  if reason then record[ERROR] = reason end
+  tell('RELEASED', job)
+  if exhausted(record) then
+    bury(record, now, record[ERROR] or EXHAUSTED)
+  else
+    record[STATE], record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'U', false, false, false, now
+  end
+  store(job)
+  return 'ok'
+end
+
+local function cancel()
+  if state ~= 'U' and state ~= 'S' then return STATUS[state] end
+  record[TOKEN] = next_token(record)
+  bury(record, now, reason)
+  store(job)
+  return 'ok'
+end
+
+local function restore()
+  if state ~= 'T' then return 'live' end
+  if record[KEY] and holder_of(record[KEY]) then return 'key' end
+  -- What lapsed for good still holds its place among the claims, and its key: it is put into the trash first.
+  if job.state ~= 'T' then store(job) end
+  lift(job)
+  job.state = nil
+  record[STATE], record[ATTEMPTS], record[TOKEN], record[WHO], record[MODIFIED_ON] =
+    'U', 0, next_token(record), false, now
+  if record[KEY] then redis.call('HSET', KEYED, record[KEY], job.id) end
+  store(job)
+  tell('POSTED', job)
+  return 'ok'
+end
+
+local function purge()
+  if state ~= 'T' then return 'live' end
+  drop(job)
+  redis.call('ZREMRANGEBYSCORE', PURGED, '-inf', string.format('%.0f', now - DAY))
+  redis.call('ZADD', PURGED, now, job.id)
+  return 'ok'
+end
+
+if not job then
+  status = 'absent'
+else
+  status = ({release = release, cancel = cancel, restore = restore, purge = purge})[verb]()
+end
+answer(status)
+return reply(status)

@@ -1,0 +1,11 @@
+-- The entities that are alive.
+-- args: none
+-- Answers [[kind .. '\0' .. name, metadata], …].
+
+local found = {}
+local entries = redis.call('HGETALL', ENTITIES)
+for index = 1, #entries, 2 do
+  local entity = cmsgpack.unpack(entries[index + 1])
+  if entity[3] > now then found[#found + 1] = {entries[index], entity[2]} end
+end
+return reply(found)

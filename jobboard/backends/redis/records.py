@@ -1,0 +1,87 @@
+"""From what the scripts answer to records, and from drafts and acts to what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from jobboard.backends.redis.keys import PLACE
+from jobboard.primitives import Draft, Finish, Seen
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
+
+LETTERS = {UNCLAIMED: "U", SCHEDULED: "S", CLAIMED: "C", TRASHED: "T"}
+_STATES = {letter: state for state, letter in LETTERS.items()}
+
+
+def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
+    """A job as it is stored; Lua's false stands for None."""
+    (
+        name,
+        priority,
+        sequence,
+        key,
+        version,
+        max_attempts,
+        created_on,
+        state,
+        attempts,
+        token,
+        who,
+        keeper,
+        lock_until,
+        modified_on,
+        error,
+    ) = msgpack.unpackb(blob)
+    return Record(
+        uuid.decode(),
+        name,
+        priority,
+        sequence,
+        key or None,
+        version,
+        posting,
+        _STATES[state],
+        attempts,
+        max_attempts or None,
+        token,
+        who or None,
+        keeper or None,
+        lock_until or None,
+        created_on,
+        modified_on,
+        None if error is False else error,
+    )
+
+
+def seen(stored: Record, now: int) -> Seen:
+    """The job as it stands at ``now``."""
+    record = settle(stored, now)
+    fixed = record.state == CLAIMED and record.keeper is None and record.lock_until is not None
+    return Seen(record.state, record, record.lock_until - now if fixed and record.lock_until else None)
+
+
+def packed_draft(draft: Draft) -> Sequence[Any]:
+    return (
+        draft.uuid,
+        draft.name,
+        draft.priority,
+        draft.key,
+        draft.version,
+        draft.max_attempts,
+        draft.delay,
+        draft.due,
+    )
+
+
+def packed_act(act: Finish) -> Sequence[Any]:
+    return (act.uuid, act.holder.who, act.holder.token, act.verb, act.delay or None, act.error, act.refund)
+
+
+def place(record: Record) -> int:
+    return record.priority * PLACE + record.sequence
+
+
+def letters(states: frozenset[State]) -> list[str]:
+    return [LETTERS[state] for state in states if state in LETTERS]

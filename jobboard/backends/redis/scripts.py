@@ -1,0 +1,56 @@
+"""The Lua scripts: read from ``lua/``, each behind ``board.lua``, and packed as requests."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import msgpack
+
+from jobboard.backends.redis.keys import Keys
+
+READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster"})
+"""These write nothing."""
+
+NO_ROOM_NEEDED = "insert"
+"""All scripts but this one go on when the server's memory is full, so that a full board drains."""
+
+
+@functools.cache
+def _source(name: str) -> str:
+    return resources.files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
+
+
+class Script:
+    """One script of one board."""
+
+    def __init__(self, name: str, keys: Keys, flags: bool) -> None:
+        """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
+        self.source = f"{_first_line(name) if flags else ''}{_source('board')}{_source(name)}".encode()
+        digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+        head = [b"EVALSHA", digest, b"%d" % len(keys.all), *keys.all]
+        self._head = b"".join(map(_bulk, head))
+        self._words = len(head)
+
+    def request(self, args: Sequence[Any], postings: Sequence[bytes] = ()) -> bytes:
+        """A call of this script, as it goes over the wire."""
+        words = b"".join(map(_bulk, (msgpack.packb(args), *postings)))
+        return b"*%d\r\n%b%b" % (self._words + 1 + len(postings), self._head, words)
+
+
+def _first_line(name: str) -> str:
+    if name == NO_ROOM_NEEDED:
+        return "#!lua\n"
+    return "#!lua flags=no-writes\n" if name in READ_ONLY else "#!lua flags=allow-oom\n"
+
+
+def command(*words: bytes) -> bytes:
+    """A plain command, as it goes over the wire."""
+    return b"*%d\r\n%b" % (len(words), b"".join(map(_bulk, words)))
+
+
+def _bulk(word: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(word), word)
