@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 IMPORT_LIMIT = 0.150
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow")
 SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"
+REDIS_BOARD = "jobboard.backends.redis:RedisJobBoard [redis]"
 BACKENDS = {
     "memory": "jobboard.backends.memory:MemoryJobBoard",
     "sql": SQL_BOARD,
@@ -22,6 +23,9 @@ BACKENDS = {
     "postgresql": SQL_BOARD,
     "mysql": SQL_BOARD,
     "mariadb": SQL_BOARD,
+    "redis": REDIS_BOARD,
+    "rediss": REDIS_BOARD,
+    "valkey": REDIS_BOARD,
 }
 
 TIMED = """
