@@ -22,7 +22,7 @@ from redis import exceptions as errors
 from jobboard.backends.redis.keys import Keys
 from jobboard.backends.redis.links import UNREACHABLE, Links, cut
 from jobboard.backends.redis.scripts import command
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import POLL_CAP
 from jobboard.retry import backoff
 
@@ -113,6 +113,9 @@ class Bells:
                 heard = True
             else:
                 bell.ticket += 1
+                # What has come since the last night would make this one short.
+                while bell.ear.hear(0):
+                    pass
                 args = (bell.id, bell.ticket, takes, readable, names)
                 asleep, event = self._run("bide", args)
                 heard = not asleep or self._listen(bell, min(limit, event / 1e6) if event else limit)
@@ -151,8 +154,9 @@ class Bells:
 
     def close(self, readable: int) -> None:
         """Nobody here can follow a call any longer: what was meant for one who sleeps goes to another board's."""
-        for bell in list(self._asleep):
-            with contextlib.suppress(Exception):
+        # Those whom a call can't find any more are passed over in any case, so the first failure ends this.
+        with contextlib.suppress(JobFailure):
+            for bell in list(self._asleep):
                 self._run("leave", (bell.id, readable))
 
 

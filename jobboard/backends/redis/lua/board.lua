@@ -15,7 +15,9 @@ local NAME, PRIORITY, SEQUENCE, KEY, VERSION, MAX_ATTEMPTS, CREATED_ON, STATE, A
 
 local STATUS = {U = 'unclaimed', S = 'scheduled', C = 'claimed', T = 'trashed'}
 local EXHAUSTED = "the claim lapsed and the job's attempts are used up"
-local DAY, CAP, SWEEP = 86400e6, 10e6, 100
+local DAY, SWEEP = 86400e6, 100
+-- A waiter sleeps no longer than this, as board.py has it.
+local CAP = 10e6
 
 local args = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')
@@ -188,8 +190,8 @@ local function lift(job, busy)
   end
 end
 
--- Write a job down, and move it from where it was to where it belongs.
-local function store(job)
+-- Write a job down, and move it from where it was to where it belongs; `quiet`: without calling anybody for it.
+local function store(job, quiet)
   local id, record, clock = job.id, job.record, clock_of(job.record)
   local state = record[STATE]
   if state ~= job.state or clock ~= job.clock then
@@ -197,7 +199,7 @@ local function store(job)
     if state == 'U' then
       redis.call('ZADD', READY, place(record), id)
       redis.call('ZADD', NAMES, 0, named(id, record))
-      wake(record[NAME])
+      if not quiet then wake(record[NAME]) end
     elseif state == 'T' then
       redis.call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
       if record[KEY] then redis.call('HDEL', KEYED, record[KEY]) end
