@@ -138,14 +138,15 @@ class RedisJobBoard(JobBoard):
             links.close()
 
     def _forked(self) -> None:
+        # What is inherited is let go of, not closed: the parent talks through the same sockets.
         if self._opened is None:
             return
-        if self._client is not None:
-            return  # its links know that they are not at home
-        self._opened = self._links()
+        own = self._client is None
+        self._opened = self._links() if own else self._opened.abroad()
         self._bells = Bells(self._opened, self._keys, self._server.flags, self._run)
         self._listening_lock = threading.Lock()
-        if self._listener is not None:
+        listened, self._listener = self._listener is not None, None
+        if listened and own:
             self._listener = self._new_listener(self._opened)
             self._listener.start(at_once=False)
 

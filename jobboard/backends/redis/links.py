@@ -48,6 +48,12 @@ class Links:
         self._all: set[Any] = set()
         self._closed = False
 
+    def abroad(self) -> Links:
+        """In a forked child: has none of these connections, and refuses to make any."""
+        links = Links(self._clients)
+        links._home = self._home
+        return links
+
     def call(self, *requests: bytes) -> Any:
         """Send requests at once; the reply to the first, or of several the list of their replies.
 
@@ -86,6 +92,11 @@ class Links:
         """
         if self._closed:
             raise ConnectionFailure("the board is closed")
+        if os.getpid() != self._home:
+            raise JobFailure(
+                "the client given as client= belongs to the process that this one was forked from; "
+                "a child needs a board with a client of its own"
+            )
         try:
             kind, kwargs = self._clients.source()
             connection = kind(**{**kwargs, **changes})
@@ -115,11 +126,6 @@ class Links:
     def _borrow(self) -> Any:
         if self._closed:
             raise ConnectionFailure("the board is closed")
-        if os.getpid() != self._home:
-            raise JobFailure(
-                "the client given as client= belongs to the process that this one was forked from; "
-                "a child needs a board with a client of its own"
-            )
         try:
             return self._idle.pop()
         except IndexError:
