@@ -149,10 +149,10 @@ def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..
 
 @pytest.fixture
 def private_server() -> Iterator[Callable[..., Server]]:
-    """``private_server(kind, **options)``: a started server to kill, pause or restart."""
+    """``private_server(kind, **options)``: a started server to kill, pause or restart. A kind is a name or a class."""
     with contextlib.ExitStack() as stack:
 
-        def start(kind: str, **options: Any) -> Server:
-            return stack.enter_context(KINDS[kind](**options))
+        def start(kind: str | type[Server], **options: Any) -> Server:
+            return stack.enter_context((KINDS[kind] if isinstance(kind, str) else kind)(**options))
 
         yield start

@@ -34,7 +34,9 @@ def look_at(links: Links, allow_eviction: bool) -> Server:
         info = _parsed(links.call(command(b"INFO", b"everything")))
     except errors.ResponseError as error:
         LOG.warning("the server does not let its INFO be read, so nothing about it is checked: %s", error)
-        return Server(flags=False, durable=False, replicas=0, notes="the server does not tell what it is like")
+        # Known from Redis 7 on: what the scripts themselves go by.
+        flags = bool(links.call(command(b"EVAL", b"return redis.REDIS_VERSION_NUM or 0", b"0")))
+        return Server(flags=flags, durable=False, replicas=0, notes="the server does not tell what it is like")
     name = "Valkey" if "valkey_version" in info else "Redis"
     text = info.get("valkey_version") or info.get("redis_version", "0")
     compatible = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())

@@ -68,14 +68,14 @@ OPTIONS: Mapping[str, Option] = {
     "unix_socket_path": Option(text, None, "path of the server's socket, in place of host and port"),
     "socket_timeout": Option(seconds(0.1, 3600), 5.0, "how long an answer may take, in seconds"),
     "socket_connect_timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection may take, in seconds"),
-    "protocol": Option(integer(2, 3), 2, "RESP2 or RESP3"),
+    "protocol": Option(integer(2, 3), None, "RESP2 (the default) or RESP3"),
     "cluster": Option(flag, False, "the host is a node of a Redis Cluster"),
     "sentinel": Option(text, None, "name of the service; the host is a sentinel then"),
     "sentinel_fallbacks": Option(_hosts, (), "further sentinels"),
     "sentinel_kwargs": Option(_mapping, None, "what redis-py needs to connect to the sentinels", secret=True),
     "min_replicas": Option(integer(0, 100), 0, "how many replicas must have what a call has written before it returns"),
     "allow_eviction": Option(flag, False, "put up with a server that drops keys when its memory is full"),
-    "ssl": Option(flag, False, "TLS, as rediss:// has it"),
+    "ssl": Option(flag, None, "TLS, as rediss:// has it"),
     **_TLS,
 }
 
@@ -93,8 +93,16 @@ def check(conf: Settings) -> None:
             raise ValueError(f"option {option}: set sentinel, the name of the service, too")
     if conf["unix_socket_path"] and (conf["host"] or conf["port"] or conf["cluster"] or conf["sentinel"]):
         raise ValueError("option unix_socket_path: it takes the place of host and port")
-    for host in [*_hosts_of(conf), *conf["sentinel_fallbacks"]]:
-        _address(host, 0)
+    if conf["unix_socket_path"] and _tls(conf):
+        raise ValueError("option unix_socket_path: there is no TLS on a unix socket")
+    if conf.scheme == "rediss" and conf["ssl"] is False:
+        raise ValueError("option ssl=False: rediss:// has TLS; use redis:// without")
+    for option, hosts in (("host", _hosts_of(conf)), ("sentinel_fallbacks", conf["sentinel_fallbacks"])):
+        for host in hosts:
+            try:
+                _address(host, 0)
+            except ValueError as error:
+                raise ValueError(f"option {option}: {error}") from None
     if len(_hosts_of(conf)) > 1 and not (conf["cluster"] or conf["sentinel"]):
         raise ValueError(f"option host={conf['host']!r}: set cluster=true, or sentinel to the name of the service")
     if not _tls(conf):
@@ -108,10 +116,10 @@ def check_client(client: Any, conf: Settings) -> None:
     :raises ValueError: options that say where to connect, beside a client that is connected."""
     if not isinstance(client, (redis.Redis, RedisCluster)):
         raise TypeError(f"client must be a redis.Redis or a RedisCluster, not {type(client).__name__}")
-    own = ("host", "port", "username", "password", "unix_socket_path", "sentinel", "cluster", "ssl")
-    given = [option for option in own if conf[option]]
-    if given:
-        raise ValueError(f"option {given[0]}: client= is connected already")
+    own = ("host", "port", "db", "username", "password", "unix_socket_path", "protocol", "sentinel", "cluster", "ssl")
+    for option in own:
+        if conf[option]:
+            raise ValueError(f"option {option}: client= is connected already")
 
 
 def make(conf: Settings) -> Any:
@@ -121,7 +129,7 @@ def make(conf: Settings) -> Any:
         "password": conf["password"],
         "socket_timeout": conf["socket_timeout"],
         "socket_connect_timeout": conf["socket_connect_timeout"],
-        "protocol": conf["protocol"],
+        "protocol": conf["protocol"] or 2,
         # The board itself repeats, with the same nonce and for as long as retry_for says.
         "retry": Retry(NoBackoff(), 0),
     }
@@ -148,7 +156,6 @@ def make(conf: Settings) -> Any:
         sentinel = Sentinel(addresses, sentinel_kwargs=about_sentinels, **kwargs)
         return sentinel.master_for(conf["sentinel"], db=conf["db"])
     if conf["unix_socket_path"]:
-        kwargs.pop("ssl", None)
         return redis.Redis(unix_socket_path=conf["unix_socket_path"], db=conf["db"], **kwargs)
     host, number = _address(hosts[0], conf["port"] or 6379)
     return redis.Redis(host=host, port=number, db=conf["db"], **kwargs)
@@ -162,6 +169,7 @@ class Clients:
         self._conf = conf
         self._key = key
         self._client = given
+        self._own = given is None
 
     def source(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The class of a connection to the server, as it is now, and what to make it with.
@@ -199,6 +207,15 @@ class Clients:
         """
         if isinstance(self._client, RedisCluster):
             self._client.nodes_manager.initialize()
+
+    def close(self) -> None:
+        """What a client of the board's own has opened by itself, to look for the server."""
+        if not self._own or self._client is None:
+            return
+        self._client.close()
+        if self._conf["sentinel"]:
+            for sentinel in self._client.connection_pool.sentinel_manager.sentinels:
+                sentinel.close()
 
 
 def _tls(conf: Settings) -> bool:

@@ -89,6 +89,7 @@ class Links:
         """A new connection, beside those that calls use.
 
         :raises ConnectionFailure: there is none to be had.
+        :raises redis.ResponseError: there is, but not for this user or in this database.
         """
         if self._closed:
             raise ConnectionFailure("the board is closed")
@@ -107,6 +108,8 @@ class Links:
                 self.drop(connection)
                 raise
         except UNREACHABLE as error:
+            if isinstance(error, errors.ResponseError) and not isinstance(error, _ELSEWHERE):
+                raise
             self._find_again()
             raise ConnectionFailure(f"the server can't be reached: {error}", error) from error
         return connection
@@ -122,6 +125,7 @@ class Links:
         for connection in list(self._all):
             cut(connection)
         self._drop_idle()
+        self._clients.close()
 
     def _borrow(self) -> Any:
         if self._closed:
@@ -143,6 +147,8 @@ class Links:
                 self.drop(self._idle.popleft())
 
     def _find_again(self) -> None:
+        if self._closed:
+            return
         try:
             self._clients.lost()
         except UNREACHABLE as error:
