@@ -162,6 +162,7 @@ class Claiming(BoardBase):
         wanted = arguments.names(names)
         for turn in self._rounds(timeout):
             if unless is not None and unless():
+                self._forgo()
                 break
             jobs: list[Job] = []
             while True:

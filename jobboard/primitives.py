@@ -308,6 +308,10 @@ class Primitives(abc.ABC):
     def _rouse(self) -> None:  # noqa: B027 - one that sleeps in Session.nap has been woken already
         """Make every ``_wait`` of this handle that is under way return soon."""
 
+    def _forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all who wait, it is not lost on one of them
+        """This thread will not look, though its ``_wait`` has returned: a wake-up that was meant for it alone is due to
+        another who waits."""
+
     @abc.abstractmethod
     def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now. Of two handles with the same

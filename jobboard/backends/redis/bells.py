@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 from oslo_utils import uuidutils
@@ -25,6 +25,7 @@ from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import POLL_CAP
 from jobboard.retry import backoff
+from jobboard.states import Record
 
 LOG = logging.getLogger(__name__)
 
@@ -71,12 +72,33 @@ class _Bell:
     def __init__(self, links: Links, keys: Keys, sharded: bool) -> None:
         self.id = uuidutils.generate_uuid(dashed=False)
         self.ticket = 0
+        self.takes = False
+        self.names: Sequence[str] | None = None
         self.own = keys.of("waiters") + b":" + self.id.encode()
         self.ear = Ear(links, sharded, self.own, keys.of("waiters") + b":all")
 
 
+class _Call(NamedTuple):
+    """A call that has woken a thread, or may have. ``name``: of the job that it told of, if that is known;
+    ``names``: what it may be otherwise, None for anything."""
+
+    name: str | None
+    names: Sequence[str] | None
+
+    @property
+    def of(self) -> Sequence[str] | None:
+        return self.names if self.name is None else [self.name]
+
+
+_GRACE = 1.0
+"""How long the message of a call may be under way, in seconds."""
+
+
 class Bells:
-    """The waiters of one board."""
+    """The waiters of one board.
+
+    A call is for one waiter alone. So whoever was called and takes another job, or none, hands the call on.
+    """
 
     def __init__(self, links: Links, keys: Keys, sharded: bool, run: Run) -> None:
         self._links = links
@@ -85,6 +107,7 @@ class Bells:
         self._run = run
         self._free: deque[_Bell] = deque()
         self._asleep: set[_Bell] = set()
+        self._called: dict[int, _Call] = {}
 
     def wait(
         self,
@@ -100,52 +123,97 @@ class Bells:
         :param nap: sleeps here; true at once if something of this process's own has happened.
         """
         try:
-            bell = self._free.pop() if self._free else _Bell(self._links, self._keys, self._sharded)
+            bell = self._bell()
         except (*UNREACHABLE, ConnectionFailure) as error:
             LOG.warning("can't wait for a call of the server's, looking again from time to time: %s", error)
             nap(min(limit, POLL_CAP))
             return
+        bell.takes, bell.names = takes, names
         self._asleep.add(bell)
-        heard = False
         try:
             # From here on rouse() reaches the bell; what came before is known to nap().
-            if nap(0):
-                heard = True
-            else:
-                bell.ticket += 1
-                # What has come since the last night would make this one short.
-                while bell.ear.hear(0):
-                    pass
-                args = (bell.id, bell.ticket, takes, readable, names)
-                asleep, event = self._run("bide", args)
-                heard = not asleep or self._listen(bell, min(limit, event / 1e6) if event else limit)
-                if not heard:
-                    self._run("leave", (bell.id, readable))
-        except (*UNREACHABLE, ConnectionFailure) as error:
-            LOG.info("a waiter's connection has ended: %s", error)
-            self._asleep.discard(bell)
-            bell.ear.close()
-        else:
-            self._asleep.discard(bell)
+            if not nap(0):
+                self._sleep(bell, readable, limit)
             self._free.append(bell)
+        except ConnectionFailure as error:
+            LOG.info("a waiter could not queue up: %s", error)
+            self._break(bell)
+        except UNREACHABLE as error:
+            LOG.info("a waiter's connection has ended: %s", error)
+            self._break(bell)
+            with contextlib.suppress(JobFailure):
+                self._run("leave", (bell.id,))
+        except BaseException:
+            self._break(bell)
+            with contextlib.suppress(JobFailure):
+                self._run("leave", (bell.id,))
+            self.hand_on(readable)
+            raise
+        finally:
+            self._asleep.discard(bell)
+
+    def _bell(self) -> _Bell:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return _Bell(self._links, self._keys, self._sharded)
+
+    def _break(self, bell: _Bell) -> None:
+        """Nobody knows whether it was called."""
+        bell.ear.close()
+        if bell.takes:
+            self._called[threading.get_ident()] = _Call(None, bell.names)
+
+    def _sleep(self, bell: _Bell, readable: int, limit: float) -> None:
+        bell.ticket += 1
+        # What has come since the last night would make this one short.
+        while bell.ear.hear(0):
+            pass
+        asleep, event = self._run("bide", (bell.id, bell.ticket, bell.takes, readable, bell.names))
+        if not asleep:
+            return
+        name = self._listen(bell, min(limit, event / 1e6) if event else limit)
+        if name is None and not self._run("leave", (bell.id,)):
+            name = self._listen(bell, _GRACE)
+            if name is None:
+                raise errors.TimeoutError("a call has not come through")
+        if name is not None and bell.takes:
+            self._called[threading.get_ident()] = _Call(name, None)
 
     @staticmethod
-    def _listen(bell: _Bell, limit: float) -> bool:
-        """Whether the bell was called before the time was up."""
+    def _listen(bell: _Bell, limit: float) -> str | None:
+        """The name of the job for which the bell is called; None if it is not before the time is up."""
         end = time.monotonic() + limit
-        ticket = b"%d" % bell.ticket
         while (left := end - time.monotonic()) > 0:
             message = bell.ear.hear(left)
             if message is None:
-                return False
+                return None
             channel, payload = message
             if channel == bell.own:
                 # A call of an earlier night, that came when nobody slept any longer, is of no account.
-                if payload == ticket:
-                    return True
+                ticket, _, name = payload.partition(b"\0")
+                if int(ticket) == bell.ticket:
+                    return name.decode()
             else:
                 end = min(end, time.monotonic() + int(payload) / 1e6)
-        return False
+        return None
+
+    def taken(self, records: Sequence[Record], readable: int) -> None:
+        """This thread has looked, and this is what it took: if not what it was called for, that is left to others."""
+        call = self._called.get(threading.get_ident())
+        if call is None:
+            return
+        if not records or any(record.name == call.name for record in records):
+            del self._called[threading.get_ident()]
+        else:
+            self.hand_on(readable)
+
+    def hand_on(self, readable: int) -> None:
+        """This thread does not follow the call that has woken it, if one has."""
+        call = self._called.pop(threading.get_ident(), None)
+        if call is not None:
+            with contextlib.suppress(JobFailure):
+                self._run("call", (readable, call.of))
 
     def rouse(self) -> None:
         """Wake all who sleep here."""
@@ -154,10 +222,14 @@ class Bells:
 
     def close(self, readable: int) -> None:
         """Nobody here can follow a call any longer: what was meant for one who sleeps goes to another board's."""
+        asleep = list(self._asleep)
         # Those whom a call can't find any more are passed over in any case, so the first failure ends this.
         with contextlib.suppress(JobFailure):
-            for bell in list(self._asleep):
-                self._run("leave", (bell.id, readable))
+            for bell in asleep:
+                if not self._run("leave", (bell.id,)) and bell.takes:
+                    self._run("call", (readable, bell.names))
+            for call in list(self._called.values()):
+                self._run("call", (readable, call.of))
 
 
 class Listener:
@@ -210,6 +282,9 @@ class Listener:
             try:
                 ear = self._ear or self._open()
                 failures = 0
+                # An ear that stop() came too early to cut.
+                if self._stopped.is_set():
+                    break
                 message = ear.hear(POLL_CAP * 10)
                 if message is None:
                     # Scripts that find nobody listening stop telling; a failover may have forgotten that somebody does.

@@ -270,7 +270,9 @@ class RedisJobBoard(JobBoard):
             again, replayed, margin, event, trashed, taken = self._change("take", nonce, args)
             buried += [record_of(*job) for job in trashed]
             if not again:
-                return Taken([record_of(*job) for job in taken], margin, buried, event or None, True, replayed)
+                records = [record_of(*job) for job in taken]
+                self._bells.taken(records, readable)
+                return Taken(records, margin, buried, event or None, True, replayed)
 
     def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost = self._run("renew", (handle, ttl, [part for claim in held for part in claim]))
@@ -338,6 +340,9 @@ class RedisJobBoard(JobBoard):
 
     def _rouse(self) -> None:
         self._bells.rouse()
+
+    def _forgo(self) -> None:
+        self._bells.hand_on(codec.VERSION)
 
     def _listen(self, on: bool) -> None:
         with self._listening_lock:

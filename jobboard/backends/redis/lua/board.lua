@@ -83,14 +83,14 @@ local function forget(id)
   return bell
 end
 
-local function ring(member)
+local function ring(member, name)
   local id = string.sub(member, -32)
   local bell = forget(id)
   if not bell then
     redis.call('ZREM', WAITERS, member)
     return false
   end
-  local heard = redis.pcall(PUBLISH, WAITERS .. ':' .. id, bell[2])
+  local heard = redis.pcall(PUBLISH, WAITERS .. ':' .. id, bell[2] .. '\0' .. name)
   return type(heard) == 'number' and heard > 0
 end
 
@@ -98,18 +98,23 @@ local function first_waiter(kind)
   return redis.call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 1)[1]
 end
 
+-- One taker learns of a job of this name; nil: one who takes any learns of a job whose name nobody knows any longer.
+local function call(name)
+  local taker
+  repeat
+    taker = name and first_waiter('n' .. name) or first_waiter('a')
+  until not taker or ring(taker, name or '')
+end
+
 -- A job of this name can be claimed: one taker learns it, and all who only look.
 local function wake(name)
   if not anybody() then return end
   local looks = first_waiter('p')
   while looks do
-    ring(looks)
+    ring(looks, name)
     looks = first_waiter('p')
   end
-  local taker
-  repeat
-    taker = first_waiter('n' .. name) or first_waiter('a')
-  until not taker or ring(taker)
+  call(name)
 end
 
 -- Who sleeps has reckoned with a later event than this one.

@@ -1,0 +1,127 @@
+"""What the tests of the Redis board share."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.backends.redis import RedisJobBoard
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
+from jobboard.testing.servers import KINDS
+
+LIMIT = 7.0
+"""How long a test waits for what has to happen: less than the time after which a waiter looks by itself."""
+
+_WAITER = Path(__file__).with_name("waiter.py")
+
+
+class Place:
+    """A server of the test's own, with boards on it."""
+
+    def __init__(self, server: Any, stack: contextlib.ExitStack) -> None:
+        self.server = server
+        self._stack = stack
+
+    def call(self, *words: str | int) -> Any:
+        return self.server.call(*words)
+
+    def conf(self, **options: Any) -> dict[str, Any]:
+        return {"board": self.server.uri, **options}
+
+    def board(self, name: str = "board", **options: Any) -> RedisJobBoard:
+        board = jobboard.fetch(name, self.conf(**options))
+        assert isinstance(board, RedisJobBoard)
+        self._stack.callback(board.close)
+        board.connect()
+        return board
+
+    def waiters(self, *wishes: list[str] | str | None, **more: Any) -> "Waiters":
+        """A process with a thread for each wish; see waiter.py."""
+        waiters = Waiters({"conf": self.conf(), "wishes": wishes, **more})
+        self._stack.callback(waiters.end)
+        return waiters
+
+    def key(self, container: str) -> str:
+        return f"jobboard:{{board}}:{container}"
+
+    @property
+    def asleep(self) -> int:
+        """How many are queued up to be called: one for each name, of those who wait for some."""
+        return int(self.call("ZCARD", self.key("waiters")))
+
+    def until_asleep(self, number: int) -> None:
+        eventually(lambda: self.asleep == number, LIMIT)
+
+    def count(self) -> None:
+        """Count from here on."""
+        self.call("CONFIG", "RESETSTAT")
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each command has been carried out since, those inside of scripts included."""
+        lines = self.call("INFO", "commandstats").splitlines()
+        found: Counter[str] = Counter()
+        for line in lines:
+            if line.startswith("cmdstat_"):
+                name, _, rest = line.removeprefix("cmdstat_").partition(":calls=")
+                found[name] = int(rest.partition(",")[0])
+        for own in ("info", "config|resetstat", "zcard", "client|list"):
+            del found[own]
+        return found
+
+
+class Waiters:
+    """The waiters in another process; what each took comes as [its number, uuid, name]."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(_WAITER), json.dumps(given)], stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+
+    def next(self) -> list[Any]:
+        assert self._process.stdout is not None
+        line = Background(self._process.stdout.readline).wait(LIMIT)
+        assert line, "the process has ended"
+        return list(json.loads(line))
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with contextlib.ExitStack() as stack:
+        place = Place(stack.enter_context(KINDS["redis"]()), stack)
+        # The server has the scripts from here on: what a call costs is what it costs the second time.
+        board = place.board("other")
+        board.post("a")
+        board.claim_next("anna")
+        board.claim_next("anna", timeout=0.001)
+        board.close()
+        yield place
+
+
+@pytest.fixture
+def sleeper(place: Place) -> Callable[..., Background]:
+    """``sleeper(board, …)``: a claim_next on a thread of its own that has fallen asleep on the server."""
+
+    def start(board: RedisJobBoard, **options: Any) -> Background:
+        before = place.asleep
+        names = options.get("names") or [None]
+        waiter = Background(lambda: board.claim_next("anna", **{"timeout": None, **options}))
+        place.until_asleep(before + len(names))
+        return waiter
+
+    return start
