@@ -98,6 +98,7 @@ def test_a_dropped_reply_does_not_make_a_post_fail_that_stands(board: JobBoard) 
     with lost_reply(board, "_insert"):
         job = board.post("resize")
     assert [each.uuid for each in board.iterjobs()] == [job.uuid]
+    assert board.claim_many("anna", 2, names=["resize"]) == [job]
 
 
 def test_one_undecodable_posting_is_kept_and_ends_no_iteration(board: JobBoard) -> None:
