@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import jobboard
 from jobboard.backends.redis import RedisJobBoard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
-from jobboard.testing.servers import KINDS
+from jobboard.testing.servers import KINDS, Redis
 
 LIMIT = 7.0
 """How long a test waits for what has to happen: less than the time after which a waiter looks by itself."""
@@ -125,3 +126,29 @@ def sleeper(place: Place) -> Callable[..., Background]:
         return waiter
 
     return start
+
+
+@pytest.fixture
+def open_board() -> Iterator[Callable[..., RedisJobBoard]]:
+    """``open_board(uri, name='board', client=None, **options)``: a connected board, closed when the test ends."""
+    boards = []
+
+    def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> RedisJobBoard:
+        boards.append(jobboard.fetch(name, {"board": uri, **options}, client=client))
+        boards[-1].connect()
+        return boards[-1]
+
+    yield make
+    for board in boards:
+        board.close()
+
+
+@pytest.fixture
+def server(private_server: Callable[..., Redis]) -> Redis:
+    return private_server("redis")
+
+
+@pytest.fixture
+def admin(server: Redis) -> Iterator[redis.Redis]:
+    with redis.Redis(port=server.port) as client:
+        yield client

@@ -24,36 +24,9 @@ from jobboard.testing.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
 
-SECRET = "pass/w:rd@%€"
-
-MakeBoard = Callable[..., JobBoard]
 Open = Callable[..., JobBoard]
 
-
-@pytest.fixture
-def open_board() -> Iterator[Open]:
-    """``open_board(uri, name='board', client=None, **options)``: a connected board, closed when the test ends."""
-    boards = []
-
-    def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> JobBoard:
-        boards.append(jobboard.fetch(name, {"board": uri, **options}, client=client))
-        boards[-1].connect()
-        return boards[-1]
-
-    yield make
-    for board in boards:
-        board.close()
-
-
-@pytest.fixture
-def server(private_server: Callable[..., Redis]) -> Redis:
-    return private_server("redis")
-
-
-@pytest.fixture
-def admin(server: Redis) -> Iterator[redis.Redis]:
-    with redis.Redis(port=server.port) as client:
-        yield client
+SECRET = "pass/w:rd@%€"
 
 
 def live(one: JobBoard, other: JobBoard) -> None:
@@ -61,7 +34,8 @@ def live(one: JobBoard, other: JobBoard) -> None:
     events = Events(other)
     waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
     job = one.post("resize", details={"width": 3}, key="k")
-    assert waiter.wait() == job
+    # Sooner than it would look by itself.
+    assert waiter.wait(5) == job
     other.extend(job, "bert", 5)
     other.abandon(job, "bert")
     one.trash(take(one), "anna")

@@ -1,0 +1,276 @@
+"""What a board finds out about its server before it puts jobs there, and what it does when that has its limits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+import jobboard
+from jobboard.backends.redis import checks
+from jobboard.backends.redis.board import LAYOUT
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, Background, Waiter, take
+from jobboard.testing.servers import Redis
+
+pytestmark = pytest.mark.backends("redis")
+
+Open = Callable[..., JobBoard]
+
+
+# Versions
+
+
+class _Canned:
+    """Answers what a server answers that can't be had here."""
+
+    def __init__(self, info: str) -> None:
+        self._info = info
+
+    def call(self, request: bytes) -> Any:
+        return self._info.encode() if b"INFO" in request else [b"appendfsync", b"always"]
+
+
+@pytest.mark.parametrize("version", ["2.8.24", "5.0.14", "6.0.16", "6.1.242"])
+def test_an_old_server_is_refused(version: str) -> None:
+    with pytest.raises(JobFailure, match=rf"Redis {version}.*6\.2"):
+        checks.look_at(_Canned(f"# Server\r\nredis_version:{version}\r\n"), False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "flags"),
+    [
+        ("redis_version:6.2.0", "Redis 6.2.0", False),
+        ("redis_version:7.0.0-rc1", "Redis 7.0.0-rc1", True),
+        ("redis_version:10.0.1", "Redis 10.0.1", True),
+        ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2", "Valkey 9.1.2", True),
+    ],
+)
+def test_newer_ones_are_not(lines: str, name: str, flags: bool) -> None:
+    found = checks.look_at(_Canned(f"{lines}\r\naof_enabled:1\r\n"), False)
+    assert found.flags == flags
+    assert found.durable
+    assert found.notes.startswith(name)
+
+
+# Eviction
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
+def test_a_server_that_evicts_is_refused(server: Redis, admin: redis.Redis, open_board: Open, policy: str) -> None:
+    admin.config_set("maxmemory-policy", policy)
+    refused = jobboard.fetch("board", server.uri)
+    for call in (refused.connect, refused.setup):
+        with pytest.raises(JobFailure, match=f"maxmemory-policy is {policy}.*allow_eviction") as caught:
+            call()
+        assert not isinstance(caught.value, ConnectionFailure)
+    assert admin.dbsize() == 0
+    assert policy in open_board(server.uri, allow_eviction=True).characteristics.notes
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl", "noeviction"])
+def test_one_that_can_evict_nothing_of_a_board_is_not(
+    server: Redis, admin: redis.Redis, open_board: Open, policy: str
+) -> None:
+    admin.config_set("maxmemory-policy", policy)
+    board = open_board(server.uri)
+    board.post("resize", key="k", delay=50)
+    take_part(board)
+    assert all(admin.ttl(key) == -1 for key in admin.scan_iter())
+
+
+def take_part(board: JobBoard) -> None:
+    for verb in ("consume", "abandon", "trash"):
+        board.post(verb)
+        getattr(board, verb)(take(board, names=[verb]), "anna")
+    assert sorted(job.name for job in board.iterjobs(states=["UNCLAIMED"])) == ["abandon"]
+
+
+# Persistence
+
+
+@pytest.mark.parametrize(
+    ("settings", "durable", "notes"),
+    [
+        ({"appendfsync": "always"}, True, "a power loss loses nothing"),
+        ({"appendfsync": "everysec"}, False, "about a second"),
+        ({"appendfsync": "no"}, False, "what the system has not written"),
+        ({"appendonly": "no"}, False, "no append-only file"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_persistence(
+    server: Redis,
+    admin: redis.Redis,
+    open_board: Open,
+    settings: dict[str, str],
+    durable: bool,
+    notes: str,
+    protocol: int,
+) -> None:
+    for name, value in settings.items():
+        admin.config_set(name, value)
+    found = open_board(server.uri, protocol=protocol).characteristics
+    assert found.durable == durable
+    assert notes in found.notes
+
+
+# Replicas
+
+
+@pytest.fixture
+def pair(private_server: Callable[..., Redis]) -> tuple[Redis, Redis]:
+    """A primary and its replica, in step."""
+    primary = private_server("redis", config={"repl-diskless-sync-delay": 0})
+    replica = private_server("redis", config={"replicaof": f"{primary.address[0]} {primary.port}"})
+    eventually(lambda: replica.call("ROLE")[3] == "connected")
+    return primary, replica
+
+
+def test_what_replicas_have(pair: tuple[Redis, Redis], open_board: Open) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1)
+    assert board.characteristics.survives_failover
+    assert "waits for 1 of 1 replicas" in board.characteristics.notes
+    with redis.Redis(port=replica.port) as copy:
+        for number in range(20):
+            job = board.post("resize")
+            assert copy.hlen("jobboard:{board}:jobs") == number + 1
+        board.consume(take(board), "anna")
+        assert copy.hlen("jobboard:{board}:jobs") == number
+    assert not open_board(primary.uri).characteristics.survives_failover
+    assert board.get(take(board).uuid) != job
+
+
+def test_too_few_replicas(pair: tuple[Redis, Redis], open_board: Open) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=0.5)
+    replica.pause()
+    with pytest.raises(ConnectionFailure, match="0 of the 1 replicas") as caught:
+        board.post("resize")
+    assert caught.value.outcome == "unknown"
+    assert open_board(primary.uri).job_count == 1
+
+
+@pytest.mark.parametrize("verb", ["post", "claim_next", "consume"])
+def test_a_call_goes_on_until_replicas_have_it(
+    pair: tuple[Redis, Redis], open_board: Open, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=20)
+    first, second = board.post("resize"), board.post("resize")
+    if verb == "consume":
+        board.claim(first, "anna")
+    calls = {
+        "post": lambda: board.post("resize"),
+        "claim_next": lambda: board.claim_next("anna"),
+        "consume": lambda: board.consume(first, "anna"),
+    }
+    replica.pause()
+    call = Background(calls[verb])
+    assert eventually(lambda: "replicas that min_replicas asks for" in caplog.text)
+    assert call.running
+    replica.resume()
+    answer = call.wait()
+    stats = board.stats()
+    if verb == "post":
+        assert [job.uuid for job in board.iterjobs()] == [first.uuid, second.uuid, answer.uuid]
+    elif verb == "claim_next":
+        assert answer == first
+        assert (stats.claimed, stats.unclaimed) == (1, 1)
+    else:
+        assert list(board.iterjobs()) == [second]
+
+
+# Memory
+
+LARGE = {"text": "x" * 10_000}
+
+
+@pytest.fixture
+def full(private_server: Callable[..., Redis], open_board: Open) -> tuple[Redis, JobBoard, int]:
+    """A server that has no room, the board that has filled it, and the number of its jobs."""
+    server = private_server("redis", config={"maxmemory": "6mb"})
+    board = open_board(server.uri)
+    jobs = []
+    with pytest.raises(JobFailure, match="memory is full: nothing was stored") as caught:
+        jobs.extend(board.post("resize", details=LARGE, key=f"k{number}") for number in range(3000))
+    assert not isinstance(caught.value, ConnectionFailure)
+    return server, board, len(jobs)
+
+
+def test_a_full_server_keeps_what_it_has(full: tuple[Redis, JobBoard, int]) -> None:
+    server, board, posted = full
+    assert posted > 50
+    assert board.stats().on_board == board.stats().unclaimed == posted
+    for late in ({"key": f"k{posted}"}, {"delay": 5}, {}):
+        with pytest.raises(JobFailure, match="memory is full"):
+            board.post("resize", details=LARGE, **late)
+    assert len(list(board.iterjobs())) == posted
+    assert server.call("HLEN", "jobboard:{board}:postings") == posted
+
+
+def test_a_full_server_drains(full: tuple[Redis, JobBoard, int], open_board: Open) -> None:
+    server, board, _ = full
+    other = open_board(server.uri)
+    other.register_entity(jobboard.Entity("conductor", "c", {}))
+    job = take(other, "anna")
+    other.extend(job, "anna", 5)
+    other.abandon(job, "anna", error="later")
+    jobs = board.claim_many("anna", 100)
+    waiter = Waiter(other, lambda: take(other, "bert", names=["crop"], timeout=LIMIT))
+    board.release(jobs[0])
+    board.cancel(jobs.pop(0))
+    with pytest.raises(JobFailure, match="memory is full"):
+        board.post("crop", details=LARGE)
+    while jobs:
+        board.consume_many(jobs, "anna")
+        jobs = board.claim_many("anna", 100)
+    assert board.stats().on_board == 0
+    crop = board.post("crop", details=LARGE)
+    assert waiter.wait() == crop
+    assert board.stats().trashed == 1
+
+
+# What is stored there
+
+
+def test_without_auto_setup_the_way_out_is_named(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+    board = jobboard.fetch("board", {"board": server.uri, "auto_setup": False})
+    with pytest.raises(JobFailure, match="jobboard setup"):
+        board.connect()
+    assert not board.connected
+    assert admin.dbsize() == 0
+    board.setup()
+    board.setup()
+    board.connect()
+    board.close()
+    open_board(server.uri, auto_setup=False)
+    with pytest.raises(JobFailure, match="jobboard setup"):
+        open_board(server.uri, "another", auto_setup=False)
+
+
+def test_a_newer_layout_is_refused(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+    open_board(server.uri).post("resize")
+    admin.hset("jobboard:{board}:meta", mapping={"layout": LAYOUT + 2, "min_reader": LAYOUT + 1})
+    board = jobboard.fetch("board", server.uri)
+    for call in (board.connect, board.setup):
+        with pytest.raises(JobFailure, match=rf"layout {LAYOUT + 2}.*newer version"):
+            call()
+    assert not board.connected
+
+
+def test_one_that_can_be_read_is_not(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+    job = open_board(server.uri).post("resize")
+    meta = "jobboard:{board}:meta"
+    admin.hset(meta, mapping={"layout": LAYOUT + 2, "min_reader": LAYOUT})
+    assert take(open_board(server.uri)) == job
+    assert admin.hget(meta, "layout") == b"%d" % (LAYOUT + 2)
+
+
+def test_what_is_no_board(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+    admin.set("jobboard:{board}:jobs", "something else")
+    with pytest.raises(JobFailure, match="WRONGTYPE"):
+        open_board(server.uri).post("resize")
