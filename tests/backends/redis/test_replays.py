@@ -1,0 +1,448 @@
+"""A request or a reply that is lost, late or interrupted: what is asked for is done once, and the caller learns it."""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgpack
+import pytest
+import redis
+
+import jobboard
+from jobboard import codec
+from jobboard.backends.redis import RedisJobBoard, links
+from jobboard.backends.redis.keys import CONTAINERS
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.job import Act, Job
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.states import OK, Holder, Status, Verb
+from jobboard.testing import eventually
+from jobboard.testing.faults import FaultyProxy
+
+pytestmark = pytest.mark.backends("redis")
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def client(server_uris: dict[str, str]) -> Iterator[redis.Redis]:
+    """A client of the shared server, which has all the scripts from here on: no request is lost that only says so."""
+    for name, (prepare, act) in ACTS.items():
+        with jobboard.backend(f"warm {os.getpid()} {name}", server_uris["redis"]) as board:
+            act(board, prepare(board))
+    with redis.Redis.from_url(server_uris["redis"]) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(client: redis.Redis, board_conf: dict[str, Any]) -> Iterator[FaultyProxy]:
+    where = urlsplit(board_conf["board"])
+    assert where.hostname is not None
+    assert where.port is not None
+    with FaultyProxy(where.hostname, where.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=["own", "given"])
+def far(request: pytest.FixtureRequest, proxy: FaultyProxy, board_conf: dict[str, Any]) -> Iterator[RedisJobBoard]:
+    """A board through the proxy: with a client of its own, or with the caller's, which repeats on its own account."""
+    if request.param == "own":
+        board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"])})
+        board.connect()
+        yield board
+        board.close()
+        return
+    with redis.Redis(host=proxy.host, port=proxy.port) as client:
+        board = jobboard.fetch("board", {**board_conf, "board": "redis"}, client=client)
+        board.connect()
+        yield board
+        board.close()
+
+
+@pytest.fixture
+def board(client: redis.Redis, make_board: Callable[..., RedisJobBoard]) -> RedisJobBoard:
+    return make_board()
+
+
+@pytest.fixture
+def dump(client: redis.Redis) -> Callable[[RedisJobBoard], dict[str, Any]]:
+    """All that is stored of a board."""
+
+    def dump(board: RedisJobBoard) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, key in zip(CONTAINERS, board._keys.all, strict=True):
+            kind = client.type(key)
+            if kind == b"hash":
+                found[name] = client.hgetall(key)
+            elif kind == b"zset":
+                found[name] = client.zrange(key, 0, -1, withscores=True)
+        return found
+
+    return dump
+
+
+def _one(board: JobBoard) -> Job:
+    return board.post("a", key=f"k{next(_numbers)}")
+
+
+def _claimed(board: JobBoard) -> Job:
+    job = _one(board)
+    board.claim(job, "anna", expiry=600)
+    return job
+
+
+def _three(board: JobBoard) -> list[Job]:
+    return board.post_many([{"name": "a"}] * 3)
+
+
+def _three_claimed(board: JobBoard) -> list[Job]:
+    board.post_many([{"name": "a"}] * 3)
+    return board.claim_many("anna", 3, expiry=600)
+
+
+def _trashed(board: JobBoard) -> Job:
+    job = _one(board)
+    board.cancel(job)
+    return job
+
+
+ACTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "post": (lambda board: None, lambda board, _: board.post("b", max_attempts=3)),
+    "post_delayed": (lambda board: None, lambda board, _: board.post("b", delay=600)),
+    "post_with_a_key": (lambda board: None, lambda board, _: board.post("b", key="k")),
+    "post_a_key_again": (lambda board: board.post("b", key="k"), lambda board, _: board.post("c", key="k")),
+    "post_many": (_one, lambda board, _: board.post_many([{"name": "b"}, {"name": "c", "key": "k"}])),
+    "claim": (_one, lambda board, job: board.claim(job, "anna", expiry=600)),
+    "claim_kept": (_one, lambda board, job: board.claim(job, "anna")),
+    "claim_next": (_three, lambda board, _: board.claim_next("anna")),
+    "claim_next_of_a_name": (_three, lambda board, _: board.claim_next("anna", names=["b", "a"])),
+    "claim_next_of_none": (_three, lambda board, _: board.claim_next("anna", names=["b"])),
+    "claim_many": (_three, lambda board, _: board.claim_many("anna", 2, expiry=600)),
+    "extend": (_claimed, lambda board, job: board.extend(job, "anna", 60)),
+    "extend_kept": (_claimed, lambda board, job: board.extend(job, "anna")),
+    "abandon": (_claimed, lambda board, job: board.abandon(job, "anna", error="no")),
+    "abandon_later": (_claimed, lambda board, job: board.abandon(job, "anna", delay=60)),
+    "consume": (_claimed, lambda board, job: board.consume(job, "anna")),
+    "consume_many": (_three_claimed, lambda board, jobs: board.consume_many(jobs, "anna")),
+    "finish_many": (
+        _three_claimed,
+        lambda board, jobs: board.finish_many(
+            [Act(jobs[0], "trash", error="bad"), Act(jobs[1], "consume"), Act(jobs[2], "abandon")], "anna"
+        ),
+    ),
+    "trash": (_claimed, lambda board, job: board.trash(job, "anna", reason="bad")),
+    "release": (_claimed, lambda board, job: board.release(job)),
+    "cancel": (_one, lambda board, job: board.cancel(job, reason="no use")),
+    "restore": (_trashed, lambda board, job: board.restore(job)),
+    "purge": (_trashed, lambda board, job: board.purge(job)),
+}
+"""Every mutation: what it needs, and the call."""
+
+
+def seen(board: JobBoard) -> list[Any]:
+    """What a user can tell of a board's jobs, but for uuids, keys and times."""
+    jobs = [seen.record for seen in board._page(None, 100, None, None)] + board._trash_page(None, 100)
+    return [
+        (job.name, job.state, job.attempts, job.who, job.keeper is None, job.error, job.sequence, job.key is None)
+        for job in jobs
+        if job is not None
+    ]
+
+
+class TestLost:
+    @pytest.mark.parametrize("what", ["reply", "request"])
+    @pytest.mark.parametrize("act", ACTS)
+    def test_it_is_done_once(
+        self, far: RedisJobBoard, make_board: Callable[..., Any], proxy: FaultyProxy, act: str, what: Any
+    ) -> None:
+        prepare, do = ACTS[act]
+        twin = make_board("twin")
+        expected = do(twin, prepare(twin))
+        given = prepare(far)
+        counter = proxy.counter(b"EVALSHA")
+        fault = proxy.lose(what, matching=b"EVALSHA")
+        answer = do(far, given)
+        assert fault.happened
+        assert counter.count == (3 if act == "release" else 2), "nobody but the board repeats; a release looks, too"
+        assert type(answer) is type(expected)
+        assert seen(far) == seen(twin)
+
+    def test_a_claim_of_the_repetition_stands(self, far: RedisJobBoard, proxy: FaultyProxy) -> None:
+        far.post("a")
+        fault = proxy.lose("reply", matching=b"EVALSHA")
+        job = far.claim_next("anna")
+        assert fault.happened
+        assert job is not None
+        far.extend(job, "anna")
+        far.consume(job, "anna")
+        assert far.stats().on_board == 0
+
+    def test_what_another_has_taken_since_is_not_answered(
+        self, far: RedisJobBoard, board: RedisJobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the try whose reply was lost and its repetition."""
+        jobs = board.post_many([{"name": "a"}] * 3)
+        call = links.Links.call
+        broken: list[bool] = []
+
+        def release_first(self: Any, *requests: bytes) -> Any:
+            if broken == [True]:
+                broken.append(False)
+                board.release(jobs[0])
+                assert board.claim_next("bert") == jobs[0]
+            try:
+                return call(self, *requests)
+            except jobboard.exceptions.ConnectionFailure:
+                broken.append(True)
+                raise
+
+        monkeypatch.setattr(links.Links, "call", release_first)
+        proxy.lose("reply", matching=b"EVALSHA")
+        assert far.claim_many("anna", 2) == [jobs[1], jobs[2]]
+        assert board.find_owner(jobs[0]) == "bert"
+
+
+def draft(number: int, key: str | None = None) -> Draft:
+    posting = codec.encode(codec.Content({}, None), "msgpack")
+    return Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, key, codec.VERSION, posting, None, None, None)
+
+
+FREE, HELD, DEAD, NEW = (draft(number).uuid for number in (1, 2, 3, 9))
+HOUR = 3_600_000_000
+
+
+@pytest.fixture
+def calls(board: RedisJobBoard) -> dict[str, Callable[[Nonce], Any]]:
+    """Every mutation of a board with one job unclaimed, one claimed and one in the trash."""
+    board._insert([draft(number) for number in (1, 2, 3)], Nonce("setup", 1, 1))
+    claimed = board._claim(HELD, "anna", HOUR, Nonce("setup", 1, 2))
+    board._operate(Verb.CANCEL, DEAD, None, Nonce("setup", 1, 3))
+    assert claimed.record is not None
+    holder = Holder("anna", claimed.record.token)
+    return {
+        "insert": lambda nonce: board._insert([draft(9)], nonce),
+        "claim": lambda nonce: board._claim(FREE, "anna", HOUR, nonce),
+        "take": lambda nonce: board._take("anna", 5, HOUR, None, 1, nonce),
+        "extend": lambda nonce: board._extend(HELD, holder, HOUR, nonce),
+        **{
+            verb: lambda nonce, verb=verb: board._finish([Finish(HELD, holder, verb)], nonce)  # type: ignore[misc]
+            for verb in (Verb.CONSUME, Verb.ABANDON, Verb.TRASH)
+        },
+        **{
+            verb: lambda nonce, verb=verb, uuid=uuid: board._operate(verb, uuid, None, nonce)  # type: ignore[misc]
+            for verb, uuid in (
+                (Verb.RELEASE, HELD),
+                (Verb.CANCEL, FREE),
+                (Verb.RESTORE, DEAD),
+                (Verb.PURGE, DEAD),
+            )
+        },
+    }
+
+
+MUTATIONS = [
+    "insert",
+    "claim",
+    "take",
+    "extend",
+    "consume",
+    "abandon",
+    "trash",
+    "release",
+    "cancel",
+    "restore",
+    "purge",
+]
+
+
+class TestLate:
+    """A first try that was held up on its way, and arrives after its own repetition."""
+
+    @pytest.mark.parametrize("act", MUTATIONS)
+    def test_after_its_repetition(self, board: RedisJobBoard, calls: Any, dump: Any, act: str) -> None:
+        first = Nonce("late", 1, 5)
+        calls[act](first._replace(attempt=2))
+        before = dump(board)
+        calls[act](first)
+        after = dump(board)
+        if act == "extend":
+            # Done again, which moves the end of the lease alone.
+            assert board._read([HELD])[0].record.who == "anna"
+            for stored in (before, after):
+                del stored["jobs"], stored["leases"], stored["answers"]
+        assert after == before
+
+    @pytest.mark.parametrize("act", MUTATIONS)
+    def test_after_the_next_call(self, board: RedisJobBoard, calls: Any, dump: Any, act: str) -> None:
+        board._finish([Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", 1, 6))
+        before = dump(board)
+        with pytest.raises(JobFailure, match="later one"):
+            calls[act](Nonce("late", 1, 5))
+        assert dump(board) == before
+
+    def test_after_a_repetition_that_found_nothing(self, board: RedisJobBoard, dump: Any) -> None:
+        """Where a first try stores nothing, its repetition does."""
+        holder = Holder("anna", 1)
+        calls: list[Callable[[Nonce], Any]] = [
+            lambda nonce: board._take("anna", 1, None, None, 1, nonce),
+            lambda nonce: board._claim(NEW, "anna", None, nonce),
+            lambda nonce: board._extend(NEW, holder, HOUR, nonce),
+            lambda nonce: board._finish([Finish(NEW, holder, Verb.CONSUME)], nonce),
+            lambda nonce: board._operate(Verb.CANCEL, NEW, None, nonce),
+        ]
+        for slot, call in enumerate(calls):
+            call(Nonce("late", slot, 1, 2))
+        board._insert([draft(9)], Nonce("other", 1, 1))
+        before = dump(board)
+        for slot, call in enumerate(calls[:2] + calls[3:]):
+            call(Nonce("late", slot + (slot > 1), 1))
+        assert dump(board) == before
+
+    def test_bytes_that_arrive_late(self, board: RedisJobBoard, client: redis.Redis, dump: Any) -> None:
+        """The very request of the first try, from a connection of its own."""
+        board._insert([draft(1)], Nonce("setup", 1, 1))
+        script = board._scripts["insert"]
+        words = script.request(("late:1", 1, 1, [[*draft(9)[:5], None, None, None]]), (draft(9).posting,))
+        host, port = client.connection_pool.connection_kwargs["host"], client.connection_pool.connection_kwargs["port"]
+        connection = redis.Connection(host=host, port=port)
+        assert board._insert([draft(9)], Nonce("late", 1, 1, 2))[0][0]
+        job = board._claim(NEW, "anna", HOUR, Nonce("late", 1, 2))
+        assert job.status == OK
+        before = dump(board)
+        connection.send_packed_command([words])
+        with pytest.raises(redis.ResponseError, match="LATE"):
+            connection.read_response()
+        connection.disconnect()
+        assert dump(board) == before
+
+
+class TestStored:
+    @pytest.mark.parametrize("how", ["flush", "restart", "kill"])
+    def test_an_answer_outlives_the_scripts_and_the_server(self, place: Any, how: str) -> None:
+        board = place.board()
+        board._insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
+        first = board._take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
+        holder = Holder("anna", first.records[0].token)
+        assert board._finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1)) == [OK]
+        if how == "flush":
+            place.call("SCRIPT", "FLUSH")
+        elif how == "restart":
+            place.server.restart()
+        else:
+            place.server.kill()
+            place.server.start()
+        again = eventually(
+            lambda: board._session.query(board._finish, [Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1, 2))
+        )
+        assert again == [OK]
+        assert board._take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
+        assert board.stats().unclaimed == 1
+        # It says what is new, all the same.
+        assert board._finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 2)) == [Status.ABSENT]
+
+    def test_one_answer_for_each_slot(self, board: RedisJobBoard, client: redis.Redis) -> None:
+        for _ in range(20):
+            board.post("a")
+            job = board.claim_next("anna")
+            board.consume(job, "anna")
+        assert client.hlen(board._keys.of("answers")) == 1
+
+    def test_as_many_slots_as_calls_at_once(self, board: RedisJobBoard, client: redis.Redis) -> None:
+        threads = [threading.Thread(target=lambda: [board.post("a") for _ in range(20)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert client.hlen(board._keys.of("answers")) <= 4
+        assert board.job_count == 80
+
+    def test_answers_of_an_hour_ago_are_dropped(self, board: RedisJobBoard, client: redis.Redis) -> None:
+        answers, meta = board._keys.of("answers"), board._keys.of("meta")
+        board.post("a")
+        now = board._now()
+        ages = {"old": HOUR + 60_000_000, "young": HOUR - 60_000_000}
+        stored = {
+            f"{kind}:{number}": msgpack.packb([1, now - age, ["ok"]])
+            for kind, age in ages.items()
+            for number in range(1000)
+        }
+        client.hset(answers, mapping=stored)
+        rounds = 0
+        while True:
+            board._clean_up()
+            rounds += 1
+            if client.hget(meta, "cleaned") == b"0":
+                break
+            assert client.hlen(answers) > 1001, "the first rounds leave some to the next"
+            assert rounds < 100
+        assert rounds >= 5
+        left = client.hkeys(answers)
+        assert sum(key.startswith(b"young:") for key in left) == 1000
+        assert sum(key.startswith(b"old:") for key in left) == 0
+        assert len(left) == 1001
+
+    def test_waiters_and_entities_that_died_are_dropped(self, board: RedisJobBoard, client: redis.Redis) -> None:
+        now = board._now()
+        members = {"n" + name + "\0" + f"{now - 2 * HOUR:016d}" + "d" * 32: 0 for name in ("a", "b")}
+        client.zadd(board._keys.of("waiters"), members)
+        client.hset(board._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members)]))
+        client.hset(board._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
+        client.zadd(board._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
+        board._clean_up()
+        assert not client.exists(*map(board._keys.of, ("waiters", "bells", "entities")))
+        assert client.zrange(board._keys.of("purged"), 0, -1) == [b"young"]
+
+
+class TestSweeps:
+    @pytest.mark.parametrize("nth", [1, 2, 3])
+    @pytest.mark.parametrize("what", ["reply", "request"])
+    def test_more_overdue_jobs_of_others_than_one_sweep_meets(
+        self, far: RedisJobBoard, proxy: FaultyProxy, what: Any, nth: int
+    ) -> None:
+        """The sweeps of one call are one call, whichever of them is cut off."""
+        far.post_many([{"name": "b", "delay": 0.000001}] * 250)
+        job = far.post("a", delay=0.000001)
+        eventually(lambda: far._now() > job._record.lock_until)
+        counter = proxy.counter(b"EVALSHA")
+        fault = proxy.lose(what, nth=nth, matching=b"EVALSHA")
+        assert far.claim_next("anna", names=["a"], expiry=600) == job
+        assert fault.happened
+        # A sweep whose reply is lost has been done; a take is answered again.
+        assert counter.count == (3 if what == "reply" and nth < 3 else 4)
+        assert far.claim_next("anna", names=["a"]) is None
+        assert far.stats() == type(far.stats())(250, 0, 1, 0)
+        assert far.get(job.uuid).attempts == 1
+
+
+class TestInterrupted:
+    """Ctrl-C between a request and its reply."""
+
+    @pytest.mark.parametrize("act", ["post", "claim_next", "consume", "post_many"])
+    def test_the_next_call_reads_its_own_reply(
+        self, board: RedisJobBoard, monkeypatch: pytest.MonkeyPatch, act: str
+    ) -> None:
+        prepare, do = ACTS[act]
+        given = prepare(board)
+        board.post("x")
+        before = board.job_count
+
+        def interrupted(connection: Any) -> Any:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(links, "_reply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            do(board, given)
+        job = board.post("y")
+        assert board.get(job.uuid).name == "y"
+        assert board._tally()
+        assert board.job_count >= before
+        taken = board.claim_next("bert", names=["y"])
+        assert taken == job
+        board.consume(taken, "bert")
+        # Nor does it take the answer for that of the call which was interrupted.
+        assert board.claim_next("bert", names=["y"]) is None
