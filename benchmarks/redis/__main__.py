@@ -49,7 +49,7 @@ def main() -> int:
     )
     parser.add_argument("what", nargs="?", choices=(*PROGRAMS, "all"), default="all")
     parser.add_argument("--durable", action="store_true", help="servers that wait for the disk with each write")
-    parser.add_argument("--place", action="append", choices=PLACES, help="raw, taskflow: where client and server run")
+    parser.add_argument("--place", action="append", choices=PLACES, help="raw, taskflow, wake: what runs where")
     parser.add_argument("--rounds", type=int, default=21, help="raw, taskflow: how often to take turns (%(default)s)")
     parser.add_argument(
         "--jobs", type=int, default=1_000_000, help="growth: how many jobs the large board has (%(default)s)"

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import redis
-from common import Watch, boards_on, client_of, in_turn, server, shown, verdict
+from common import Watch, boards_on, client_of, in_turn, placed, server, shown, verdict
 
 import jobboard
 from jobboard.backends.redis.keys import keys_of
@@ -69,23 +69,30 @@ class Waiting:
 
 def run(given: argparse.Namespace) -> None:
     with server(given.durable) as running, client_of(running) as client, boards_on(running, "board") as [board]:
-        ours = Waiting(claimer, running.uri, lambda: client.hlen(KEYS.of("bells")) == 1, board.post)
-        raw = Waiting(
-            popper,
-            running.port,
-            lambda: client.info("clients")["blocked_clients"] == 1,
-            lambda what: client.rpush("list", what),
-        )
-        mine, others = in_turn(ROUNDS, ours.median, raw.median)
-        ours.end()
-        raw.end()
-        ratios = [one / other for one, other in zip(mine, others, strict=True)]
-        print(
-            f"wake: from a post to its claim takes {shown(ratios)} times as long as from RPUSH to the end of BLPOP; "
-            f"{statistics.median(mine) * 1e3:.2f} against {statistics.median(others) * 1e3:.2f} ms; "
-            f"target 2: {verdict(statistics.median(ratios) <= 2)}"
-        )
+        for place in given.place:
+            # Both waiters are born where this process is.
+            with placed(client, place):
+                compare(place, running, client, board)
         herd(client, running.uri, board)
+
+
+def compare(place: str, running: Any, client: redis.Redis, board: Any) -> None:
+    ours = Waiting(claimer, running.uri, lambda: client.hlen(KEYS.of("bells")) == 1, board.post)
+    raw = Waiting(
+        popper,
+        running.port,
+        lambda: client.info("clients")["blocked_clients"] == 1,
+        lambda what: client.rpush("list", what),
+    )
+    mine, others = in_turn(ROUNDS, ours.median, raw.median)
+    ours.end()
+    raw.end()
+    ratios = [one / other for one, other in zip(mine, others, strict=True)]
+    print(
+        f"wake, {place}: from a post to its claim takes {shown(ratios)} times as long as from RPUSH to the end of "
+        f"BLPOP; {statistics.median(mine) * 1e3:.2f} against {statistics.median(others) * 1e3:.2f} ms; "
+        f"target 2: {verdict(statistics.median(ratios) <= 2)}"
+    )
 
 
 def herd(client: redis.Redis, uri: str, board: Any) -> None:
