@@ -155,9 +155,14 @@ local function as_job(id, blob)
   return {id = id, record = record, state = record[STATE], clock = clock_of(record)}
 end
 
+-- An empty text is no error, as in Python.
+local function said(text)
+  return text and text ~= '' and text
+end
+
 local function bury(record, at, reason)
   record[STATE], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'T', false, false, at
-  record[ERROR] = reason or record[ERROR]
+  record[ERROR] = said(reason) or record[ERROR]
 end
 
 -- The job as it stands now, though nobody has swept; written down by store() alone.
@@ -166,7 +171,7 @@ local function settle(job)
   local till = record and record[LOCK_UNTIL]
   if till and till <= now then
     if clock_of(record) == FINAL then
-      bury(record, till, record[ERROR] or EXHAUSTED)
+      bury(record, till, said(record[ERROR]) or EXHAUSTED)
     else
       record[STATE], record[LOCK_UNTIL] = 'U', false
     end

@@ -13,10 +13,10 @@ local state = job and record[STATE]
 local function release()
   if state ~= 'C' then return state == 'T' and 'trashed' or 'unclaimed' end
   record[TOKEN] = next_token(record)
-  if reason then record[ERROR] = reason end
+  record[ERROR] = said(reason) or record[ERROR]
   tell('RELEASED', job)
   if exhausted(record) then
-    bury(record, now, record[ERROR] or EXHAUSTED)
+    bury(record, now, said(record[ERROR]) or EXHAUSTED)
   else
     record[STATE], record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'U', false, false, false, now
   end

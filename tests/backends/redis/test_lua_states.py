@@ -1,0 +1,381 @@
+"""The state machine in Lua does what states.py does: the same calls on a Redis board and on one in memory."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import jobboard
+from jobboard.backends import memory
+from jobboard.backends.redis.keys import CONTAINERS, PLACE
+from jobboard.board import JobBoard
+from jobboard.primitives import Draft, Finish, Nonce, Seen
+from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
+
+pytestmark = pytest.mark.backends("redis")
+
+LONG, SHORT = 600_000_000, 1
+"""Leases and delays in µs: one that outlives the test, and one that is over before the next step."""
+
+UUIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(4)]
+JOB, RIVAL = UUIDS[:2]
+
+Step = tuple[Any, ...]
+"""A primitive and its arguments; a caller is (who, which of the tokens it has seen)."""
+
+PAGES: list[Any] = [
+    (None, None),
+    (None, frozenset({UNCLAIMED})),
+    (["a"], frozenset({SCHEDULED, CLAIMED})),
+    (["a", "b"], frozenset({UNCLAIMED})),
+]
+
+_numbers = itertools.count(1)
+
+
+class Side:
+    """One of the two boards."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self.board = board
+        self.tokens: dict[str, list[int]] = {}
+        self.modified: dict[str, int] = {}
+        self.seen: list[Seen] = []
+        self.changes: list[tuple[str, bool, bool]] = []
+
+    def holder(self, uuid: str, who: str, which: str | None) -> Holder:
+        """``which`` token: the 'last' that a claim had, one 'before' that, or none."""
+        known = self.tokens.get(uuid, [])
+        if which is None:
+            return Holder(who, None)
+        if which == "last":
+            return Holder(who, known[-1] if known else 7)
+        return Holder(who, known[-2] if len(known) > 1 else 7)
+
+    def do(self, step: Step, nonce: Nonce) -> Any:
+        verb, *args = step
+        board = self.board
+        if verb == "insert":
+            return [
+                (created, record and self.shown(record))
+                for created, record in board._insert([draft(*each) for each in args], nonce)
+            ]
+        if verb == "claim":
+            uuid, who, lease = args
+            status, record, margin = board._claim(uuid, who, lease, nonce)
+            return status, record and self.shown(record), lease is None or margin == (lease if record else None)
+        if verb == "take":
+            limit, lease, names, readable = args
+            taken = board._take("anna", limit, lease, names, readable, nonce)
+            return [self.shown(record) for record in taken.records]
+        if verb == "extend":
+            uuid, caller, lease = args
+            return board._extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
+        if verb == "finish":
+            return board._finish([Finish(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce)
+        uuid, error = args
+        return board._operate(verb, uuid, error, nonce)
+
+    def shown(self, record: Record) -> tuple[Any, ...]:
+        """A record without what two clocks can't agree on."""
+        kept = record.state == CLAIMED and record.keeper is not None
+        return (
+            *record[: Record._fields.index("token")],
+            record.who,
+            record.keeper,
+            "kept" if kept else record.lock_until is not None,
+            record.error,
+        )
+
+    def remember(self) -> None:
+        """What this step has done to tokens and times."""
+        self.seen = self.board._read(UUIDS)
+        self.changes = []
+        for record in (seen.record for seen in self.seen):
+            if record is None:
+                continue
+            known = self.tokens.setdefault(record.uuid, [0])
+            assert record.token >= known[-1], "a token has fallen"
+            assert record.modified_on >= record.created_on
+            rises = record.token > known[-1]
+            if rises:
+                known.append(record.token)
+            fresh = self.modified.get(record.uuid) != record.modified_on
+            self.modified[record.uuid] = record.modified_on
+            self.changes.append((record.uuid, rises, fresh))
+
+    def forget(self) -> None:
+        self.tokens.clear()
+        self.modified.clear()
+
+    def look(self) -> list[Any]:
+        """Every job, in every way that there is to look at it."""
+        found: list[Any] = [
+            self.changes,
+            *((seen.state, seen.record and self.shown(seen.record)) for seen in self.seen),
+        ]
+        for names, wanted in PAGES:
+            page = self.board._page(None, 100, names, wanted)
+            found.append(
+                [
+                    seen.record.uuid
+                    for seen in page
+                    if seen.state in (wanted or LIVE) and (names is None or seen.record.name in names)
+                ]
+            )
+        found.append(sorted(record.uuid for record in self.board._trash_page(None, 100)))
+        tally = self.board._tally()
+        found.append([tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)])
+        found.append([self.board._peek(names, 1).any for names in (None, ["b", "c"])])
+        return found
+
+
+def draft(
+    uuid: str,
+    name: str = "a",
+    priority: int = 1,
+    key: str | None = None,
+    max_attempts: int | None = None,
+    delay: int | None = None,
+    version: int = 1,
+) -> Draft:
+    return Draft(uuid, name, priority, key, version, b"posting of " + uuid.encode(), max_attempts, delay, None)
+
+
+class Pair:
+    """Both boards, in step. A Redis board is checked below its surface, too."""
+
+    def __init__(self, conf: dict[str, Any], client: redis.Redis) -> None:
+        name = f"pair {next(_numbers)}"
+        self.clock = memory.ManualClock()
+        self.redis = Side(jobboard.fetch(name, conf))
+        self.memory = Side(jobboard.fetch(name, {"board": "memory", "clock": self.clock}))
+        self._client = client
+        self._calls = 0
+        for side in (self.redis, self.memory):
+            side.board.connect()
+
+    def close(self) -> None:
+        for side in (self.redis, self.memory):
+            side.board.close()
+        memory.forget(self.memory.board.name)
+
+    def run(self, *steps: Step) -> None:
+        """Take these steps; each is answered alike."""
+        for step in steps:
+            self._calls += 1
+            nonce = Nonce("handle", 1, self._calls)
+            self.clock.advance(0.001)
+            assert self.redis.do(step, nonce) == self.memory.do(step, nonce), step
+            if any(SHORT is part for each in step for part in (each if isinstance(each, tuple) else (each,))):
+                began = self.redis.board._now()
+                while self.redis.board._now() <= began + SHORT:
+                    pass
+            self.clock.advance(0.001)
+            for side in (self.redis, self.memory):
+                side.remember()
+
+    def compare(self) -> None:
+        assert self.redis.look() == self.memory.look()
+        self.check_containers()
+
+    def stored(self) -> dict[str, Any]:
+        keys = dict(zip(CONTAINERS, self.redis.board._keys.all, strict=True))
+        hashes = ("meta", "jobs", "postings", "keyed", "answers", "bells", "entities")
+        with self._client.pipeline(transaction=False) as pipeline:
+            for name, key in keys.items():
+                if name in hashes:
+                    pipeline.hgetall(key)
+                else:
+                    pipeline.zrange(key, 0, -1, withscores=True)
+            found = dict(zip(keys, map(dict, pipeline.execute()), strict=True))
+        return {name: content for name, content in found.items() if content}
+
+    def check_containers(self) -> None:
+        """Each job is in exactly the containers that its stored state demands."""
+        stored = self.stored()
+        expected: dict[str, dict[bytes, Any]] = {
+            name: {} for name in ("ready", "names", "busy", "leases", "final", "due", "keyed", "trash")
+        }
+        for uuid, blob in stored.get("jobs", {}).items():
+            fields = msgpack.unpackb(blob, raw=True)
+            name, priority, sequence, key, _, most, _, state, attempts, _, _, _, until, modified, _ = fields
+            place = priority * PLACE + sequence
+            if state == b"U":
+                expected["ready"][uuid] = place
+                expected["names"][name + b"\0%016d" % place + uuid] = 0
+            elif state == b"T":
+                expected["trash"][b"%016d" % sequence + uuid] = modified
+            else:
+                expected["busy"][uuid] = place
+                clock = "due" if state == b"S" else "final" if most and attempts >= most else "leases"
+                expected[clock][uuid] = until
+            if key and state != b"T":
+                expected["keyed"][key] = uuid
+        assert {name: stored.get(name, {}) for name in expected} == expected
+        assert stored.get("postings", {}).keys() == stored.get("jobs", {}).keys()
+        assert not stored.keys() & {"waiters", "bells", "entities"}
+
+    def drain(self) -> None:
+        """Nothing is left of jobs that have gone."""
+        for seen in self.redis.board._read(UUIDS):
+            if seen.record is not None:
+                uuid = seen.record.uuid
+                self.run((Verb.RELEASE, uuid, None), (Verb.CANCEL, uuid, None), (Verb.PURGE, uuid, None))
+        stored = self.stored()
+        assert stored.keys() <= {"meta", "answers", "purged"}
+        assert stored["meta"].keys() <= {b"layout", b"min_reader", b"sequence", b"cleaned"}
+        for side in (self.redis, self.memory):
+            side.forget()
+
+
+@pytest.fixture(scope="session")
+def client(server_uris: dict[str, str]) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server_uris["redis"]) as client:
+        yield client
+
+
+@pytest.fixture
+def pairs(server_uris: dict[str, str], client: redis.Redis) -> Callable[[], contextlib.closing[Pair]]:
+    conf = {"board": server_uris["redis"], "namespace": f"states{os.getpid()}"}
+    return lambda: contextlib.closing(Pair(conf, client))
+
+
+ANNA = ("anna", "last")
+POSTED = ("insert", (JOB, "a", 1, "k"))
+POSTED_ONCE = ("insert", (JOB, "a", 1, "k", 1))
+LAPSING = ("claim", JOB, "anna", SHORT)
+HOLDING = ("claim", JOB, "anna", LONG)
+SWEEP = ("take", 1, LONG, ["none"], 1)
+
+SITUATIONS: dict[str, list[Step]] = {
+    "absent": [("insert", (RIVAL,))],
+    "posted": [POSTED],
+    "posted_newer": [("insert", (JOB, "a", 1, "k", None, None, 2))],
+    "abandoned": [POSTED, HOLDING, ("finish", (JOB, ANNA, Verb.ABANDON, None, "before"))],
+    "scheduled": [("insert", (JOB, "a", 1, "k", None, LONG))],
+    "due": [("insert", (JOB, "a", 1, "k", None, SHORT))],
+    "claimed": [POSTED, HOLDING],
+    "claimed_again": [POSTED, LAPSING, ("claim", JOB, "bert", LONG)],
+    "claimed_by_the_same": [POSTED, LAPSING, HOLDING],
+    "kept": [POSTED, ("claim", JOB, "anna", None)],
+    "claimed_for_the_last_time": [POSTED_ONCE, HOLDING],
+    "kept_for_the_last_time": [POSTED_ONCE, ("claim", JOB, "anna", None)],
+    "lapsed": [POSTED, LAPSING],
+    "lapsed_and_swept": [POSTED, LAPSING, SWEEP],
+    "lapsed_with_an_error": [
+        ("insert", (JOB, "a", 1, "k", 2)),
+        HOLDING,
+        ("finish", (JOB, ANNA, Verb.ABANDON, None, "before")),
+        LAPSING,
+    ],
+    "lapsed_with_an_empty_error": [
+        ("insert", (JOB, "a", 1, "k", 2)),
+        HOLDING,
+        ("finish", (JOB, ANNA, Verb.ABANDON, None, "")),
+        LAPSING,
+    ],
+    "lapsed_for_good": [POSTED_ONCE, LAPSING],
+    "lapsed_for_good_and_swept": [POSTED_ONCE, LAPSING, SWEEP],
+    "released": [POSTED, HOLDING, (Verb.RELEASE, JOB, "taken away")],
+    "cancelled": [POSTED, (Verb.CANCEL, JOB, "no use")],
+    "trashed": [POSTED, HOLDING, ("finish", (JOB, ANNA, Verb.TRASH, None, "bad"))],
+    "trashed_and_its_key_taken": [POSTED, (Verb.CANCEL, JOB, None), ("insert", (RIVAL, "b", 0, "k"))],
+    "lapsed_for_good_and_its_key_taken": [POSTED_ONCE, LAPSING, ("insert", (RIVAL, "b", 0, "k"))],
+    "its_key_taken_by_one_that_lapsed_for_good": [
+        POSTED,
+        (Verb.CANCEL, JOB, None),
+        ("insert", (RIVAL, "b", 0, "k", 1)),
+        ("claim", RIVAL, "bert", SHORT),
+    ],
+    "restored": [POSTED_ONCE, HOLDING, ("finish", (JOB, ANNA, Verb.TRASH)), (Verb.RESTORE, JOB, None)],
+    "consumed": [POSTED, HOLDING, ("finish", (JOB, ANNA, Verb.CONSUME))],
+    "purged": [POSTED, (Verb.CANCEL, JOB, None), (Verb.PURGE, JOB, None)],
+}
+
+CALLERS = [("anna", "last"), ("bert", "last"), ("anna", "before"), ("anna", None), ("bert", None)]
+ERRORS = [None, "after", ""]
+
+ACTS: list[Step] = [
+    *(("claim", JOB, who, lease) for who in ("anna", "bert") for lease in (LONG, SHORT, None)),
+    *(("take", limit, LONG, names, 1) for limit in (1, 5) for names in (None, ["a"], ["b"], ["b", "a"])),
+    ("take", 5, None, None, 2),
+    *(("extend", JOB, caller, lease) for caller in CALLERS for lease in (LONG, SHORT, None)),
+    *(
+        ("finish", (JOB, caller, verb, delay, None, refund))
+        for caller in CALLERS
+        for verb, delay in ((Verb.ABANDON, None), (Verb.ABANDON, LONG), (Verb.ABANDON, SHORT), (Verb.TRASH, None))
+        for refund in (False, True)
+    ),
+    *(("finish", (JOB, caller, Verb.CONSUME)) for caller in CALLERS),
+    *(("finish", (JOB, ANNA, verb, None, error)) for verb in (Verb.ABANDON, Verb.TRASH) for error in ("after", "")),
+    ("finish", (JOB, ANNA, Verb.ABANDON), (JOB, ANNA, Verb.CONSUME), (RIVAL, ANNA, Verb.CONSUME)),
+    *((verb, JOB, error) for verb in (Verb.RELEASE, Verb.CANCEL) for error in ERRORS),
+    (Verb.RESTORE, JOB, None),
+    (Verb.PURGE, JOB, None),
+    ("insert", (UUIDS[2], "c", 1, "k"), (UUIDS[3], "c", 0, "k")),
+    ("insert", (UUIDS[2], "c", 1, None, 3, LONG), (UUIDS[3], "c", 0, "l", None, SHORT)),
+]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_every_act_in_every_situation(pairs: Any, situation: str) -> None:
+    with pairs() as pair:
+        for act in ACTS:
+            pair.run(*SITUATIONS[situation])
+            pair.compare()
+            pair.run(act)
+            pair.compare()
+            pair.drain()
+
+
+uuids = st.sampled_from(UUIDS)
+callers = st.sampled_from(CALLERS)
+leases = st.sampled_from([LONG, SHORT, None])
+errors = st.sampled_from(ERRORS)
+names = st.sampled_from([None, ["a"], ["b", "a"]])
+drafts = st.tuples(
+    uuids,
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 2),
+    st.sampled_from([None, "k", "l"]),
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, None, LONG, SHORT]),
+)
+steps = st.one_of(
+    st.tuples(st.just("claim"), uuids, st.sampled_from(["anna", "bert"]), leases),
+    st.tuples(st.just("take"), st.integers(1, 4), leases, names, st.just(1)),
+    st.tuples(st.just("extend"), uuids, callers, leases),
+    st.tuples(
+        st.just("finish"),
+        st.tuples(
+            uuids,
+            callers,
+            st.sampled_from([Verb.ABANDON, Verb.ABANDON, Verb.TRASH, Verb.CONSUME]),
+            st.sampled_from([None, LONG, SHORT]),
+            errors,
+            st.booleans(),
+        ),
+    ),
+    st.tuples(st.sampled_from([Verb.RELEASE, Verb.CANCEL]), uuids, errors),
+    st.tuples(st.sampled_from([Verb.RESTORE, Verb.PURGE]), uuids, st.none()),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(jobs=st.lists(drafts, min_size=4, max_size=4, unique_by=lambda each: each[0]), walk=st.lists(steps, max_size=25))
+def test_any_walk(pairs: Any, jobs: list[Any], walk: list[Step]) -> None:
+    with pairs() as pair:
+        pair.run(("insert", *jobs))
+        for step in walk:
+            pair.compare()
+            pair.run(step)
+        pair.compare()
+        pair.drain()
