@@ -46,8 +46,10 @@ class Ear:
             self.connection.send_packed_command([command(*words)], check_health=False)
             for _ in channels:
                 self.connection.read_response(True)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, errors.MovedError):
+                links.find_again()
             raise
 
     def hear(self, seconds: float) -> tuple[bytes, bytes] | None:

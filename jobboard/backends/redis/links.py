@@ -110,7 +110,7 @@ class Links:
         except UNREACHABLE as error:
             if isinstance(error, errors.ResponseError) and not isinstance(error, _ELSEWHERE):
                 raise
-            self._find_again()
+            self.find_again()
             raise ConnectionFailure(f"the server can't be reached: {error}", error) from error
         return connection
 
@@ -139,14 +139,14 @@ class Links:
         """One connection is bad: the others most likely are, too."""
         self.drop(connection)
         self._drop_idle()
-        self._find_again()
+        self.find_again()
 
     def _drop_idle(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
                 self.drop(self._idle.popleft())
 
-    def _find_again(self) -> None:
+    def find_again(self) -> None:
         if self._closed:
             return
         try:

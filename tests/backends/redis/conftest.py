@@ -15,7 +15,7 @@ import redis
 import jobboard
 from jobboard.backends.redis import RedisJobBoard
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background
+from jobboard.testing.conformance.support import Background, Events, Waiter, take
 from jobboard.testing.servers import KINDS, Redis
 
 LIMIT = 7.0
@@ -152,3 +152,29 @@ def server(private_server: Callable[..., Redis]) -> Redis:
 def admin(server: Redis) -> Iterator[redis.Redis]:
     with redis.Redis(port=server.port) as client:
         yield client
+
+
+@pytest.fixture
+def live() -> Callable[[RedisJobBoard, RedisJobBoard], None]:
+    """``live(one, other)``: two handles of a board, without jobs, do all that boards ask of a server."""
+
+    def live(one: RedisJobBoard, other: RedisJobBoard) -> None:
+        events = Events(other)
+        waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
+        job = one.post("resize", details={"width": 3}, key="k")
+        # Sooner than it would look by itself.
+        assert waiter.wait(5) == job
+        other.extend(job, "bert", 5)
+        other.abandon(job, "bert")
+        one.trash(take(one), "anna")
+        one.restore(job)
+        one.consume(take(one), "anna")
+        one.cancel(one.post("crop", delay=50))
+        one.purge(next(one.trashed()))
+        one.register_entity(jobboard.Entity("conductor", "c", {}))
+        assert [entity.name for entity in other.entities()] == ["c"]
+        assert list(one.iterjobs()) == []
+        assert one.stats().on_board == other.job_count == 0
+        assert eventually(lambda: "CONSUMED" in events.of(job))
+
+    return live

@@ -25,29 +25,9 @@ from jobboard.testing.servers import Redis
 pytestmark = pytest.mark.backends("redis")
 
 Open = Callable[..., JobBoard]
+Live = Callable[[JobBoard, JobBoard], None]
 
 SECRET = "pass/w:rd@%€"
-
-
-def live(one: JobBoard, other: JobBoard) -> None:
-    """What takes rights: all that boards ask of a server."""
-    events = Events(other)
-    waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
-    job = one.post("resize", details={"width": 3}, key="k")
-    # Sooner than it would look by itself.
-    assert waiter.wait(5) == job
-    other.extend(job, "bert", 5)
-    other.abandon(job, "bert")
-    one.trash(take(one), "anna")
-    one.restore(job)
-    one.consume(take(one), "anna")
-    one.cancel(one.post("crop", delay=50))
-    one.purge(next(one.trashed()))
-    one.register_entity(jobboard.Entity("conductor", "c", {}))
-    assert [entity.name for entity in other.entities()] == ["c"]
-    assert list(one.iterjobs()) == []
-    assert one.stats().on_board == other.job_count == 0
-    assert eventually(lambda: "CONSUMED" in events.of(job))
 
 
 # Where
@@ -157,7 +137,7 @@ def test_where_to_connect_beside_a_client(server: Redis, admin: redis.Redis, opt
     assert SECRET not in str(caught.value)
 
 
-def test_options_that_travel_in_a_uri(server: Redis, open_board: Open) -> None:
+def test_options_that_travel_in_a_uri(server: Redis, open_board: Open, live: Live) -> None:
     board = open_board(f"{server.uri}?namespace=x&protocol=3&socket_timeout=2&claim_ttl=5&retry_for=1")
     live(board, open_board(server.uri, namespace="x"))
     assert board.characteristics.claim_ttl == 5
@@ -166,7 +146,7 @@ def test_options_that_travel_in_a_uri(server: Redis, open_board: Open) -> None:
 # Users
 
 
-def test_a_password(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+def test_a_password(server: Redis, admin: redis.Redis, open_board: Open, live: Live) -> None:
     admin.config_set("requirepass", SECRET)
     uri = f"redis://:{quote(SECRET, safe='')}@127.0.0.1:{server.port}"
     live(open_board(uri), open_board(f"redis://127.0.0.1:{server.port}", password=SECRET, protocol=3))
@@ -210,7 +190,7 @@ def _needed(open_board: Open, uri: str) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("info", [True, False])
 def test_the_rights_that_are_named_suffice(
-    server: Redis, admin: redis.Redis, open_board: Open, caplog: pytest.LogCaptureFixture, info: bool
+    server: Redis, admin: redis.Redis, open_board: Open, live: Live, caplog: pytest.LogCaptureFixture, info: bool
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">w")
     uri = f"redis://worker:w@127.0.0.1:{server.port}/1"
@@ -262,7 +242,7 @@ def secure() -> Iterator[Redis]:
         yield server
 
 
-def test_tls(secure: Redis, open_board: Open) -> None:
+def test_tls(secure: Redis, open_board: Open, live: Live) -> None:
     ca = str(secure.ca_file)
     boards = [
         open_board(secure.uri, namespace="tls", ssl_ca_certs=ca),
@@ -308,7 +288,7 @@ def test_what_is_spoken(secure: Redis, open_board: Open) -> None:
     _refused(open_board, secure.uri, ssl_ca_certs="/nowhere")
 
 
-def test_certificates_of_clients(private_server: Any, open_board: Open, tmp_path: Path) -> None:
+def test_certificates_of_clients(private_server: Any, open_board: Open, live: Live, tmp_path: Path) -> None:
     server = private_server("redis", tls=True, config={"tls-auth-clients": "yes"})
     ca, certificate = str(server.ca_file), str(server.cert_file)
     _refused(open_board, server.uri, ssl_ca_certs=ca)
@@ -331,7 +311,7 @@ def test_certificates_of_clients(private_server: Any, open_board: Open, tmp_path
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("decode", [True, False])
-def test_a_client(server: Redis, open_board: Open, protocol: int, decode: bool) -> None:
+def test_a_client(server: Redis, open_board: Open, live: Live, protocol: int, decode: bool) -> None:
     with redis.Redis(port=server.port, db=4, decode_responses=decode, protocol=protocol) as client:
         number = client.client_id()
         board = open_board("redis", client=client)
@@ -350,7 +330,7 @@ def test_a_client_on_a_unix_socket(server: Redis, open_board: Open) -> None:
     assert take(open_board(server.uri)) == job
 
 
-def test_a_client_with_tls(secure: Redis, open_board: Open) -> None:
+def test_a_client_with_tls(secure: Redis, open_board: Open, live: Live) -> None:
     with redis.Redis.from_url(secure.uri, ssl_ca_certs=str(secure.ca_file)) as client:
         live(*(open_board("redis", client=client, namespace="client") for _ in range(2)))
 
@@ -406,7 +386,7 @@ def test_in_a_forked_child(server: Redis, admin: redis.Redis, open_board: Open, 
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_close_leaves_no_connection(server: Redis, admin: redis.Redis, open_board: Open, own: bool) -> None:
+def test_close_leaves_no_connection(server: Redis, admin: redis.Redis, open_board: Open, live: Live, own: bool) -> None:
     def connections() -> int:
         return len(admin.client_list())
 

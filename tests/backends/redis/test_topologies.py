@@ -1,17 +1,27 @@
-"""The conformance suite behind Sentinel and on a cluster: by default what depends on where the server is."""
+"""The conformance suite behind Sentinel and on a cluster, by default what depends on where the server is; and how a
+board follows its server when that moves.
+"""
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
+from redis.cluster import ClusterNode, RedisCluster
+from redis.sentinel import Sentinel
 
 import jobboard
-from jobboard.testing import conformance
+from jobboard.backends.redis import RedisJobBoard
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.job import Job
+from jobboard.testing import conformance, eventually, servers
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.servers import RedisCluster, RedisSentinel
+from jobboard.testing.conformance.support import Background, Events, Waiter, take, uuids
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -22,38 +32,237 @@ if not os.environ.get("JOBBOARD_TEST_FULL"):
         if name.startswith("Test"):
             del globals()[name]
 
+PATIENCE = 30
+"""Seconds in which everything has found its new place, and everybody it."""
 
 # Each is started once: all that runs on it runs on one worker.
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(kind.kind, marks=pytest.mark.xdist_group(kind.kind)) for kind in (RedisSentinel, RedisCluster)
-    ],
+BEHIND_SENTINEL, ON_A_CLUSTER = (
+    pytest.param(kind, marks=pytest.mark.xdist_group(kind.kind), id=kind.kind)
+    for kind in (servers.RedisSentinel, servers.RedisCluster)
 )
-def topology(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """How to reach it."""
-    if request.param == RedisCluster.kind:
-        with RedisCluster() as cluster:
-            yield {"board": cluster.uri, "cluster": True}
-        return
-    with RedisSentinel() as servers:
-        (host, port), *others = servers.sentinels
-        yield {"board": f"redis://{host}:{port}", "sentinel": servers.service, "sentinel_fallbacks": others}
+
+Open = Callable[..., RedisJobBoard]
+
+
+@pytest.fixture(scope="module", params=[BEHIND_SENTINEL, ON_A_CLUSTER])
+def topology(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """With a replica of each server, to take over from it."""
+    with request.param(replicas=1) as running:
+        yield running
 
 
 @pytest.fixture
-def board_conf(topology: dict[str, Any]) -> dict[str, Any]:
-    return {**topology, "namespace": uuid.uuid4().hex}
+def where(topology: Any) -> dict[str, Any]:
+    """How to reach it."""
+    if topology.kind == servers.RedisCluster.kind:
+        return {"board": topology.uri, "cluster": True}
+    (host, port), *others = topology.sentinels
+    return {"board": f"redis://{host}:{port}", "sentinel": topology.service, "sentinel_fallbacks": others}
+
+
+@pytest.fixture
+def board_conf(where: dict[str, Any]) -> dict[str, Any]:
+    return {**where, "namespace": uuid.uuid4().hex}
 
 
 @pytest.fixture
 def make_board(board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
     with contextlib.ExitStack() as stack:
 
-        def make(name: str = "board", **options: Any) -> Any:
-            board = jobboard.fetch(name, {**board_conf, **options})
+        def make(name: str = "board", client: Any = None, **options: Any) -> Any:
+            conf = {**board_conf, **options}
+            if client is not None:
+                conf = {"board": "redis", "namespace": conf["namespace"], **options}
+            board = jobboard.fetch(name, conf, client=client)
             stack.callback(board.close)
             board.connect()
             return board
 
         yield make
+
+
+@pytest.fixture
+def make_client(topology: Any) -> Iterator[Callable[..., Any]]:
+    """``make_client(**options)``: redis-py's own, as its users make it."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> Any:
+            if topology.kind == servers.RedisCluster.kind:
+                client: Any = RedisCluster(*topology.nodes[0], **options)
+            else:
+                client = Sentinel(topology.sentinels, socket_timeout=2).master_for(topology.service, **options)
+            stack.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decode", [True, False])
+def test_a_client(
+    make_board: Open, make_client: Callable[..., Any], live: Callable[..., None], protocol: int, decode: bool
+) -> None:
+    client = make_client(decode_responses=decode, protocol=protocol)
+    board = make_board(client=client)
+    live(board, make_board())
+    live(make_board(), board)
+    board.close()
+    assert client.set("mine", "1")
+    assert client.get("mine") == ("1" if decode else b"1")
+
+
+def test_the_rights_that_are_named_suffice(
+    topology: Any, where: dict[str, Any], make_board: Open, live: Callable[..., None]
+) -> None:
+    def grant(*rules: str) -> None:
+        for host, port in topology.nodes:
+            with redis.Redis(host, port) as admin:
+                admin.execute_command("ACL", "SETUSER", "worker", *rules)
+
+    own = {"username": "worker", "password": "w"}
+    grant("reset", "on", ">w", *(["+cluster|slots"] if "cluster" in where else []))
+    with pytest.raises(JobFailure, match="A board needs") as caught:
+        make_board(**own)
+    needed = str(caught.value).partition("A board needs ")[2].partition(", and should")[0]
+    grant("reset", "on", ">w", *needed.split())
+    live(*(make_board(**own) for _ in range(2)))
+
+
+def test_close_leaves_no_connection(topology: Any, make_board: Open, live: Callable[..., None]) -> None:
+    addresses = [*topology.nodes, *getattr(topology, "sentinels", ())]
+
+    def connections() -> int:
+        clients = [line for node in addresses for line in topology.node(node).call("CLIENT", "LIST").splitlines()]
+        # Sentinels give theirs a name; between a primary and a replica they have flags.
+        return sum(" name= " in line and re.search(" flags=[SM]", line) is None for line in clients)
+
+    before = connections()
+    board = make_board()
+    live(board, board)
+    assert connections() > before
+    board.close()
+    assert eventually(lambda: connections() == before)
+
+
+class Busy:
+    """A board that does all at once that has to go on when the server moves."""
+
+    def __init__(self, board: JobBoard, other: JobBoard) -> None:
+        self.board = board
+        self.other = other
+        self.kept = other.post("keep")
+        self.claim = take(other, names=["keep"]).claim
+        self.events = Events(board)
+        self.told: list[Job] = []
+        self.waiter = Waiter(board, lambda: take(board, "bert", names=["wake"], timeout=PATIENCE))
+
+    def goes_on(self) -> None:
+        """Each by itself, and nothing twice."""
+        job = self.board.post("here", key="k")
+        assert self.board.post("here", key="k") == job
+        woken = self.other.post("wake")
+        assert self.waiter.wait(PATIENCE) == woken
+        self.claim.extend()
+        assert sorted(uuids(self.board.iterjobs())) == sorted([self.kept.uuid, job.uuid, woken.uuid])
+        assert eventually(self.heard, PATIENCE)
+
+    def heard(self) -> bool:
+        """What was told while nobody could hear it is lost, but that ends."""
+        self.told.append(self.other.post("told"))
+        return any(map(self.events.of, self.told))
+
+
+@pytest.fixture(params=["own", "client"])
+def busy(make_board: Open, make_client: Callable[..., Any], request: pytest.FixtureRequest) -> Busy:
+    """Also with a client of the caller's."""
+    client = make_client() if request.param == "client" else None
+    return Busy(make_board(client=client, retry_for=PATIENCE), make_board(retry_for=PATIENCE))
+
+
+@pytest.mark.parametrize("topology", [BEHIND_SENTINEL], indirect=True)
+def test_a_primary_that_is_killed(topology: servers.RedisSentinel, busy: Busy) -> None:
+    wait_for_replica(topology.node(topology.primary))
+    topology.kill_primary()
+    try:
+        busy.goes_on()
+    finally:
+        topology.restart_node()
+
+
+@pytest.mark.parametrize("topology", [BEHIND_SENTINEL], indirect=True)
+def test_a_primary_that_is_relieved(topology: servers.RedisSentinel, busy: Busy) -> None:
+    topology.failover()
+    busy.goes_on()
+
+
+def wait_for_replica(primary: servers.Redis) -> None:
+    """Until it has all that was acknowledged."""
+
+    def has_all() -> bool:
+        _, offset, replicas = primary.call("ROLE")
+        return any(int(known) >= offset for _, _, known in replicas)
+
+    eventually(has_all)
+
+
+def slot_of(cluster: RedisCluster, board: JobBoard) -> tuple[int, ClusterNode]:
+    slot = cluster.keyslot(board._keys.tag)
+    return slot, cluster.nodes_manager.get_node_from_slot(slot)
+
+
+def move_slot(cluster: RedisCluster, board: JobBoard, halfway: Callable[[], None]) -> None:
+    """Hand a board's slot over to another node; ``halfway`` half of its keys are here and half are there."""
+    slot, source = slot_of(cluster, board)
+    target = next(node for node in cluster.get_primaries() if node != source)
+    old, new = (cluster.get_redis_connection(node) for node in (source, target))
+    new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", old.execute_command("CLUSTER MYID"))
+    old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new.execute_command("CLUSTER MYID"))
+    keys = old.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
+    half = len(keys) // 2
+    assert half
+    old.migrate(target.host, target.port, keys[:half], 0, 5000)
+    halfway()
+    old.migrate(target.host, target.port, keys[half:], 0, 5000)
+    for node in cluster.get_primaries():
+        owner = new.execute_command("CLUSTER MYID")
+        cluster.get_redis_connection(node).execute_command("CLUSTER SETSLOT", slot, "NODE", owner)
+
+
+@pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
+def test_a_slot_that_moves(busy: Busy, make_client: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    posts = []
+
+    def halfway() -> None:
+        posts.append(Background(lambda: busy.board.post("between")))
+        eventually(lambda: "trying again" in caplog.text)
+
+    before = slot_of(make_client(), busy.board)
+    move_slot(make_client(), busy.board, halfway)
+    job = posts[0].wait(PATIENCE)
+    assert take(busy.other, names=["between"]) == job
+    busy.other.consume(job, "anna")
+    busy.goes_on()
+    assert slot_of(make_client(), busy.board) != before
+
+
+@pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
+def test_who_only_listens_follows_a_slot(make_board: Open, make_client: Callable[..., Any]) -> None:
+    events, other = Events(make_board()), make_board(retry_for=PATIENCE)
+    other.post("before")
+    move_slot(make_client(), other, lambda: None)
+    events.seen.clear()
+    assert eventually(lambda: other.post("told") and events.seen, PATIENCE)
+
+
+@pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
+def test_a_node_that_is_killed(topology: servers.RedisCluster, busy: Busy, make_client: Callable[..., Any]) -> None:
+    cluster = make_client()
+    _, node = slot_of(cluster, busy.board)
+    primary = topology.node((node.host, node.port))
+    wait_for_replica(primary)
+    primary.kill()
+    try:
+        busy.goes_on()
+    finally:
+        primary.start()
+    assert slot_of(make_client(), busy.board)[1] != node
