@@ -302,8 +302,12 @@ class Listener:
         self._close()
 
     def _tell(self, payload: bytes) -> None:
-        who, event, uuid, record, posting = msgpack.unpackb(payload, raw=True)
-        self._heard(who, event.decode(), uuid, record, posting)
+        try:
+            who, event, uuid, record, posting = msgpack.unpackb(payload, raw=True)
+            self._heard(who, event.decode(), uuid, record, posting)
+        except Exception:
+            # Another version may tell something else; what comes after it is heard all the same.
+            LOG.exception("an event can't be read")
 
     def _close(self) -> None:
         ear, self._ear = self._ear, None
