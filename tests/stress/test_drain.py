@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.history import judge
 from jobboard.job import JobPriority, Posting, boottime
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+from jobboard.testing.faults import FaultyProxy
 
 # The memory board lives in one process alone.
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis"), pytest.mark.timeout(180)]
 
 WORKER = Path(__file__).with_name("worker.py")
 PRIORITIES = list(JobPriority)
@@ -129,3 +131,77 @@ def test_a_killed_holders_job_is_back_in_time(crew: Crew) -> None:
     assert taken.claim.token > first._record.token
     assert crew.poster.consume(taken) == "ok"
     assert crew.faults() == []
+
+
+class Trouble:
+    """A crew whose connections all go through a proxy, to a server of its own."""
+
+    def __init__(self, server: Any, proxy: FaultyProxy, folder: Path) -> None:
+        self.server, self.proxy = server, proxy
+        conf = {"board": proxy.uri_for(server.uri), "retry_for": 30, "claim_ttl": 2}
+        board = jobboard.fetch("board", conf)
+        board.connect()
+        self.crew = Crew(board, conf, folder)
+
+    def drain(self, jobs: int, *harms: Callable[[], object]) -> None:
+        """Do each of these after another part of the jobs is done; what was done is sound in the end."""
+        crew = self.crew
+        crew.poster.post_many([Posting(f"job {n % 3}", priority=PRIORITIES[n % 5]) for n in range(jobs)])
+        for number in range(4):
+            crew.start(f"worker {number % 2}", together=1 + 4 * (number % 2), pause=0.01)
+        for number, harm in enumerate(harms, 1):
+            left = jobs - number * jobs // (len(harms) + 1)
+            eventually(lambda left=left: crew.board.job_count <= left, 60)  # type: ignore[misc]
+            harm()
+        assert crew.join(60) == []
+        assert crew.board.job_count == 0
+        assert crew.faults() == []
+        entries = [entry for entry in crew.entries() if entry.verb == Verb.CONSUME]
+        consumed = Counter(entry.uuid for entry in entries if entry.outcome == "ok")
+        unknown = {entry.uuid for entry in entries if entry.outcome == "unknown"} - set(consumed)
+        assert set(consumed.values()) == {1}
+        assert len(consumed) + len(unknown) == jobs
+
+
+@pytest.fixture
+def trouble(private_server: Callable[..., Any], tmp_path: Path) -> Iterator[Trouble]:
+    folder = tmp_path / "history"
+    folder.mkdir()
+    server = private_server("redis")
+    with FaultyProxy("127.0.0.1", server.port) as proxy:
+        trouble = Trouble(server, proxy, folder)
+        yield trouble
+        trouble.crew.end()
+        trouble.crew.board.close()
+
+
+@pytest.mark.backends("redis")
+def test_a_server_that_ends_while_it_is_worked(trouble: Trouble) -> None:
+    def crash() -> None:
+        trouble.server.kill()
+        trouble.server.start()
+
+    trouble.drain(
+        400,
+        trouble.server.restart,
+        crash,
+        lambda: trouble.server.call("SCRIPT", "FLUSH"),
+        lambda: os.kill(trouble.crew.processes[0].pid, signal.SIGKILL),
+        crash,
+    )
+
+
+@pytest.mark.backends("redis")
+def test_connections_that_break_while_they_are_used(trouble: Trouble) -> None:
+    def lose(what: Any) -> Callable[[], None]:
+        def arm() -> None:
+            for number in range(1, 6):
+                trouble.proxy.lose(what, nth=number, matching=b"EVALSHA")
+
+        return arm
+
+    def kill() -> None:
+        trouble.server.call("CLIENT", "KILL", "TYPE", "normal")
+        trouble.server.call("CLIENT", "KILL", "TYPE", "pubsub")
+
+    trouble.drain(400, trouble.proxy.cut, lose("reply"), lose("request"), kill, lose("reply"), trouble.proxy.cut)
