@@ -91,12 +91,13 @@ def check(conf: Settings) -> None:
     for option in ("sentinel_fallbacks", "sentinel_kwargs"):
         if conf[option] and not conf["sentinel"]:
             raise ValueError(f"option {option}: set sentinel, the name of the service, too")
+    _check_hosts(conf)
+    _check_tls(conf)
+
+
+def _check_hosts(conf: Settings) -> None:
     if conf["unix_socket_path"] and (conf["host"] or conf["port"] or conf["cluster"] or conf["sentinel"]):
         raise ValueError("option unix_socket_path: it takes the place of host and port")
-    if conf["unix_socket_path"] and _tls(conf):
-        raise ValueError("option unix_socket_path: there is no TLS on a unix socket")
-    if conf.scheme == "rediss" and conf["ssl"] is False:
-        raise ValueError("option ssl=False: rediss:// has TLS; use redis:// without")
     for option, hosts in (("host", _hosts_of(conf)), ("sentinel_fallbacks", conf["sentinel_fallbacks"])):
         for host in hosts:
             try:
@@ -105,10 +106,17 @@ def check(conf: Settings) -> None:
                 raise ValueError(f"option {option}: {error}") from None
     if len(_hosts_of(conf)) > 1 and not (conf["cluster"] or conf["sentinel"]):
         raise ValueError(f"option host={conf['host']!r}: set cluster=true, or sentinel to the name of the service")
+
+
+def _check_tls(conf: Settings) -> None:
     if not _tls(conf):
         for option in _TLS:
             if conf[option] is not None:
                 raise ValueError(f"option {option}: set ssl=true, or use rediss://")
+    elif conf["ssl"] is False:
+        raise ValueError("option ssl=False: rediss:// has TLS; use redis:// without")
+    elif conf["unix_socket_path"]:
+        raise ValueError("option unix_socket_path: there is no TLS on a unix socket")
 
 
 def check_client(client: Any, conf: Settings) -> None:
@@ -135,6 +143,8 @@ def make(conf: Settings) -> Any:
     }
     if _tls(conf):
         kwargs["ssl"] = True
+        # Before redis-py 6 it would not look at the host unless asked.
+        kwargs["ssl_check_hostname"] = conf["ssl_cert_reqs"] != "none"
         kwargs.update({option: conf[option] for option in _TLS if conf[option] is not None})
         if "ssl_min_version" in kwargs:
             import ssl

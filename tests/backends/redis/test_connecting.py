@@ -249,7 +249,7 @@ def test_tls(secure: Redis, open_board: Open, live: Live) -> None:
         open_board(secure.uri, namespace="tls", ssl_ca_data=secure.ca_file.read_text(), protocol=3),
         open_board(secure.uri.replace("rediss", "redis"), namespace="tls", ssl=True, ssl_ca_certs=ca),
         open_board(f"{secure.uri}?ssl_ca_certs={quote(ca)}&ssl_min_version=1.2", namespace="tls"),
-        open_board(secure.uri, namespace="tls", ssl_cert_reqs="none", ssl_check_hostname=False),
+        open_board(secure.uri, namespace="tls", ssl_cert_reqs="none"),
         open_board(f"rediss://localhost:{secure.port}/0", namespace="tls", ssl_ca_certs=ca),
     ]
     for board in boards:
