@@ -209,16 +209,16 @@ class RedisJobBoard(JobBoard):
             return JobFailure("this call comes after a later one: its caller has long gone on", error)
         if isinstance(error, errors.OutOfMemoryError) or "OOM" in text:
             return JobFailure(
-                "the server's memory is full: nothing was stored. Jobs can still be claimed and consumed there "
-                "(from Redis 7 on), which makes room",
+                "the server's memory is full: nothing was stored. Jobs can still be claimed and consumed there, "
+                "which makes room",
                 error,
             )
         if isinstance(error, errors.NoPermissionError) or "The user executing the script" in text:
             prefix = self._keys.tag.partition(b":{")[0].decode("utf-8", "backslashreplace")
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
-                f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if self._conf['cluster'] else ''}, "
-                "and should have +info",
+                f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if self._conf['cluster'] else ''}"
+                f"{' +wait' if self._conf['min_replicas'] else ''}, and should have +info",
                 error,
             )
         return JobFailure(f"the server has refused it: {text}", error)

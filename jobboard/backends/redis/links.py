@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 from collections import deque
 from typing import Any
@@ -31,8 +32,11 @@ _ELSEWHERE = (
 )
 """The server has refused the request because it is not, or not yet, the one to ask."""
 
-_LATER = ("NOREPLICAS", "BUSY ", "MISCONF")
-"""So do answers that begin with these."""
+_NO_PRIMARY = "-READONLY "
+"""So does an answer with this: that of a script, before Redis 7."""
+
+_LATER = re.compile("(^|-)(NOREPLICAS|BUSY|MISCONF) ")
+"""The server is the one to ask, but not now."""
 
 UNREACHABLE = (errors.RedisError, errors.RedisClusterException, OSError)
 """What redis-py raises when there is no connection to be had."""
@@ -72,7 +76,7 @@ class Links:
             self.drop(connection)
             raise
         for reply in replies:
-            if isinstance(reply, _ELSEWHERE):
+            if isinstance(reply, _ELSEWHERE) or (isinstance(reply, errors.ResponseError) and _NO_PRIMARY in str(reply)):
                 self._broken(connection)
                 raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
         self._idle.append(connection)
@@ -80,7 +84,7 @@ class Links:
             self.close()
         for reply in replies:
             if isinstance(reply, errors.ResponseError):
-                if str(reply).startswith(_LATER):
+                if _LATER.search(str(reply)):
                     raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
                 raise reply
         return replies if len(replies) > 1 else replies[0]

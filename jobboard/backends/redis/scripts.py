@@ -29,7 +29,7 @@ class Script:
 
     def __init__(self, name: str, keys: Keys, flags: bool) -> None:
         """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
-        self.source = f"{_first_line(name) if flags else ''}{_source('board')}{_source(name)}".encode()
+        self.source = f"{_first_line(name, flags)}{_source('board')}{_source(name)}".encode()
         digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
         head = [b"EVALSHA", digest, b"%d" % len(keys.all), *keys.all]
         self._head = b"".join(map(_bulk, head))
@@ -41,10 +41,13 @@ class Script:
         return b"*%d\r\n%b%b" % (self._words + 1 + len(postings), self._head, words)
 
 
-def _first_line(name: str) -> str:
+def _first_line(name: str, flags: bool) -> str:
+    if name in READ_ONLY:
+        return "#!lua flags=no-writes\n" if flags else ""
     if name == NO_ROOM_NEEDED:
-        return "#!lua\n"
-    return "#!lua flags=no-writes\n" if name in READ_ONLY else "#!lua flags=allow-oom\n"
+        return "#!lua\n" if flags else ""
+    # Before Redis 7, a script that has written anything is no longer refused for want of memory.
+    return "#!lua flags=allow-oom\n" if flags else "redis.call('HDEL', KEYS[1], '')\n"
 
 
 def command(*words: bytes) -> bytes:

@@ -184,6 +184,27 @@ def test_a_call_goes_on_until_replicas_have_it(
         assert list(board.iterjobs()) == [second]
 
 
+@pytest.mark.parametrize(
+    ("trouble", "end"),
+    [
+        (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "min-replicas-to-write", 1), ("CONFIG", "SET", "min-replicas-to-write", 0)),
+    ],
+)
+def test_a_server_that_takes_nothing_for_a_while(
+    server: Redis, open_board: Open, caplog: pytest.LogCaptureFixture, trouble: tuple[Any, ...], end: tuple[Any, ...]
+) -> None:
+    board = open_board(server.uri, retry_for=20)
+    board.post("resize")
+    server.call(*trouble)
+    post = Background(lambda: board.post("crop"))
+    assert eventually(lambda: "trying again" in caplog.text)
+    assert post.running
+    server.call(*end)
+    job = post.wait()
+    assert [found.uuid for found in board.iterjobs(names=["crop"])] == [job.uuid]
+
+
 # Memory
 
 LARGE = {"text": "x" * 10_000}
@@ -198,6 +219,8 @@ def full(private_server: Callable[..., Redis], open_board: Open) -> tuple[Redis,
     with pytest.raises(JobFailure, match="memory is full: nothing was stored") as caught:
         jobs.extend(board.post("resize", details=LARGE, key=f"k{number}") for number in range(3000))
     assert not isinstance(caught.value, ConnectionFailure)
+    # What the last job would have taken is still enough for small things.
+    server.call("CONFIG", "SET", "maxmemory", 3_000_000)
     return server, board, len(jobs)
 
 
