@@ -92,10 +92,6 @@ class _Call(NamedTuple):
         return self.names if self.name is None else [self.name]
 
 
-_GRACE = 1.0
-"""How long the message of a call may be under way, in seconds."""
-
-
 class Bells:
     """The waiters of one board.
 
@@ -175,16 +171,16 @@ class Bells:
         if not asleep:
             return
         name = self._listen(bell, min(limit, event / 1e6) if event else limit)
-        if name is None and not self._run("leave", (bell.id,)):
-            name = self._listen(bell, _GRACE)
-            if name is None:
-                raise errors.TimeoutError("a call has not come through")
-        if name is not None and bell.takes:
-            self._called[threading.get_ident()] = _Call(name, None)
+        if name is None:
+            if not self._run("leave", (bell.id,)):
+                raise errors.TimeoutError("a call came too late, or has not come through")
+        elif bell.takes:
+            self._called[threading.get_ident()] = _Call(name or None, None)
 
     @staticmethod
     def _listen(bell: _Bell, limit: float) -> str | None:
-        """The name of the job for which the bell is called; None if it is not before the time is up."""
+        """The name of the job for which the bell is called, empty if nobody knows it any longer; None if it is not
+        called before the time is up."""
         end = time.monotonic() + limit
         while (left := end - time.monotonic()) > 0:
             message = bell.ear.hear(left)

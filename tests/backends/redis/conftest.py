@@ -114,6 +114,7 @@ def place() -> Iterator[Place]:
         # The server has the scripts from here on: what a call costs is what it costs the second time.
         board = place.board("other")
         board.post("a")
+        list(board.wait())
         board.claim_next("anna")
         board.claim_next("anna", timeout=0.001)
         board.close()

@@ -17,8 +17,8 @@ from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("redis")
 
-LIMIT = 7.0
-"""Less than the time after which a waiter looks by itself."""
+LIMIT = 30.0
+"""Less than the time after which a waiter looks by itself; see conftest.py."""
 
 Sleeper = Callable[..., Background]
 
@@ -141,6 +141,13 @@ class TestTheRightOne:
         assert 2 + 2 * lookers <= place.calls["evalsha"] <= 2 + 3 * lookers
         assert place.calls["spublish"] == 1 + lookers
 
+    def test_who_takes_any_is_kept_for_what_nobody_else_wants(self, place: Any, sleeper: Sleeper) -> None:
+        poster, board = place.board(), place.board()
+        waiters = [sleeper(board), sleeper(board, names=["a"])]
+        for name, waiter in (("a", waiters[1]), ("b", waiters[0])):
+            job = poster.post(name)
+            assert waiter.wait(LIMIT) == job
+
     def test_all_who_look_wake(self, place: Any) -> None:
         poster, boards = place.board(), [place.board() for _ in range(2)]
         waiters = [Background(lambda board=board: list(board.wait(60))) for board in boards for _ in range(3)]  # type: ignore[misc]
@@ -212,6 +219,23 @@ class TestIdle:
         # The post, the look that claims it, and, if that came a moment too early, one night more.
         assert place.calls["evalsha"] <= 6
 
+    @pytest.mark.parametrize("delay", [None, 0.3])
+    def test_what_comes_between_the_look_and_the_sleep(
+        self, place: Any, monkeypatch: pytest.MonkeyPatch, delay: float | None
+    ) -> None:
+        board, other = place.board(), place.board()
+        posted = []
+
+        def post(bell: Any, readable: int, limit: float) -> None:
+            if not posted:
+                posted.append(other.post("a", delay=delay))
+            sleep(bell, readable, limit)
+
+        sleep = board._bells._sleep
+        monkeypatch.setattr(board._bells, "_sleep", post)
+        waiter = Background(lambda: board.claim_next("anna", timeout=None))
+        assert waiter.wait(LIMIT) == posted[0]
+
     def test_a_claim_that_lapses(self, place: Any, sleeper: Sleeper) -> None:
         board, other = place.board(), place.board()
         job = other.post("a")
@@ -277,6 +301,7 @@ class TestBrokenWaiters:
         place.until_asleep(1)
         waiter = sleeper(board)
         os.kill(far.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, far.pid, os.WSTOPPED | os.WNOWAIT)
         job = poster.post("a")
         assert waiter.wait(LIMIT) == job
         os.kill(far.pid, signal.SIGCONT)
@@ -382,6 +407,29 @@ class TestHandedOn:
             assert place.asleep == 1
             job = poster.post("a")
         assert waiters[1].wait(LIMIT) == job
+
+    def test_a_call_for_nobody_knows_what(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever follows it may take what another was called for, and leave what it was about."""
+        poster, *boards = (place.board() for _ in range(5))
+        now = threading.Event()
+
+        def interrupted(bell: Any, limit: float) -> str | None:
+            assert now.wait(LIMIT)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(boards[0]._bells, "_listen", interrupted)
+        held = Held(monkeypatch, boards[1], "_take")
+        waiters = [sleeper(board) for board in boards]
+        held.hold()
+        low = poster.post("a", priority=JobPriority.LOW)
+        high = poster.post("b", priority=JobPriority.HIGH)
+        assert held.reached.wait(LIMIT)
+        now.set()
+        assert waiters[2].wait(LIMIT) == high
+        assert waiters[3].wait(LIMIT) == low
+        held.go_on()
+        place.until_asleep(1)
+        assert waiters[1].running
 
     def test_by_one_who_is_woken(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
         """By wake(), after it was called."""
