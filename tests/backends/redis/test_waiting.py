@@ -184,6 +184,15 @@ class TestTheRightOne:
         stands_still(place, 0.2)
         assert waiter.running
 
+    def test_an_event_of_an_earlier_night(self, place: Any, sleeper: Sleeper) -> None:
+        board = place.board()
+        assert board.claim_next("anna", timeout=0.01) is None
+        assert place.call("SPUBLISH", place.key("waiters") + ":all", 1) == 1
+        place.count()
+        sleeper(board)
+        stands_still(place, 0.2)
+        assert place.calls["evalsha"] == 2
+
 
 class TestIdle:
     def test_nothing_is_sent(self, place: Any, sleeper: Sleeper) -> None:
