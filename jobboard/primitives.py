@@ -309,8 +309,8 @@ class Primitives(abc.ABC):
         """Make every ``_wait`` of this handle that is under way return soon."""
 
     def _forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all who wait, it is not lost on one of them
-        """This thread will not look, though its ``_wait`` has returned: a wake-up that was meant for it alone is due to
-        another who waits."""
+        """This thread will not look, though its ``_wait`` has returned: what was meant for it alone, a wake-up or a
+        job that it has been given already, is due to another who waits."""
 
     @abc.abstractmethod
     def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:

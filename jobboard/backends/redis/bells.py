@@ -1,8 +1,9 @@
 """How a board sleeps until the server calls it, and how it hears what others do: both over pub/sub.
 
-A waiter queues up on the server under what it waits for, and subscribes to a channel of its own. The script that
-makes a job claimable calls the waiter whose turn it is, and the next one if nobody hears that. So a job wakes one of
-those who wait for it, an idle board sends nothing, and nobody can take a call that was meant for another.
+A waiter queues up on the server under what it waits for, and subscribes to a channel of its own. The script that makes
+a job claimable claims it for the first in the queue that hears of it, and sends the claim along. So a job wakes one of
+those who wait for it, who need not ask for it any more; an idle board sends nothing, and nobody can take a call that
+was meant for another. Where the message gets lost, the waiter asks for what it was given.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from redis import exceptions as errors
 
 from jobboard.backends.redis.keys import Keys
 from jobboard.backends.redis.links import UNREACHABLE, Links, cut
+from jobboard.backends.redis.records import record_of
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
 from jobboard.primitives import POLL_CAP
 from jobboard.retry import backoff
 from jobboard.states import Record
@@ -68,56 +71,76 @@ class Ear:
         self._links.drop(self.connection)
 
 
+class Wish(NamedTuple):
+    """Whom a job is to be claimed for, as who waits wants it. ``lease`` in µs."""
+
+    who: str
+    lease: int
+    keeper: str | None
+
+
+class _Given(NamedTuple):
+    """A claim that a waiter was given; ``end`` of its lease on our own clock."""
+
+    wish: Wish
+    record: Record
+    end: float
+
+
 class _Bell:
     """A waiter: an ear with a name on the server."""
 
     def __init__(self, links: Links, keys: Keys, sharded: bool) -> None:
         self.id = uuidutils.generate_uuid(dashed=False)
         self.ticket = 0
-        self.takes = False
-        self.names: Sequence[str] | None = None
+        self.wish: Wish | None = None
         self.own = keys.of("waiters") + b":" + self.id.encode()
         self.ear = Ear(links, sharded, self.own, keys.of("waiters") + b":all")
+        self._since = (0.0, 0)
 
+    def queued(self, at: float, now: int) -> None:
+        """The server's clock said ``now`` (µs) when ours said ``at``, or later."""
+        self._since = (at, now)
 
-class _Call(NamedTuple):
-    """A call that has woken a thread, or may have. ``name``: of the job that it told of, if that is known;
-    ``names``: what it may be otherwise, None for anything."""
-
-    name: str | None
-    names: Sequence[str] | None
-
-    @property
-    def of(self) -> Sequence[str] | None:
-        return self.names if self.name is None else [self.name]
+    def given(self, wish: Wish, job: Sequence[bytes]) -> _Given:
+        record = record_of(*job)
+        at, now = self._since
+        return _Given(wish, record, at + ((record.lock_until or now) - now) / 1e6)
 
 
 class Bells:
     """The waiters of one board.
 
-    A call is for one waiter alone. So whoever was called and takes another job, or none, hands the call on.
+    :param give_back: ends a claim that nobody here will use; that attempt does not count.
     """
 
-    def __init__(self, links: Links, keys: Keys, sharded: bool, run: Run) -> None:
+    def __init__(
+        self, links: Links, keys: Keys, sharded: bool, run: Run, give_back: Callable[[Record], object]
+    ) -> None:
         self._links = links
         self._keys = keys
         self._sharded = sharded
         self._run = run
+        self._give_back = give_back
         self._free: deque[_Bell] = deque()
         self._asleep: set[_Bell] = set()
-        self._called: dict[int, _Call] = {}
+        # By thread: a claim that its next look will find, and a bell that may have been given one.
+        self._given: dict[int, _Given] = {}
+        self._doubtful: dict[int, _Bell] = {}
+        self._closed = False
 
     def wait(
         self,
-        takes: bool,
+        wish: Wish | None,
+        handle: str,
         names: Sequence[str] | None,
         readable: int,
         limit: float,
         nap: Callable[[float], bool],
     ) -> None:
-        """Sleep until something can be claimed, or for ``limit`` seconds.
+        """Sleep until something can be claimed, or for ``limit`` seconds. With a ``wish``, the first job to come is
+        claimed for it: see :meth:`taken`.
 
-        :param takes: whether a call ends with this waiter, which will take the job.
         :param nap: sleeps here; true at once if something of this process's own has happened.
         """
         try:
@@ -126,29 +149,26 @@ class Bells:
             LOG.warning("can't wait for a call of the server's, looking again from time to time: %s", error)
             nap(min(limit, POLL_CAP))
             return
-        bell.takes, bell.names = takes, names
+        bell.wish = wish
         self._asleep.add(bell)
         try:
             # From here on rouse() reaches the bell; what came before is known to nap().
             if not nap(0):
-                self._sleep(bell, readable, limit)
+                self._sleep(bell, handle, names, readable, limit)
             self._free.append(bell)
-        except ConnectionFailure as error:
-            LOG.info("a waiter could not queue up: %s", error)
-            self._break(bell)
-        except UNREACHABLE as error:
+        except (*UNREACHABLE, ConnectionFailure) as error:
             LOG.info("a waiter's connection has ended: %s", error)
-            self._break(bell)
-            with contextlib.suppress(JobFailure):
-                self._run("leave", (bell.id,))
+            bell.ear.close()
+            self._doubtful[threading.get_ident()] = bell
         except BaseException:
-            self._break(bell)
-            with contextlib.suppress(JobFailure):
-                self._run("leave", (bell.id,))
-            self.hand_on(readable)
+            bell.ear.close()
+            self._doubtful[threading.get_ident()] = bell
+            self.forgo()
             raise
         finally:
             self._asleep.discard(bell)
+            if self._closed:
+                self.forgo()
 
     def _bell(self) -> _Bell:
         try:
@@ -156,78 +176,92 @@ class Bells:
         except IndexError:
             return _Bell(self._links, self._keys, self._sharded)
 
-    def _break(self, bell: _Bell) -> None:
-        """Nobody knows whether it was called."""
-        bell.ear.close()
-        if bell.takes:
-            self._called[threading.get_ident()] = _Call(None, bell.names)
-
-    def _sleep(self, bell: _Bell, readable: int, limit: float) -> None:
+    def _sleep(self, bell: _Bell, handle: str, names: Sequence[str] | None, readable: int, limit: float) -> None:
         bell.ticket += 1
         # What has come since the last night would make this one short.
         while bell.ear.hear(0):
             pass
-        asleep, event = self._run("bide", (bell.id, bell.ticket, bell.takes, readable, bell.names))
-        if not asleep:
-            return
-        name = self._listen(bell, min(limit, event / 1e6) if event else limit)
-        if name is None:
-            if not self._run("leave", (bell.id,)):
-                raise errors.TimeoutError("a call came too late, or has not come through")
-        elif bell.takes:
-            self._called[threading.get_ident()] = _Call(name or None, None)
+        at = boottime()
+        asleep, event, now = self._run("bide", (bell.id, bell.ticket, readable, names, handle, *(bell.wish or ())))
+        bell.queued(at, now)
+        if asleep and not self._listen(bell, min(limit, event / 1e6) if event else limit):
+            self._collect(bell)
 
-    @staticmethod
-    def _listen(bell: _Bell, limit: float) -> str | None:
-        """The name of the job for which the bell is called, empty if nobody knows it any longer; None if it is not
-        called before the time is up."""
+    def _listen(self, bell: _Bell, limit: float) -> bool:
+        """Whether the bell was called before the time was up."""
         end = time.monotonic() + limit
         while (left := end - time.monotonic()) > 0:
             message = bell.ear.hear(left)
             if message is None:
-                return None
+                return False
             channel, payload = message
-            if channel == bell.own:
-                # A call of an earlier night, that came when nobody slept any longer, is of no account.
-                ticket, _, name = payload.partition(b"\0")
-                if int(ticket) == bell.ticket:
-                    return name.decode()
-            else:
+            if channel != bell.own:
                 end = min(end, time.monotonic() + int(payload) / 1e6)
-        return None
+                continue
+            ticket, job = msgpack.unpackb(payload, raw=True)
+            # A call of an earlier night is of no account: what it gave has been asked for.
+            if ticket == bell.ticket:
+                if job and bell.wish is not None:
+                    self._given[threading.get_ident()] = bell.given(bell.wish, job)
+                return True
+        return False
 
-    def taken(self, records: Sequence[Record], readable: int) -> None:
-        """This thread has looked, and this is what it took: if not what it was called for, that is left to others."""
-        call = self._called.get(threading.get_ident())
-        if call is None:
-            return
-        if not records or any(record.name == call.name for record in records):
-            del self._called[threading.get_ident()]
-        else:
-            self.hand_on(readable)
+    def _collect(self, bell: _Bell) -> None:
+        """Leave the queue; what the bell was given meanwhile is this thread's."""
+        job = self._run("leave", (bell.id, bell.ticket))
+        if job and bell.wish is not None:
+            self._given[threading.get_ident()] = bell.given(bell.wish, job)
 
-    def hand_on(self, readable: int) -> None:
-        """This thread does not follow the call that has woken it, if one has."""
-        call = self._called.pop(threading.get_ident(), None)
-        if call is not None:
-            with contextlib.suppress(JobFailure):
-                self._run("call", (readable, call.of))
+    def taken(self, wish: Wish, names: Sequence[str] | None) -> tuple[Record, int] | None:
+        """What this thread was given while it waited, and for how many µs that stands.
+
+        :raises ConnectionFailure: that can't be found out.
+        """
+        if not (self._given or self._doubtful):
+            return None
+        me = threading.get_ident()
+        doubtful = self._doubtful.get(me)
+        if doubtful is not None:
+            self._collect(doubtful)
+            del self._doubtful[me]
+        given = self._given.get(me)
+        if given is None:
+            return None
+        if given.wish != wish or not (names is None or given.record.name in names):
+            self.forgo()
+            return None
+        del self._given[me]
+        return given.record, int((given.end - boottime()) * 1e6)
+
+    def forgo(self) -> None:
+        """This thread will not look for what it was given."""
+        me = threading.get_ident()
+        with contextlib.suppress(JobFailure):
+            doubtful = self._doubtful.pop(me, None)
+            if doubtful is not None:
+                self._collect(doubtful)
+            given = self._given.pop(me, None)
+            if given is not None:
+                self._give_back(given.record)
 
     def rouse(self) -> None:
         """Wake all who sleep here."""
         for bell in list(self._asleep):
             cut(bell.ear.connection)
 
-    def close(self, readable: int) -> None:
-        """Nobody here can follow a call any longer: what was meant for one who sleeps goes to another board's."""
-        asleep = list(self._asleep)
-        # Those whom a call can't find any more are passed over in any case, so the first failure ends this.
+    def close(self) -> None:
+        """Nobody here will look again: what those who sleep are given until now goes to others."""
+        self._closed = True
+        # A claim that can't be given back lapses, and a waiter that can't leave is passed over.
         with contextlib.suppress(JobFailure):
-            for bell in asleep:
-                if not self._run("leave", (bell.id,)) and bell.takes:
-                    self._run("call", (readable, bell.names))
-            for call in list(self._called.values()):
-                self._run("call", (readable, call.of))
+            for bell in [*self._asleep, *self._doubtful.values()]:
+                job = self._run("leave", (bell.id, bell.ticket))
+                if job:
+                    self._give_back(record_of(*job))
+            for me in list(self._given):
+                given = self._given.pop(me, None)
+                if given is not None:
+                    self._give_back(given.record)
 
 
 class Listener:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgpack
+from oslo_utils import uuidutils
 from redis import exceptions as errors
 
 from jobboard import codec
 from jobboard import conf as configuration
 from jobboard.backends.redis import checks, clients
-from jobboard.backends.redis.bells import Bells, Listener
+from jobboard.backends.redis.bells import Bells, Listener, Wish
 from jobboard.backends.redis.keys import keys_of
 from jobboard.backends.redis.links import Links
 from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of, seen
@@ -90,7 +91,7 @@ class RedisJobBoard(JobBoard):
             links.close()
             raise
         self._opened = links
-        self._bells = Bells(links, self._keys, server.flags, self._run)
+        self._bells = self._new_bells(links)
         self._characteristics = self._promises(server)
         self._clean_up()
 
@@ -133,7 +134,7 @@ class RedisJobBoard(JobBoard):
         links = self._opened
         self._listen(False)
         if links is not None:
-            self._bells.close(codec.VERSION)
+            self._bells.close()
             self._opened = None
             links.close()
 
@@ -143,7 +144,7 @@ class RedisJobBoard(JobBoard):
             return
         own = self._client is None
         self._opened = self._links() if own else self._opened.abroad()
-        self._bells = Bells(self._opened, self._keys, self._server.flags, self._run)
+        self._bells = self._new_bells(self._opened)
         self._listening_lock = threading.Lock()
         listened, self._listener = self._listener is not None, None
         if listened and own:
@@ -264,15 +265,18 @@ class RedisJobBoard(JobBoard):
         nonce: Nonce,
         **extra: Any,
     ) -> Taken:
-        args = (who, limit, *self._lease(expiry, nonce), readable, names)
+        wish = Wish(who, *self._lease(expiry, nonce))
+        given = self._bells.taken(wish, names)
+        if given is not None:
+            record, margin = given
+            return Taken([record], margin, [], None, wish, replayed=True)
+        args = (who, limit, wish.lease, wish.keeper, readable, names)
         buried: list[Record] = []
         while True:
             again, replayed, margin, event, trashed, taken = self._change("take", nonce, args)
             buried += [record_of(*job) for job in trashed]
             if not again:
-                records = [record_of(*job) for job in taken]
-                self._bells.taken(records, readable)
-                return Taken(records, margin, buried, event or None, True, replayed)
+                return Taken([record_of(*job) for job in taken], margin, buried, event or None, wish, replayed)
 
     def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost = self._run("renew", (handle, ttl, [part for claim in held for part in claim]))
@@ -328,21 +332,30 @@ class RedisJobBoard(JobBoard):
 
     def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         anything, event = self._run("peek", (readable, names))
-        return Peeked(anything, event or None, False)
+        return Peeked(anything, event or None, None)
 
     # Waiting and listening
 
     def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        """``mark``: whether the waiter takes. What came in between is seen by the script that queues it up."""
+        """``mark``: the wish of who takes. What came in between is seen by the script that queues it up."""
         session = self._session
         if session is not None:
-            self._bells.wait(bool(mark), names, codec.VERSION, limit, session.nap)
+            wish = mark if isinstance(mark, Wish) else None
+            self._bells.wait(wish, session.handle, names, codec.VERSION, limit, session.nap)
 
     def _rouse(self) -> None:
         self._bells.rouse()
 
     def _forgo(self) -> None:
-        self._bells.hand_on(codec.VERSION)
+        self._bells.forgo()
+
+    def _new_bells(self, links: Links) -> Bells:
+        return Bells(links, self._keys, self._server.flags, self._run, self._give_back)
+
+    def _give_back(self, record: Record) -> None:
+        """End a claim that a waiter was given and nobody here will use; that attempt does not count."""
+        act = Finish(record.uuid, Holder(record.who or "", record.token), Verb.ABANDON, refund=True)
+        self._finish([act], Nonce(uuidutils.generate_uuid(dashed=False), 1, 1))
 
     def _listen(self, on: bool) -> None:
         with self._listening_lock:

@@ -50,9 +50,9 @@ class Place:
         board.connect()
         return board
 
-    def waiters(self, *wishes: list[str] | str | None, **more: Any) -> "Waiters":
+    def waiters(self, *wishes: list[str] | str | None, **options: Any) -> "Waiters":
         """A process with a thread for each wish; see waiter.py."""
-        waiters = Waiters({"conf": self.conf(), "wishes": wishes, "poll_cap": 3 * LIMIT, **more})
+        waiters = Waiters({"conf": self.conf(**options), "wishes": wishes, "poll_cap": 3 * LIMIT})
         self._stack.callback(waiters.end)
         return waiters
 

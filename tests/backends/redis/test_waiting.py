@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
+import redis
 
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import JobPriority
@@ -57,7 +59,7 @@ class Held:
 class TestOneForEach:
     @pytest.mark.parametrize("wish", [None, ["a"], ["a", "b"]])
     def test_eight_waiters(self, place: Any, sleeper: Sleeper, wish: Any) -> None:
-        """Each job wakes one of them, whose look is all that is sent."""
+        """Each job wakes one of them, who has it without asking."""
         poster, near = place.board(), place.board()
         far = [place.waiters(wish, wish) for _ in range(2)]
         entries = len(wish or [None])
@@ -79,7 +81,7 @@ class TestOneForEach:
             posted.append(poster.post("a").uuid)
             eventually(lambda: len(taken()) == number, LIMIT)  # noqa: B023 - called right here
             assert place.asleep == (8 - number) * entries
-            assert place.calls["evalsha"] == 2 * number
+            assert place.calls["evalsha"] == number
             assert place.calls["spublish"] == number
         stands_still(place, 0.2)
         for ear in ears:
@@ -93,7 +95,7 @@ class TestOneForEach:
         poster.post_many([{"name": "a"}] * 3)
         eventually(lambda: sum(not waiter.running for waiter in waiters) == 3, LIMIT)
         stands_still(place, 0.2)
-        assert place.calls["evalsha"] == 4
+        assert place.calls["evalsha"] == 1
         assert place.asleep == 5
 
 
@@ -135,18 +137,8 @@ class TestTheRightOne:
         place.count()
         job = poster.post("a")
         assert waiter.wait(LIMIT) == job
-        # Who only looks finds it gone and sleeps again (peek, bide), or shows it (peek, page, page) and ends.
-        lookers = others.count("look")
         stands_still(place, 0.2)
-        assert 2 + 2 * lookers <= place.calls["evalsha"] <= 2 + 3 * lookers
-        assert place.calls["spublish"] == 1 + lookers
-
-    def test_who_takes_any_is_kept_for_what_nobody_else_wants(self, place: Any, sleeper: Sleeper) -> None:
-        poster, board = place.board(), place.board()
-        waiters = [sleeper(board), sleeper(board, names=["a"])]
-        for name, waiter in (("a", waiters[1]), ("b", waiters[0])):
-            job = poster.post(name)
-            assert waiter.wait(LIMIT) == job
+        assert place.calls["evalsha"] == place.calls["spublish"] == 1
 
     def test_all_who_look_wake(self, place: Any) -> None:
         poster, boards = place.board(), [place.board() for _ in range(2)]
@@ -156,31 +148,48 @@ class TestTheRightOne:
         for waiter in waiters:
             assert waiter.wait(LIMIT) == [job]
 
-    def test_who_takes_another_job_than_it_was_called_for(
-        self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Then nobody else was called for that one, and whoever was called for the other finds nothing."""
+    def test_a_batch_is_given_out_in_order(self, place: Any, sleeper: Sleeper) -> None:
+        """The longest in the queue gets the first of what it wants, whatever order the batch is in."""
         poster, both, only_a, only_b = (place.board() for _ in range(4))
-        holds = [Held(monkeypatch, board, "_take") for board in (both, only_a)]
         waiters = [sleeper(both, names=["a", "b"]), sleeper(only_a, names=["a"]), sleeper(only_b, names=["b"])]
-        for held in holds:
-            held.hold()
-        low = poster.post("b", priority=JobPriority.LOW)
-        assert holds[0].reached.wait(LIMIT)
-        high = poster.post("a", priority=JobPriority.HIGH)
-        assert holds[1].reached.wait(LIMIT)
-        holds[0].go_on()
-        assert waiters[0].wait(LIMIT) == high
-        holds[1].go_on()
-        assert waiters[2].wait(LIMIT) == low
-        assert waiters[1].running
+        low, high, next_high = poster.post_many(
+            {"name": name, "priority": priority}
+            for name, priority in (("b", JobPriority.LOW), ("a", JobPriority.HIGH), ("a", JobPriority.HIGH))
+        )
+        assert [waiter.wait(LIMIT) for waiter in waiters] == [high, next_high, low]
+
+    def test_what_is_given_is_a_claim_like_any_other(self, place: Any, sleeper: Sleeper) -> None:
+        poster, board = place.board(), place.board()
+        events: list[str] = []
+        board.notifier.register("*", lambda event, details: events.append(event))
+        kept, fixed = sleeper(board), sleeper(board, expiry=50)
+        first, second = poster.post("a", details={"n": 1}), poster.post("a")
+        job = kept.wait(LIMIT)
+        assert (job, job.details, job.attempts, job.claim.who) == (first, {"n": 1}, 1, "anna")
+        assert job.expires_in() is None
+        assert 40 < fixed.wait(LIMIT).expires_in() <= 50
+        assert not job.claim.lost
+        job.claim.consume()
+        board.consume(fixed.wait(), "anna")
+        eventually(lambda: Counter(events) == {"POSTED": 2, "CLAIMED": 2, "CONSUMED": 2, "REMOVAL": 2}, LIMIT)
+        assert poster.job_count == 0
+        assert second.state == "COMPLETE"
+
+    def test_many_at_once_are_filled_up(self, place: Any) -> None:
+        """Who wants several is given the first, and looks for more at once."""
+        poster, board = place.board(), place.board()
+        waiter = Background(lambda: board.claim_many("anna", 5, timeout=None))
+        place.until_asleep(1)
+        jobs = poster.post_many([{"name": "a"}] * 3)
+        assert waiter.wait(LIMIT) == jobs
 
     def test_a_call_of_an_earlier_night(self, place: Any, sleeper: Sleeper) -> None:
         board = place.board()
         waiter = sleeper(board)
         [channel] = [name for name in place.call("PUBSUB", "SHARDCHANNELS") if not name.endswith(":all")]
         place.count()
-        assert place.call("SPUBLISH", channel, 0) == 1
+        with redis.Redis(port=place.server.port) as client:
+            assert client.execute_command("SPUBLISH", channel, msgpack.packb([0, False])) == 1
         stands_still(place, 0.2)
         assert waiter.running
 
@@ -235,10 +244,10 @@ class TestIdle:
         board, other = place.board(), place.board()
         posted = []
 
-        def post(bell: Any, readable: int, limit: float) -> None:
+        def post(*args: Any) -> None:
             if not posted:
                 posted.append(other.post("a", delay=delay))
-            sleep(bell, readable, limit)
+            sleep(*args)
 
         sleep = board._bells._sleep
         monkeypatch.setattr(board._bells, "_sleep", post)
@@ -301,12 +310,10 @@ class TestBrokenWaiters:
         assert waiter.wait(LIMIT) == job
         assert place.asleep == 0
 
-    def test_a_stopped_process_delays_a_job_by_one_sleep(
-        self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_stopped_process_delays_a_job_by_its_lease(self, place: Any, sleeper: Sleeper) -> None:
+        """It was given the job, as if it had been stopped right after it claimed it."""
         poster, board = place.board(), place.board()
-        monkeypatch.setattr(board, "poll_cap", 1.5)
-        far = place.waiters(None)
+        far = place.waiters(None, claim_ttl=1)
         place.until_asleep(1)
         waiter = sleeper(board)
         os.kill(far.pid, signal.SIGSTOP)
@@ -314,6 +321,21 @@ class TestBrokenWaiters:
         job = poster.post("a")
         assert waiter.wait(LIMIT) == job
         os.kill(far.pid, signal.SIGCONT)
+
+    def test_a_connection_that_breaks_as_it_is_called(
+        self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What it was given is asked for, and nobody else gets it."""
+        poster, board = place.board(), place.board()
+        held = Held(monkeypatch, board._bells, "_listen")
+        held.hold()
+        waiter = sleeper(board)
+        job = poster.post("a")
+        place.call("CLIENT", "KILL", "TYPE", "pubsub")
+        held.go_on()
+        got = waiter.wait(LIMIT)
+        assert (got, got.attempts) == (job, 1)
+        board.consume(got, "anna")
 
 
 class TestHandedOn:
@@ -328,12 +350,12 @@ class TestHandedOn:
         posted, woke = threading.Event(), threading.Event()
         listen = slow._bells._listen
 
-        def too_late(bell: Any, limit: float) -> str | None:
+        def too_late(bell: Any, limit: float) -> bool:
             if posted.is_set():
                 return listen(bell, limit)
             assert posted.wait(LIMIT)
             woke.set()
-            return None
+            return False
 
         monkeypatch.setattr(slow._bells, "_listen", too_late)
         unless = None if looks_again else woke.is_set
@@ -401,7 +423,7 @@ class TestHandedOn:
         poster, one, other = (place.board() for _ in range(3))
         now = threading.Event()
 
-        def interrupted(bell: Any, limit: float) -> str | None:
+        def interrupted(bell: Any, limit: float) -> bool:
             assert now.wait(LIMIT)
             raise KeyboardInterrupt
 
@@ -416,29 +438,6 @@ class TestHandedOn:
             assert place.asleep == 1
             job = poster.post("a")
         assert waiters[1].wait(LIMIT) == job
-
-    def test_a_call_for_nobody_knows_what(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever follows it may take what another was called for, and leave what it was about."""
-        poster, *boards = (place.board() for _ in range(5))
-        now = threading.Event()
-
-        def interrupted(bell: Any, limit: float) -> str | None:
-            assert now.wait(LIMIT)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(boards[0]._bells, "_listen", interrupted)
-        held = Held(monkeypatch, boards[1], "_take")
-        waiters = [sleeper(board) for board in boards]
-        held.hold()
-        low = poster.post("a", priority=JobPriority.LOW)
-        high = poster.post("b", priority=JobPriority.HIGH)
-        assert held.reached.wait(LIMIT)
-        now.set()
-        assert waiters[2].wait(LIMIT) == high
-        assert waiters[3].wait(LIMIT) == low
-        held.go_on()
-        place.until_asleep(1)
-        assert waiters[1].running
 
     def test_by_one_who_is_woken(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
         """By wake(), after it was called."""

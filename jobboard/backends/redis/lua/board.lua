@@ -24,10 +24,6 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local PUBLISH = redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH'
 
-local function reply(value)
-  return cmsgpack.pack(value)
-end
-
 -- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try.
 
 local function answered()
@@ -53,11 +49,12 @@ end
 
 local listening
 
-local function tell(event, job)
+-- `by`: whose doing it is, where that is not the caller of this script.
+local function tell(event, job, by)
   if listening == nil then listening = redis.call('HGET', META, 'listening') end
   if not listening then return end
   local posting = redis.call('HGET', POSTINGS, job.id) or ''
-  local message = cmsgpack.pack({args[1], event, job.id, cmsgpack.pack(job.record), posting})
+  local message = cmsgpack.pack({by or args[1], event, job.id, cmsgpack.pack(job.record), posting})
   if redis.pcall(PUBLISH, META .. ':events', message) == 0 then
     redis.call('HDEL', META, 'listening')
     listening = false
@@ -66,7 +63,9 @@ end
 
 -- Waiters. Each sleeps on a channel of its own, and stands in WAITERS under what it waits for:
 -- 'a' any job, 'n' .. name a job of that name, 'p' only looks; then a zero, its place in the queue, and its id.
+-- BELLS has what it is to be given: see bide.lua.
 
+local BELL = {CAME = 1, TICKET = 2, MEMBERS = 3, READABLE = 4, HANDLE = 5, WHO = 6, LEASE = 7, KEEPER = 8}
 local waited
 
 local function anybody()
@@ -78,43 +77,17 @@ local function forget(id)
   local bell = redis.call('HGET', BELLS, id)
   if not bell then return nil end
   bell = cmsgpack.unpack(bell)
-  redis.call('ZREM', WAITERS, unpack(bell[3]))
+  redis.call('ZREM', WAITERS, unpack(bell[BELL.MEMBERS]))
   redis.call('HDEL', BELLS, id)
   return bell
 end
 
-local function ring(member, name)
-  local id = string.sub(member, -32)
-  local bell = forget(id)
-  if not bell then
-    redis.call('ZREM', WAITERS, member)
-    return false
-  end
-  local heard = redis.pcall(PUBLISH, WAITERS .. ':' .. id, bell[2] .. '\0' .. name)
-  return type(heard) == 'number' and heard > 0
+local function waiting(kind)
+  return redis.call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 100)
 end
 
-local function first_waiter(kind)
-  return redis.call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 1)[1]
-end
-
--- One taker learns of a job of this name; nil: one who takes any learns of a job whose name nobody knows any longer.
-local function call(name)
-  local taker
-  repeat
-    taker = name and first_waiter('n' .. name) or first_waiter('a')
-  until not taker or ring(taker, name or '')
-end
-
--- A job of this name can be claimed: one taker learns it, and all who only look.
-local function wake(name)
-  if not anybody() then return end
-  local looks = first_waiter('p')
-  while looks do
-    ring(looks, name)
-    looks = first_waiter('p')
-  end
-  call(name)
+local function channel(id)
+  return WAITERS .. ':' .. id
 end
 
 -- Who sleeps has reckoned with a later event than this one.
@@ -200,8 +173,11 @@ local function lift(job, busy)
   end
 end
 
--- Write a job down, and move it from where it was to where it belongs; `quiet`: without calling anybody for it.
-local function store(job, quiet)
+-- What this script has made claimable.
+local came = {}
+
+-- Write a job down, and move it from where it was to where it belongs.
+local function store(job)
   local id, record, clock = job.id, job.record, clock_of(job.record)
   local state = record[STATE]
   if state ~= job.state or clock ~= job.clock then
@@ -209,7 +185,7 @@ local function store(job, quiet)
     if state == 'U' then
       redis.call('ZADD', READY, place(record), id)
       redis.call('ZADD', NAMES, 0, named(id, record))
-      if not quiet then wake(record[NAME]) end
+      came[#came + 1] = job
     elseif state == 'T' then
       redis.call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
       if record[KEY] then redis.call('HDEL', KEYED, record[KEY]) end
@@ -245,10 +221,14 @@ local function holder_of(key)
   return job
 end
 
-local function claim(job, who, lease, keeper)
-  local record = job.record
+-- What a claim makes of a record; written down by store().
+local function claimed(record, who, lease, keeper)
   record[STATE], record[ATTEMPTS], record[TOKEN] = 'C', record[ATTEMPTS] + 1, next_token(record)
   record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = who, keeper or false, now + lease, now
+end
+
+local function claim(job, who, lease, keeper)
+  claimed(job.record, who, lease, keeper)
   store(job)
   tell('CLAIMED', job)
 end
@@ -268,6 +248,55 @@ end
 -- A job as clients read it. They settle it by the time that goes with it.
 local function shown(job)
   return {job.id, cmsgpack.pack(job.record), redis.call('HGET', POSTINGS, job.id) or ''}
+end
+
+-- Claim a job for one of these waiters, the first that hears of it. It need not ask for it: what it is told, or asks
+-- for later where its connection broke meanwhile, is its claim.
+local function hand(id, members)
+  for _, member in ipairs(members) do
+    local job = load(id)
+    local waiter = string.sub(member, -32)
+    local blob = redis.call('HGET', BELLS, waiter)
+    local bell = blob and cmsgpack.unpack(blob)
+    if not bell then
+      redis.call('ZREM', WAITERS, member)
+    elseif job.record[VERSION] <= bell[BELL.READABLE] then
+      forget(waiter)
+      claimed(job.record, bell[BELL.WHO], bell[BELL.LEASE], bell[BELL.KEEPER])
+      local heard = redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], shown(job)}))
+      if type(heard) == 'number' and heard > 0 then
+        local given = cmsgpack.pack({bell[BELL.TICKET], now, {id, job.record[TOKEN]}})
+        redis.call('HSET', ANSWERS, 'bell:' .. waiter, given)
+        store(job)
+        tell('CLAIMED', job, bell[BELL.HANDLE])
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- Who waits gets what has come, in the order in which it is served; what is left over is told to all who only look.
+local function serve()
+  if #came == 0 or not anybody() then return end
+  local left = false
+  table.sort(came, function(one, two) return place(one.record) < place(two.record) end)
+  for _, job in ipairs(came) do
+    job = load(job.id)
+    if job and job.record[STATE] == 'U' then
+      left = not (hand(job.id, waiting('n' .. job.record[NAME])) or hand(job.id, waiting('a'))) or left
+    end
+  end
+  for _, member in ipairs(left and waiting('p') or {}) do
+    local bell = forget(string.sub(member, -32))
+    if bell then redis.pcall(PUBLISH, channel(string.sub(member, -32)), cmsgpack.pack({bell[BELL.TICKET], false})) end
+  end
+end
+
+-- How every script ends.
+local function reply(value)
+  serve()
+  return cmsgpack.pack(value)
 end
 
 -- What can be claimed

@@ -4,7 +4,6 @@
 -- posting]. `again`: the sweep has met its limit and nothing could be taken; call once more with the same nonce.
 
 local taken, trashed, again, stands = {}, {}, false, args[6]
-local back = {}
 
 local function sweep()
   local left = SWEEP
@@ -15,8 +14,8 @@ local function sweep()
       left = left - #ids
       for _, id in ipairs(ids) do
         local job = load(id)
-        store(job, true)
-        if job.state == 'T' then trashed[#trashed + 1] = shown(job) else back[id] = job.record[NAME] end
+        store(job)
+        if job.state == 'T' then trashed[#trashed + 1] = shown(job) end
       end
     end
   end
@@ -37,13 +36,10 @@ else
   local done = {}
   for _, job in ipairs(ready(args[9], args[5], args[8])) do
     claim(job, args[4], args[6], args[7])
-    back[job.id] = nil
     taken[#taken + 1] = shown(job)
     done[#done + 1] = job.id
     done[#done + 1] = job.record[TOKEN]
   end
-  -- Whoever brings a job back takes it, and calls nobody for it; what is left is for others.
-  for _, name in pairs(back) do wake(name) end
   again = full and #taken == 0
   if not again and (#taken > 0 or repeated()) then answer(done) end
 end
