@@ -15,7 +15,7 @@ from jobboard.backends.redis.keys import Keys
 READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster"})
 """These write nothing."""
 
-NO_ROOM_NEEDED = "insert"
+NEEDS_ROOM = "insert"
 """All scripts but this one go on when the server's memory is full, so that a full board drains."""
 
 
@@ -44,7 +44,7 @@ class Script:
 def _first_line(name: str, flags: bool) -> str:
     if name in READ_ONLY:
         return "#!lua flags=no-writes\n" if flags else ""
-    if name == NO_ROOM_NEEDED:
+    if name == NEEDS_ROOM:
         return "#!lua\n" if flags else ""
     # Before Redis 7, a script that has written anything is no longer refused for want of memory.
     return "#!lua flags=allow-oom\n" if flags else "redis.call('HDEL', KEYS[1], '')\n"
