@@ -149,11 +149,14 @@ class Trouble:
         crew.poster.post_many([Posting(f"job {n % 3}", priority=PRIORITIES[n % 5]) for n in range(jobs)])
         for number in range(4):
             crew.start(f"worker {number % 2}", together=1 + 4 * (number % 2), pause=0.01)
+        # To connect is tried once, and begins with a server that is there.
+        eventually(lambda: all((crew.folder / f"worker{number}.jsonl").exists() for number in range(4)), 30)
         for number, harm in enumerate(harms, 1):
             left = jobs - number * jobs // (len(harms) + 1)
             eventually(lambda left=left: crew.board.job_count <= left, 60)  # type: ignore[misc]
             harm()
-        assert crew.join(60) == []
+        errors = crew.join(60)
+        assert not errors, "\n".join(errors)
         assert crew.board.job_count == 0
         assert crew.faults() == []
         entries = [entry for entry in crew.entries() if entry.verb == Verb.CONSUME]
