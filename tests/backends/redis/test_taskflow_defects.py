@@ -219,7 +219,7 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., RedisJobB
         assert sent() == {}
         job = poster.post("resize")
         assert waiter.wait() == job
-        looks = {"claim_next": {"take": 1}, "wait": {"peek": 1, "page": 1}}[verb]
+        looks = {"claim_next": {}, "wait": {"peek": 1, "page": 1}}[verb]
         assert sent() == {"insert": 1, **looks}
     assert limits == [board.poll_cap]
 
