@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 IMPORT_LIMIT = 0.150
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow")
 SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"
+ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperJobBoard [zookeeper]"
 BACKENDS = {
     "memory": "jobboard.backends.memory:MemoryJobBoard",
     "sql": SQL_BOARD,
@@ -22,6 +23,8 @@ BACKENDS = {
     "postgresql": SQL_BOARD,
     "mysql": SQL_BOARD,
     "mariadb": SQL_BOARD,
+    "zookeeper": ZOOKEEPER_BOARD,
+    "zk": ZOOKEEPER_BOARD,
 }
 
 TIMED = """

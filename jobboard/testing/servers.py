@@ -201,7 +201,10 @@ class ZooKeeper(Server):
             "dataDir": self.folder / "data",
             "clientPort": self.port,
             "clientPortAddress": HOST,
-            "tickTime": 500,
+            # A session ends within a tick after its time, which is one that the client may ask for.
+            "tickTime": 200,
+            "minSessionTimeout": 1000,
+            "maxSessionTimeout": 60000,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
