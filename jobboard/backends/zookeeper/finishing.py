@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kazoo.exceptions import NodeExistsError
 
 from jobboard import states
+from jobboard.backends.zookeeper.answers import Slot
 from jobboard.backends.zookeeper.keeping import Keeper
 from jobboard.backends.zookeeper.paths import Node
 from jobboard.backends.zookeeper.records import Found, stands
@@ -25,11 +26,9 @@ class Finisher:
         """As many acts at once as one request holds; the answer says how far it has come."""
         store = self._store
         store.check_writable()
-        done: list[Status] = []
         slot = self._keeper.slot(nonce)
+        done = self._done(slot, nonce)
         while True:
-            if slot.call == nonce.call:
-                done = [Status(status) for status in slot.answer or []]
             rest = acts[len(done) :]
             if not rest and (done or nonce.attempt == 1):
                 return done
@@ -46,10 +45,15 @@ class Finisher:
                 else:
                     store.forget(changes[stale.index].it.node.uuid)
                 slot = self._keeper.slot(nonce)
+                done = self._done(slot, nonce) or done
                 continue
             done += statuses
             if len(done) == len(acts):
                 return done
+
+    @staticmethod
+    def _done(slot: Slot, nonce: Nonce) -> list[Status]:
+        return [Status(status) for status in slot.answer or []] if slot.call == nonce.call else []
 
     def _find(self, acts: Sequence[Finish]) -> dict[str, Found | State]:
         store = self._store

@@ -108,7 +108,7 @@ class Scribe:
         """A new job; its place is where the server puts it."""
         record = draft.record(0, now)
         place = f"{self.paths.jobs[draft.priority]}/{draft.version}.{draft.uuid}.{quoted(draft.name)}."
-        ops = [self.ops.create(place, encode(record, None, None), SEQUENCE)]
+        ops = [self.ops.create(place, encode(record, None, now or None), SEQUENCE)]
         if (timed := timed_of(record)) is not None:
             ops.append(self.ops.create(self.paths.timed_entry(timed)))
         if draft.key is not None:

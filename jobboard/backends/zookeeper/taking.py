@@ -82,13 +82,13 @@ class Taker:
             )
         results = store.send(ops, [len(each.ops) for each in written], slot)
         store.answers.kept(slot, nonce, answer, results[-1])
-        created = results[-1].mtime * MILLISECOND
+        posted = results[-1].mtime * MILLISECOND
         records = []
         start = 0
         for draft, each in zip(drafts, written, strict=True):
             path = results[start]
             node = Node.parse(path.rpartition("/")[2], draft.priority)
-            record = draft.record(node.sequence, now)._replace(created_on=created, modified_on=created)
+            record = draft.record(node.sequence, now)._replace(created_on=now or posted, modified_on=posted)
             store.view.posted(node, record)
             records.append(record)
             start += len(each.ops)
