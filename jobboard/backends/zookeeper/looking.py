@@ -49,7 +49,7 @@ class Reader:
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         store = self._store
-        store.view.look(everything=True, trash=True)
+        store.view.look(sync=True, everything=True, trash=True)
         if store.view.has_times():
             store.view.settle(store.now())
         unswept = [it for it in store.read_nodes(store.view.exhausted()) if it is not None]
@@ -68,7 +68,7 @@ class Reader:
         """From the lists of claims and times, and from how many jobs the stats tell of: no job is read."""
         store, paths = self._store, self._store.paths
         reads = [*(get(path) for path in paths.jobs), get(paths.trash), children(paths.claims), children(paths.timed)]
-        *stats, claims, names = store.connection.read(reads)
+        *stats, claims, names = store.connection.read(reads, sync=paths.root)
         kept = set(claims)
         timed = [Timed.parse(name) for name in names]
         now = store.now() if any(each.kind != LAST_KEPT for each in timed) else 0

@@ -105,20 +105,23 @@ class Store:
             missing = [uuid for uuid in uuids if uuid not in answers]
         return [answers.get(uuid, COMPLETE) for uuid in uuids]
 
-    def read_nodes(self, nodes: Sequence[Node]) -> list[Found | None]:
-        """These live jobs, each with its claim, as they are at one instant per request."""
+    def read_nodes(self, nodes: Sequence[Node], sync: bool = False) -> list[Found | None]:
+        """These live jobs, each with its claim, as they are at one instant per request.
+
+        :param sync: have the server catch up with the ensemble first.
+        """
         result: list[Found | None] = []
         for start in range(0, len(nodes), READ_AT_ONCE):
             chunk = nodes[start : start + READ_AT_ONCE]
             reads = [get(path) for n in chunk for path in (self.paths.job(n), self.paths.claim(n.uuid))]
-            data = self.connection.read(reads)
+            data = self.connection.read(reads, sync=self.paths.root if sync else None)
             for node, job, claim in zip(chunk, data[::2], data[1::2], strict=True):
                 result.append(None if job is None else found(node, None, job, claim))
         return result
 
     def _read_live(self, uuids: Sequence[str], answers: dict[str, Found | State]) -> None:
         nodes = [node for uuid in uuids if (node := self.view.place(uuid)) is not None]
-        for node, it in zip(nodes, self.read_nodes(nodes), strict=True):
+        for node, it in zip(nodes, self.read_nodes(nodes, sync=True), strict=True):
             if it is None:
                 self.view.changed(node, None)
             else:
