@@ -30,7 +30,7 @@ class Reader:
 
     def page(self, after: Record | None, limit: int, names: Sequence[str] | None) -> list[Seen]:
         store = self._store
-        store.view.look()
+        store.view.look(sync=True, everything=True)
         wanted = None if names is None else frozenset(names)
         place = (-1, -1) if after is None else (after.priority, after.sequence)
         page: list[Found] = []

@@ -140,12 +140,13 @@ class View:
             self._looked = self._proven = start
 
     def _stale(self, folder: Folder, stat: Any, now: float, everything: bool) -> bool:
-        if folder in self._jobs and not everything:
+        if folder in self._jobs:
+            # What others have taken off shows when it is tried or read; ship it only where that happens often.
             changed = created(stat) != folder.created
             if not changed and (self.spread == 1 or stat.pzxid == folder.changed):
                 return False
             # What is posted behind jobs that are known does not matter yet.
-            urgent = changed and not self._ready[self._jobs.index(folder)]
+            urgent = changed and (everything or not self._ready[self._jobs.index(folder)])
             return urgent or now - folder.shipped >= folder.interval()
         if stat.pzxid == folder.changed:
             return False

@@ -50,22 +50,38 @@ class Refused(Exception):
 
 
 class Ops:
-    """Makes the operations of a multi, with the ACL that what is created gets."""
+    """Makes the operations of a multi, as the bytes that are sent, with the ACL that what is created gets."""
 
     def __init__(self, acl: Sequence[Any] | None) -> None:
-        self._acl = list(acl or OPEN_ACL_UNSAFE)
+        acls = list(acl or OPEN_ACL_UNSAFE)
+        parts = [int_struct.pack(each.perms) + _text(each.id.scheme) + _text(each.id.id) for each in acls]
+        self._acl = int_struct.pack(len(acls)) + b"".join(parts)
 
     def create(self, path: str, data: bytes = b"", flags: int = 0) -> Op:
-        return Create(path, data, self._acl, flags)
+        return b"".join((_CREATE, _text(path), int_struct.pack(len(data)), data, self._acl, int_struct.pack(flags)))
 
-    delete = staticmethod(Delete)
-    set = staticmethod(SetData)
-    check = staticmethod(CheckVersion)
+    @staticmethod
+    def delete(path: str, version: int) -> Op:
+        return b"".join((_DELETE, _text(path), int_struct.pack(version)))
+
+    @staticmethod
+    def set(path: str, data: bytes, version: int) -> Op:
+        return b"".join((_SET, _text(path), int_struct.pack(len(data)), data, int_struct.pack(version)))
+
+    @staticmethod
+    def check(path: str, version: int) -> Op:
+        return b"".join((_CHECK, _text(path), int_struct.pack(version)))
 
 
-def _packed(ops: Sequence[Op]) -> bytes:
-    parts = [bytes(MultiHeader(op.type, False, -1).serialize() + op.serialize()) for op in ops]
-    return b"".join(parts) + bytes(multiheader_struct.pack(-1, True, -1))
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return bytes(int_struct.pack(len(data)) + data)
+
+
+_CREATE, _DELETE, _SET, _CHECK = (
+    bytes(multiheader_struct.pack(each.type, False, -1)) for each in (Create, Delete, SetData, CheckVersion)
+)
+_END = bytes(multiheader_struct.pack(-1, True, -1))
 
 
 class Multi:
@@ -74,8 +90,7 @@ class Multi:
     type = 14
 
     def __init__(self, ops: Sequence[Op]) -> None:
-        self.size = 0
-        self._payload = _packed(ops)
+        self._payload = b"".join((*ops, _END))
         self.size = len(self._payload)
 
     def serialize(self) -> bytes:
@@ -117,7 +132,8 @@ class MultiRead:
     type = 22
 
     def __init__(self, reads: Sequence[Op]) -> None:
-        self._payload = _packed(reads)
+        parts = [bytes(multiheader_struct.pack(op.type, False, -1) + op.serialize()) for op in reads]
+        self._payload = b"".join((*parts, _END))
 
     def serialize(self) -> bytes:
         return self._payload
