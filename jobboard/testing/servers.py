@@ -237,7 +237,7 @@ def selected_backends() -> list[str]:
 
     Names are separated by blanks or commas; one that is not known is a ValueError.
     """
-    given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb"
+    given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb zookeeper"
     names = given.replace(",", " ").split()
     known = (*_SERVERLESS, *KINDS)
     if unknown := [name for name in names if name not in known]:

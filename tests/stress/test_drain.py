@@ -20,7 +20,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 
 # The memory board lives in one process alone.
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "zookeeper"), pytest.mark.timeout(180)]
 
 WORKER = Path(__file__).with_name("worker.py")
 PRIORITIES = list(JobPriority)

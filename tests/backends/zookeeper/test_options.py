@@ -248,6 +248,9 @@ class TestCallersClient:
             client.close()
 
 
+NETTY = ":".join(f"/usr/share/java/netty-{part}.jar" for part in ("codec", "resolver", "transport-native-unix-common"))
+
+
 class Secured(ZooKeeper):
     """A server that speaks TLS on a second port."""
 
@@ -265,6 +268,10 @@ class Secured(ZooKeeper):
         }
         with (self.folder / "zoo.cfg").open("a") as file:
             file.writelines(f"{name}={value}\n" for name, value in settings.items())
+
+    def _command(self) -> list[Any]:
+        # Debian's package names some of Netty's parts alone.
+        return [f"{each}:{NETTY}" if "zookeeper.jar" in str(each) else each for each in super()._command()]
 
     def _certificates(self) -> None:
         def openssl(*arguments: str) -> None:
