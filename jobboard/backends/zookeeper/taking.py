@@ -18,8 +18,6 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Nonce, Taken
 from jobboard.states import CLAIMED, OK, TRASHED, Record, State, Status
 
-KEYS = "the key is taken"
-
 
 class Taker:
     def __init__(self, store: Store, keeper: Keeper) -> None:
