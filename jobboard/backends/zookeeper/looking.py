@@ -55,13 +55,16 @@ class Reader:
         unswept = [it for it in store.read_nodes(store.view.exhausted()) if it is not None]
         now = self._now(unswept)
         records = [record for it in unswept if (record := stands(it, now)).state == TRASHED]
-        places = store.view.trash()
-        limits = None if after is None else (after.modified_on, after.sequence)
-        if limits is not None:
-            records = [record for record in records if (record.modified_on, record.sequence) < limits]
-            places = [place for place in places if (place.when, place.node.sequence) < limits]
-        first = heapq.nlargest(limit, places, key=lambda place: (place.when, place.node.sequence))
-        records += store.read_trash(first)
+        before = None if after is None else (after.modified_on, after.sequence)
+        if before is not None:
+            records = [record for record in records if (record.modified_on, record.sequence) < before]
+        read = 0
+        # Some may be restored or purged just now.
+        while read < limit and (places := store.view.trash_page(before, limit - read)):
+            there = store.read_trash(places)
+            read += len(there)
+            records += there
+            before = places[-1].when, places[-1].node.sequence
         return heapq.nlargest(limit, records, key=lambda record: (record.modified_on, record.sequence))
 
     def tally(self) -> dict[State, int]:

@@ -9,9 +9,10 @@ that is written when something may have become claimable, and by the claims that
 from __future__ import annotations
 
 import bisect
+import itertools
 import random
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from jobboard.backends.zookeeper.connection import Connection
@@ -27,6 +28,7 @@ from jobboard.backends.zookeeper.paths import (
     Trashed,
     timed_of,
 )
+from jobboard.backends.zookeeper.ready import Ready, few
 from jobboard.backends.zookeeper.wire import children, get
 from jobboard.job import boottime
 from jobboard.states import CLAIMED, LIVE, Record
@@ -53,6 +55,10 @@ class Folder:
         return min(0.1, max(0.02, 4 * self.spent))
 
 
+def _when(trashed: Trashed) -> tuple[int, int]:
+    return trashed.when, trashed.node.sequence
+
+
 def created(stat: Any) -> int:
     """How many children were ever created; the stat counts those that went, too."""
     return int(stat.cversion + stat.numChildren) // 2
@@ -72,8 +78,9 @@ class View:
             Folder(path) for path in (paths.claims, paths.timed, paths.trash)
         )
         self._nodes: dict[str, Node] = {}
-        self._ready: list[list[Node]] = [[] for _ in RANKS]
-        self._is_ready: set[str] = set()
+        self._ready = Ready()
+        # All live jobs in order, for those who walk; some that have gone may still be among them. None: not sorted yet.
+        self._walks: list[list[Node] | None] = [None for _ in RANKS]
         self._claimed: set[str] = set()
         self._timed: dict[str, Timed] = {}
         self._times: list[tuple[int, str]] = []
@@ -81,6 +88,7 @@ class View:
         self._overdue: set[str] = set()
         self._aside: set[str] = set()
         self._trashed: dict[str, Trashed] = {}
+        self._trash_walk: list[Trashed] | None = None
         self._dirty = True
         self._ringing = False
         self._hearing = False
@@ -135,8 +143,7 @@ class View:
                         folder.spent = spent if folder in rest else 0.0
                 if everything:
                     aside, self._aside = self._aside, set()
-                    for uuid in aside:
-                        self._sort_in(uuid)
+                    self._sort_in(aside)
             self._looked = self._proven = start
 
     def _stale(self, folder: Folder, stat: Any, now: float, everything: bool) -> bool:
@@ -146,7 +153,7 @@ class View:
             if not changed and (self.spread == 1 or stat.pzxid == folder.changed):
                 return False
             # What is posted behind jobs that are known does not matter yet.
-            urgent = changed and (everything or not self._ready[self._jobs.index(folder)])
+            urgent = changed and (everything or self._ready.first(self._jobs.index(folder)) is None)
             return urgent or now - folder.shipped >= folder.interval()
         if stat.pzxid == folder.changed:
             return False
@@ -168,11 +175,11 @@ class View:
                 if self._timed.get(timed.uuid) == timed:
                     self._forget_timed(timed.uuid)
                 touched.add(timed.uuid)
-            for name in came:
-                timed = Timed.parse(name)
-                self._note_timed(timed)
-                touched.add(timed.uuid)
+            fresh = [Timed.parse(name) for name in came]
+            self._note_timed(fresh)
+            touched.update(timed.uuid for timed in fresh)
         elif folder is self._trash:
+            self._trash_walk = None
             for name in went:
                 self._trashed.pop(Trashed.parse(name).node.uuid, None)
             for name in came:
@@ -180,27 +187,36 @@ class View:
                 self._trashed[trashed.node.uuid] = trashed
         else:
             rank = self._jobs.index(folder)
-            for name in went:
-                self._forget(Node.parse(name, rank))
+            self._forget([Node.parse(name, rank) for name in went])
             for name in came:
                 node = Node.parse(name, rank)
                 self._nodes[node.uuid] = node
                 touched.add(node.uuid)
-        for uuid in touched:
-            self._sort_in(uuid)
+            if came:
+                self._walks[rank] = None
+        self._sort_in(touched)
 
-    def _forget(self, node: Node) -> None:
-        if self._nodes.get(node.uuid) == node:
-            self._take_out(node)
-            del self._nodes[node.uuid]
+    def _forget(self, nodes: Sequence[Node]) -> None:
+        self._ready.update([], nodes)
+        for node in nodes:
+            self._nodes.pop(node.uuid, None)
+            walk = self._walks[node.rank]
+            if walk is not None and len(walk) > 2 * len(self._nodes) + 1000:
+                self._walks[node.rank] = None
 
-    def _note_timed(self, timed: Timed) -> None:
-        self._forget_timed(timed.uuid)
-        self._timed[timed.uuid] = timed
-        if timed.kind != LAST_KEPT:
-            bisect.insort(self._times, (timed.until, timed.uuid))
-        if timed.kind in (LAST_LEASE, LAST_KEPT):
-            self._lasts.add(timed.uuid)
+    def _note_timed(self, entries: Sequence[Timed]) -> None:
+        for timed in entries:
+            self._forget_timed(timed.uuid)
+            self._timed[timed.uuid] = timed
+            if timed.kind in (LAST_LEASE, LAST_KEPT):
+                self._lasts.add(timed.uuid)
+        times = [(timed.until, timed.uuid) for timed in entries if timed.kind != LAST_KEPT]
+        if few(len(times), len(self._times)):
+            for time in times:
+                bisect.insort(self._times, time)
+        else:
+            self._times += times
+            self._times.sort()
 
     def _forget_timed(self, uuid: str) -> None:
         timed = self._timed.pop(uuid, None)
@@ -209,26 +225,21 @@ class View:
             del self._times[bisect.bisect_left(self._times, (timed.until, uuid))]
         self._overdue.discard(uuid)
 
-    def _sort_in(self, uuid: str) -> None:
-        """Put a job among those that are ready, or take it out of them."""
-        node = self._nodes.get(uuid)
-        if node is None:
-            return
-        timed = self._timed.get(uuid)
-        free = uuid not in self._claimed and uuid not in self._aside
-        if timed is not None:
-            free = free and timed.kind in (LEASE, DUE) and uuid in self._overdue
-        if free and uuid not in self._is_ready:
-            self._is_ready.add(uuid)
-            bisect.insort(self._ready[node.rank], node)
-        elif not free:
-            self._take_out(node)
+    def _sort_in(self, uuids: Iterable[str]) -> None:
+        """Put jobs among those that are ready, or take them out of them."""
+        free: list[Node] = []
+        others: list[Node] = []
+        for uuid in uuids:
+            node = self._nodes.get(uuid)
+            if node is not None:
+                (free if self._is_free(uuid) else others).append(node)
+        self._ready.update(free, others)
 
-    def _take_out(self, node: Node) -> None:
-        if node.uuid in self._is_ready:
-            self._is_ready.discard(node.uuid)
-            ready = self._ready[node.rank]
-            del ready[bisect.bisect_left(ready, node)]
+    def _is_free(self, uuid: str) -> bool:
+        if uuid in self._claimed or uuid in self._aside:
+            return False
+        timed = self._timed.get(uuid)
+        return timed is None or (timed.kind in (LEASE, DUE) and uuid in self._overdue)
 
     # What is known
 
@@ -243,7 +254,7 @@ class View:
         wanted = limit * self.spread
         with self.lock:
             found: list[Node] = []
-            for node in self._in_order(names, readable):
+            for node in self._ready.in_order(names, readable):
                 if found and node.rank != found[0].rank and len(found) >= limit:
                     break
                 found.append(node)
@@ -257,33 +268,40 @@ class View:
     def following(self, node: Node, count: int) -> list[Node]:
         """The jobs that are likely to be wanted next after this one."""
         with self.lock:
-            ready = self._ready[node.rank]
-            start = bisect.bisect_left(ready, node)
-            return ready[start : start + count]
-
-    def _in_order(self, names: Collection[str] | None, readable: int) -> Iterator[Node]:
-        for ready in self._ready:
-            for node in ready:
-                if node.version <= readable and (names is None or node.job in names):
-                    yield node
+            return self._ready.following(node, count)
 
     def any(self, names: Collection[str] | None, readable: int) -> bool:
         with self.lock:
-            return next(self._in_order(names, readable), None) is not None
+            return next(self._ready.in_order(names, readable), None) is not None
 
     def page(self, after: tuple[int, int], limit: int, names: Collection[str] | None) -> list[Node]:
         """The live jobs behind a (rank, sequence), in order."""
+        page: list[Node] = []
         with self.lock:
-            live = (
-                node
-                for node in self._nodes.values()
-                if (node.rank, node.sequence) > after and (names is None or node.job in names)
-            )
-            return sorted(live, key=lambda node: (node.rank, node.number, node.name))[:limit]
+            for rank in RANKS[max(0, after[0]) :]:
+                walk = self._walk(rank)
+                start = bisect.bisect_right(walk, after, key=lambda node: (node.rank, node.sequence))
+                for node in itertools.islice(walk, start, None):
+                    if node.uuid in self._nodes and (names is None or node.job in names):
+                        page.append(node)
+                        if len(page) == limit:
+                            return page
+        return page
 
-    def trash(self) -> list[Trashed]:
+    def _walk(self, rank: int) -> list[Node]:
+        walk = self._walks[rank]
+        if walk is None:
+            walk = self._walks[rank] = sorted(node for node in self._nodes.values() if node.rank == rank)
+        return walk
+
+    def trash_page(self, before: tuple[int, int] | None, limit: int) -> list[Trashed]:
+        """The trashed jobs below a (when, sequence), downwards."""
         with self.lock:
-            return list(self._trashed.values())
+            if self._trash_walk is None:
+                self._trash_walk = sorted(self._trashed.values(), key=_when)
+            walk = self._trash_walk
+            end = len(walk) if before is None else bisect.bisect_left(walk, before, key=_when)
+            return walk[max(0, end - limit) : end][::-1]
 
     # Time
 
@@ -304,10 +322,11 @@ class View:
     def settle(self, now: int) -> None:
         """Bring back what is overdue at this time."""
         with self.lock:
-            while self._times and self._times[0][0] <= now:
-                _, uuid = self._times.pop(0)
-                self._overdue.add(uuid)
-                self._sort_in(uuid)
+            end = bisect.bisect_right(self._times, now, key=lambda time: time[0])
+            uuids = [uuid for _, uuid in self._times[:end]]
+            del self._times[:end]
+            self._overdue.update(uuids)
+            self._sort_in(uuids)
 
     def next_event(self) -> int | None:
         """µs until the next lease or delay ends, by our idea of the server's clock."""
@@ -335,7 +354,16 @@ class View:
                 folder.names.add(node.name)
                 folder.created += 1
             self._nodes[node.uuid] = node
-            self._trashed.pop(node.uuid, None)
+            walk = self._walks[node.rank]
+            if walk and walk[-1] < node:
+                walk.append(node)
+            else:
+                self._walks[node.rank] = None
+            trashed = self._trashed.pop(node.uuid, None)
+            if trashed is not None:
+                # It may be trashed again under this very name.
+                self._trash.names.discard(trashed.name)
+                self._trash_walk = None
         self.changed(node, record)
 
     def changed(self, node: Node, record: Record | None) -> None:
@@ -352,21 +380,23 @@ class View:
                 if timed != self._timed.get(uuid):
                     self._forget_timed(uuid)
                     if timed is not None:
-                        self._note_timed(timed)
+                        self._note_timed([timed])
+                        # So that it is missed when others have deleted it before it was ever listed.
+                        self._timed_folder.names.add(timed.name)
                 self._aside.discard(uuid)
-                self._sort_in(uuid)
+                self._sort_in([uuid])
             else:
                 self._jobs[node.rank].names.discard(node.name)
                 self._claimed.discard(uuid)
                 self._forget_timed(uuid)
                 self._aside.discard(uuid)
-                self._forget(node)
+                self._forget([node])
 
     def set_aside(self, node: Node) -> None:
         """Somebody else has this job, for as far as is known; the next list of claims will tell."""
         with self.lock:
             self._aside.add(node.uuid)
-            self._sort_in(node.uuid)
+            self._sort_in([node.uuid])
 
     def lost_race(self) -> None:
         self.spread = min(64, self.spread * 2)

@@ -9,7 +9,7 @@ from kazoo.exceptions import ConnectionLoss
 
 from jobboard.backends.zookeeper import connection as connection_module
 from jobboard.backends.zookeeper.wire import Multi
-from jobboard.job import Act, Posting
+from jobboard.job import Act, Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
@@ -98,7 +98,9 @@ def test_a_hundred_thousand_jobs(private_board: Any) -> None:
     assert len(set(first)) == 1000
     other.consume_many(first, "anna")
     assert board.job_count == 99_000
-    assert sum(1 for _, _ in zip(range(1500), board.iterjobs(), strict=False)) == 1500
+    start = boottime()
+    assert len({job.uuid for job in board.iterjobs()}) == 99_000
+    assert boottime() - start < 60, "it takes 4 s where each page costs what it shows"
     done = 0
     while jobs := other.claim_many("anna", 1000):
         other.consume_many(jobs, "anna")
