@@ -243,7 +243,8 @@ def crowd(server: ZooKeeper) -> None:
         rates, counts = zip(*(ours_crowded(server, board, 1000) for _ in range(5)), strict=True)
     print(
         f"8 processes on 1,000 jobs: {statistics.median(rates):.0f} jobs/s "
-        f"(from {min(rates):.0f} to {max(rates):.0f}), {statistics.median(counts):.1f} requests a job, those of the start among them"
+        f"(from {min(rates):.0f} to {max(rates):.0f}), "
+        f"{statistics.median(counts):.1f} requests a job, those of the start among them"
     )
 
 
