@@ -78,6 +78,11 @@ class Answers:
         """Nobody knows whether the last write has arrived: it has to be read again."""
         slot.version = -1
 
+    def handles(self) -> set[str]:
+        """Whose calls these were."""
+        with self._lock:
+            return {handle for handle, _ in self._slots}
+
     def drop(self) -> list[str]:
         """The znodes of all slots of this process's, which nobody will ask for again."""
         with self._lock:

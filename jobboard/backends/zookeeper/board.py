@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from kazoo.protocol.states import KazooState
 from jobboard import conf as configuration
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.finishing import Finisher
-from jobboard.backends.zookeeper.keeping import Keeper
+from jobboard.backends.zookeeper.keeping import Farewell, Keeper
 from jobboard.backends.zookeeper.looking import Reader
 from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check_client, make_client
 from jobboard.backends.zookeeper.paths import Paths, quoted
@@ -59,6 +60,7 @@ class ZooKeeperJobBoard(JobBoard):
         super().__init__(name, conf, client, persistence)
         if client is not None:
             check_client(client, self._conf)
+        self._home = os.getpid()
         self._opened: Store | None = None
         self._woken = 0.0
 
@@ -109,7 +111,7 @@ class ZooKeeperJobBoard(JobBoard):
 
     def _make_store(self) -> Store:
         conf = self._conf
-        connection = Connection(lambda: make_client(conf), self._client, conf["timeout"], self._changed)
+        connection = Connection(lambda: make_client(conf), self._client, conf["timeout"], self._changed, self._home)
         chroot = conf["chroot"] if self._client is None else self._client.chroot
         acl = conf["default_acl"] if self._client is None else conf["default_acl"] or self._client.default_acl
         paths = Paths(chroot, conf["namespace"], self._name)
@@ -150,8 +152,13 @@ class ZooKeeperJobBoard(JobBoard):
     def _shut(self) -> None:
         store, self._opened = self._opened, None
         if store is not None:
+            handles, session = store.answers.handles(), store.connection.session_id
             self._keeper.close()
             store.connection.close()
+            if self._client is not None and store.connection.troubled and handles:
+                fresh = self._make_store()
+                fresh.connection.session_timeout = store.connection.session_timeout
+                Farewell(fresh, handles, session).say(self._name)
 
     def _forked(self) -> None:
         opened = self._opened

@@ -38,6 +38,7 @@ DATA_WATCHES, CHILD_WATCHES = 2, 1
 class Connection:
     """:param make: a new client, not started.
     :param client: the caller's, instead.
+    :param home: the process that has started the caller's client.
     :param heard: told of each change of the client's state; must not block.
     """
 
@@ -47,12 +48,13 @@ class Connection:
         client: Any,
         timeout: float,
         heard: Callable[[str], None],
+        home: int,
     ) -> None:
         self._make = make
         self._callers = client
         self._timeout = timeout
         self._heard = heard
-        self._home = os.getpid()
+        self._home = home
         self._reset()
 
     def _reset(self) -> None:
@@ -61,6 +63,11 @@ class Connection:
         self._watches: list[tuple[str, int, Callable[[Any], None]]] = []
         self._reads_at_once = True
         self._closed = False
+        self._queueing = threading.Lock()
+        self._flying = 0
+        self.troubled = False
+        self._ended: Any = None
+        self._refused = False
         self.session_timeout = 0.0
 
     @property
@@ -86,25 +93,39 @@ class Connection:
         client = self._client
         if client is not None and client.connected:
             return client
+        first = self.revive()
+        limit = self._timeout if first else self.patience
+        deadline = time.monotonic() + limit
+        while True:
+            # Another thread may have replaced one that had given up.
+            client = self._client
+            if self._closed or client is None:
+                raise ConnectionFailure("the board is closed")
+            if client.connected:
+                return client
+            if client is self._ended:
+                raise ConnectionFailure(
+                    "ZooKeeper has refused the authentication"
+                    if self._refused
+                    else "no ZooKeeper server has answered within the tries of connection_retry"
+                )
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s")
+            client._live.wait(min(left, 0.1))
+
+    def revive(self) -> bool:
+        """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
         with self._lock:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            if self._client is not None and self._client._state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-                self._drop(self._client)
             first = self._client is None
-            if first:
+            if not first and self._client is self._ended:
+                # Its thread is gone: it would never connect again.
+                self._drop(self._client)
+            if self._client is None:
                 self._client = self._start()
-            client = self._client
-        limit = self._timeout if first else self.patience
-        deadline = time.monotonic() + limit
-        while not client.connected:
-            if client._state == KeeperState.AUTH_FAILED:
-                raise ConnectionFailure("ZooKeeper has refused the authentication")
-            left = deadline - time.monotonic()
-            if left <= 0 or self._closed:
-                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s")
-            client._live.wait(min(left, 0.1))
-        return client
+            return first
 
     def _start(self) -> KazooClient:
         if self._callers is not None:
@@ -119,6 +140,7 @@ class Connection:
             return self._callers
         client = self._make()
         self._note_timeout(client)
+        self._note_end(client)
         client.add_listener(self._listen)
         client.start_async()
         return client
@@ -135,6 +157,24 @@ class Connection:
         client._connection._connect = noting
         # What was asked for holds until that is known.
         self.session_timeout = client._session_timeout / 1000
+
+    def _note_end(self, client: KazooClient) -> None:
+        # A client that has not started yet is in the same state as one that has given up.
+        loop, told = client._connection.zk_loop, client._session_callback
+        self._refused = False
+
+        def noting_end() -> None:
+            try:
+                loop()
+            finally:
+                self._ended = client
+
+        def noting_refusal(state: Any) -> None:
+            self._refused = self._refused or state == KeeperState.AUTH_FAILED
+            told(state)
+
+        client._connection.zk_loop = noting_end
+        client._session_callback = noting_refusal
 
     def _listen(self, state: str) -> None:
         if state == KazooState.SUSPENDED:
@@ -158,7 +198,9 @@ class Connection:
     def close(self) -> None:
         """Let go: of an own client altogether, of the caller's without a trace."""
         with self._lock:
-            self._closed = True
+            with self._queueing:
+                self._closed = True
+                self.troubled = self.troubled or self._flying > 0
             client = self._client
             if client is None:
                 return
@@ -194,13 +236,33 @@ class Connection:
 
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
+        try:
+            return self._call(requests, changes, patience)
+        except ConnectionFailure:
+            self.troubled = True
+            raise
+
+    def _call(self, requests: Sequence[Any], changes: bool, patience: float | None) -> list[Any]:
         client = self.open()
         deadline = time.monotonic() + (patience or self.patience)
         results = []
-        for request in requests:
-            result = client.handler.async_result()
-            client._call(request, result)
-            results.append(result)
+        # So that nothing of a closed board follows in a client of the caller's.
+        with self._queueing:
+            if self._closed:
+                raise ConnectionFailure("the board is closed")
+            for request in requests:
+                result = client.handler.async_result()
+                client._call(request, result)
+                results.append(result)
+            self._flying += 1
+        try:
+            return self._answers(results, changes, deadline)
+        finally:
+            with self._queueing:
+                self._flying -= 1
+
+    @staticmethod
+    def _answers(results: Sequence[Any], changes: bool, deadline: float) -> list[Any]:
         answers = []
         for result in results:
             try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from jobboard.backends.zookeeper.answers import HOUR, Slot
 from jobboard.backends.zookeeper.records import Found, stands
 from jobboard.backends.zookeeper.store import Change, Stale, Store
-from jobboard.backends.zookeeper.wire import Refused, children, get
+from jobboard.backends.zookeeper.wire import Data, Refused, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import boottime
 from jobboard.primitives import Nonce, Renewed
@@ -62,9 +64,11 @@ class Keeper:
         # Not beyond the time at which they count as lost, so that this is told in time.
         patience = max(0.05, min(self.span / 2, self._proof + self.span - start))
         if not store.connection.alive:
+            store.connection.revive()
             raise ConnectionFailure("there is no connection to ZooKeeper")
         claims = store.connection.read([get(store.paths.claim(uuid)) for uuid, _ in held], patience=patience)
         self._proof = start
+        session = store.connection.session_id
         lost: list[tuple[str, int]] = []
         missing: list[tuple[str, int]] = []
         for (uuid, token), claim in zip(held, claims, strict=True):
@@ -72,13 +76,16 @@ class Keeper:
                 missing.append((uuid, token))
             elif int(claim.data.split(b" ")[0]) != token:
                 lost.append((uuid, token))
+            elif claim.stat.ephemeralOwner != session:
+                # An earlier session, which nothing keeps alive any more, has it until the server has noticed that.
+                missing.append((uuid, token))
         if missing:
             for each, it in zip(missing, store.read([uuid for uuid, _ in missing]), strict=True):
-                if not self._revived(it, each[1], handle):
+                if not self.revived(it, each[1], handle):
                     lost.append(each)
         return Renewed(lost, self.margin)
 
-    def _revived(self, it: Found | State, token: int, handle: str) -> bool:
+    def revived(self, it: Found | State, token: int, handle: str) -> bool:
         """Whether a claim without its znode is not lost: not this handle's to keep, or taken up again."""
         while True:
             if isinstance(it, State) or it.trashed is not None or it.record.token != token:
@@ -86,7 +93,9 @@ class Keeper:
             now = self._store.now()
             if stands(it, now).state == TRASHED:
                 return False
-            if it.record.state != CLAIMED or it.record.keeper != handle or it.held is not None:
+            if it.record.state != CLAIMED or it.record.keeper != handle:
+                return True
+            if it.held is not None and it.held.owner == self._store.connection.session_id:
                 return True
             try:
                 self._store.commit([Change(it, it.record)])
@@ -209,3 +218,66 @@ class Keeper:
                 for path in self._store.answers.drop():
                     with contextlib.suppress(Refused):
                         self._store.connection.commit([self._store.ops.delete(path, -1)])
+
+
+class Farewell:
+    """Gives back what a closed board has left behind in a session that goes on, as it is the caller's: what calls
+    that were under way have claimed, and what could not be given back while there was no connection.
+
+    :param store: one of its own, on the same client, which carries requests out in the order in which they were sent.
+    """
+
+    def __init__(self, store: Store, handles: Collection[str], session: int | None) -> None:
+        self._store = store
+        self._handles = handles
+        self._session = session
+
+    def say(self, name: str) -> None:
+        """Now, or from a thread of its own when there is a connection again."""
+        try:
+            self._store.connection.revive()
+            if self._store.connection.alive:
+                self._say()
+                return
+        except ConnectionFailure as error:
+            LOG.warning("what was claimed is given back when ZooKeeper answers again: %s", error)
+        threading.Thread(target=self._insist, name=f"{name}-farewell", daemon=True).start()
+
+    def _insist(self) -> None:
+        connection = self._store.connection
+        while connection.session_id == self._session:
+            try:
+                self._say()
+                break
+            except ConnectionFailure:
+                time.sleep(0.1)
+        connection.close()
+
+    def _say(self) -> None:
+        store = self._store
+        try:
+            for uuid, claim in self._ours(store.paths.claims):
+                token, handle = claim.data.decode().split(" ")
+                if handle in self._handles:
+                    store.give_back(uuid, int(token))
+            for name, entity in self._ours(store.paths.entities):
+                if json.loads(entity.data)[0] in self._handles:
+                    with contextlib.suppress(Refused):
+                        path = f"{store.paths.entities}/{name}"
+                        store.connection.commit([store.ops.delete(path, entity.stat.version)])
+        except ConnectionFailure:
+            raise
+        except JobBoardError as error:
+            LOG.warning("could not give back what was claimed: %s", error)
+        store.connection.close()
+
+    def _ours(self, folder: str) -> Iterator[tuple[str, Data]]:
+        """The session's znodes in a folder."""
+        connection = self._store.connection
+        names = connection.read([children(folder)])[0]
+        for start in range(0, len(names), 200):
+            chunk = names[start : start + 200]
+            data = connection.read([get(f"{folder}/{name}") for name in chunk])
+            for name, each in zip(chunk, data, strict=True):
+                if each is not None and each.stat.ephemeralOwner == self._session:
+                    yield name, each

@@ -129,7 +129,7 @@ class Taker:
                 status, token = slot.answer["claims"][0][::2] if slot.answer else (Status.LOST, 0)
                 if status != OK:
                     return Claimed(Status(status), None, None)
-                again, margin = self._still([(uuid, token)], expiry)
+                again, margin = self._still([(uuid, token)], expiry, nonce.handle)
                 return Claimed(OK, again[0], margin) if again else Claimed(Status.LOST, None, None)
             it = self._read_for_claim(uuid)
             now = store.now() if expiry is not None or (it is not None and it.record.lock_until is not None) else 0
@@ -155,7 +155,9 @@ class Taker:
         [it] = self._store.read([uuid])
         return None if isinstance(it, State) else it
 
-    def _still(self, claims: Sequence[tuple[str, int]], expiry: int | None) -> tuple[list[Record], int | None]:
+    def _still(
+        self, claims: Sequence[tuple[str, int]], expiry: int | None, handle: str
+    ) -> tuple[list[Record], int | None]:
         """Those of these claims that still stand, and for how long."""
         store = self._store
         found = store.read([uuid for uuid, _ in claims])
@@ -166,7 +168,11 @@ class Taker:
                 continue
             record = stands(it, now)
             if record.state == CLAIMED and record.token == token:
-                store.remember(it)
+                if it.held is None or it.held.owner == store.connection.session_id:
+                    store.remember(it)
+                elif not self._keeper.revived(it, token, handle):
+                    # It was an earlier session's, which nothing keeps alive.
+                    continue
                 records.append(record)
         left = [record.lock_until - now for record in records if record.lock_until is not None]
         return records, min(left) if left else self._keeper.margin
@@ -185,7 +191,7 @@ class Taker:
             slot = self._keeper.slot(nonce)
             if slot.call == nonce.call:
                 claims = [(uuid, token) for _, uuid, token in (slot.answer or {"claims": []})["claims"]]
-                records, margin = self._still(claims, expiry)
+                records, margin = self._still(claims, expiry, nonce.handle)
                 return Taken(records, margin, trashed, view.next_event(), None, replayed=True)
             if exhausted := view.exhausted():
                 trashed += store.sweep(exhausted[:100])
