@@ -1,5 +1,6 @@
 """Large postings, large boards, and how many requests a job costs; replies that get lost on a real connection."""
 
+import os
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -89,23 +90,24 @@ def test_claims_of_others_do_not_ship_the_jobs_again(make_board: Any, monkeypatc
     assert view._jobs[2].shipped == shipped
 
 
-def test_a_hundred_thousand_jobs(private_board: Any) -> None:
+def test_a_large_board(private_board: Any) -> None:
+    many = 100_000 if "JOBBOARD_TEST_FULL" in os.environ else 20_000
     board = private_board(claim_ttl=60)
-    board.post_many(Posting("resize") for _ in range(100_000))
+    board.post_many(Posting("resize") for _ in range(many))
     other = private_board(claim_ttl=60)
-    assert other.job_count == 100_000
+    assert other.job_count == many
     first = other.claim_many("anna", 1000)
     assert len(set(first)) == 1000
     other.consume_many(first, "anna")
-    assert board.job_count == 99_000
+    assert board.job_count == many - 1000
     start = boottime()
-    assert len({job.uuid for job in board.iterjobs()}) == 99_000
-    assert boottime() - start < 60, "it takes 4 s where each page costs what it shows"
+    assert len({job.uuid for job in board.iterjobs()}) == many - 1000
+    assert boottime() - start < many / 1500, "a hundred thousand take 4 s where each page costs what it shows"
     done = 0
     while jobs := other.claim_many("anna", 1000):
         other.consume_many(jobs, "anna")
         done += len(jobs)
-    assert done == 99_000
+    assert done == many - 1000
 
 
 class Severed:
