@@ -106,6 +106,7 @@ def test_the_heartbeat_replaces_a_client_that_has_given_up(private_board: Any) -
     old._connection._connection_routine.join(20)
     private_board.server.start()
     eventually(lambda: board._session.beat_soon() or board.connected, 20)
+    assert not taken.claim.lost
     board.consume(taken, "anna")
     assert job.state == COMPLETE
 
@@ -178,6 +179,62 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
     assert job.state == CLAIMED
 
 
+# A new session while a change is on its way
+
+
+def expire(board: Any) -> None:
+    client = board._opened.connection.open()
+    session, password = client._session_id, client._session_passwd
+    other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
+    other.start()
+    other.stop()
+    other.close()
+    eventually(lambda: client.connected and client._session_id not in (None, session))
+
+
+@pytest.mark.parametrize("arrives", [False, True], ids=["unsent", "carried out"])
+@pytest.mark.parametrize("verb", ["claim", "extend", "consume", "abandon"])
+def test_a_session_that_ends_during_a_change(
+    private_board: Any, monkeypatch: pytest.MonkeyPatch, verb: str, arrives: bool
+) -> None:
+    """The session ends just before the change is sent, or when it was carried out and its reply is lost."""
+    board, other = private_board(claim_ttl=20), private_board(claim_ttl=60)
+    board.post("warm up")
+    board.consume(take(board), "anna")
+    job = board.post("resize")
+    if verb != "claim":
+        job = take(board)
+    original, mine, done = connection_module.Connection.call, board._opened.connection, []
+
+    def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
+        if connection is not mine or not isinstance(requests[0], Multi) or done:
+            return original(connection, requests, changes, patience)
+        done.append(verb)
+        if arrives:
+            original(connection, requests, changes, patience)
+        expire(board)
+        if arrives:
+            raise ConnectionFailure("the session has ended", outcome="unknown")
+        return original(connection, requests, changes, patience)
+
+    # No beat comes in between: it would take up the claim again.
+    monkeypatch.setattr(board._session, "beat_soon", lambda: None)
+    monkeypatch.setattr(connection_module.Connection, "call", call)
+    if verb == "claim":
+        job = take(board)
+    else:
+        getattr(board, verb)(job, "anna")
+    assert done
+    if verb == "consume":
+        assert job.state == COMPLETE
+    elif verb == "abandon":
+        assert take(other, "bert") == job
+    else:
+        assert owner_of(other, job) == mine.session_id
+        board.consume(job, "anna")
+    assert other.stats().claimed == (1 if verb == "abandon" else 0)
+
+
 # Closing with work under way
 
 
@@ -186,10 +243,13 @@ def test_a_claim_that_arrives_while_the_board_closes(
 ) -> None:
     """In a session that goes on, as it is the caller's."""
     board, other = shared(), private_board(claim_ttl=60)
+    board.post("warm up")
+    board.consume(take(board), "anna")
     job = other.post("resize")
     held = Held(board, monkeypatch)
     claiming = Background(lambda: board.claim_next("anna"))
     assert held.arrived.wait(20)
+    assert owner_of(other, job) is not None
     board._opened.connection._flying += 1  # it has not heard of its reply yet
     closing = Background(board.close)
     closing.wait(20)
