@@ -17,6 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KazooState, KeeperState
 
+from jobboard.backends.zookeeper.replies import send
 from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 
@@ -216,9 +217,7 @@ class Connection:
                 continue
             watchers.pop(path, None)
             with contextlib.suppress(Exception):
-                result = client.handler.async_result()
-                client._call(RemoveWatches(path, kind), result)
-                result.get(timeout=self.patience)
+                send(client, RemoveWatches(path, kind)).get(timeout=self.patience)
         self._watches.clear()
 
     def leak(self) -> None:
@@ -245,15 +244,11 @@ class Connection:
     def _call(self, requests: Sequence[Any], changes: bool, patience: float | None) -> list[Any]:
         client = self.open()
         deadline = time.monotonic() + (patience or self.patience)
-        results = []
         # So that nothing of a closed board follows in a client of the caller's.
         with self._queueing:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            for request in requests:
-                result = client.handler.async_result()
-                client._call(request, result)
-                results.append(result)
+            results = [send(client, request) for request in requests]
             self._flying += 1
         try:
             return self._answers(results, changes, deadline)
@@ -299,11 +294,7 @@ class Connection:
         earlier: list[Any] | None = None
         while True:
             client = self.open()
-            results = []
-            for op in [*before, *ops]:
-                result = client.handler.async_result()
-                client._call(op, result)
-                results.append(result)
+            results = [send(client, op) for op in [*before, *ops]]
             found: list[Any] = []
             for result in results[len(before) :]:
                 try:

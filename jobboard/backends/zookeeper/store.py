@@ -210,14 +210,14 @@ class Store:
         results = self.send(ops, [len(each.ops) for each in written], slot)
         if slot is not None and nonce is not None:
             self.answers.kept(slot, nonce, answer, results[-1])
+        # The answer, or the job itself, tells the instant of all of it.
+        at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
         after: list[Found | None] = []
         start = 0
         for change, each in zip(changes, written, strict=True):
             answered = None if each.at is None else results[start + each.at]
             version = None if answered is None else 0 if isinstance(answered, str) else answered.version
-            # The answer, or the job itself, tells the instant of all of it.
-            mtime = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0)
-            after.append(self._after(change, version, mtime * MILLISECOND))
+            after.append(self._after(change, version, at))
             start += len(each.ops)
         self.view.proven()
         return after

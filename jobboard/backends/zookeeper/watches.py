@@ -337,6 +337,8 @@ class View:
 
     def exhausted(self) -> list[Node]:
         """Jobs whose last claim has lapsed: they belong into the trash."""
+        if not self._lasts:
+            return []
         with self.lock:
             lapsed = [
                 uuid

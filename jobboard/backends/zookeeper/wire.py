@@ -12,7 +12,6 @@ from kazoo.protocol.serialization import (
     Delete,
     GetChildren,
     GetData,
-    MultiHeader,
     SetData,
     int_struct,
     multiheader_struct,
@@ -99,20 +98,23 @@ class Multi:
     @staticmethod
     def deserialize(data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
-        header, offset = MultiHeader.deserialize(data, offset)
-        while not header.done:
-            if header.type == Create.type:
+        # By hand: kazoo's headers, objects of their own, take longer than all the rest.
+        kind, done, _ = multiheader_struct.unpack_from(data, offset)
+        offset += multiheader_struct.size
+        while not done:
+            if kind == Create.type:
                 path, offset = read_string(data, offset)
                 results.append(path)
-            elif header.type == SetData.type:
+            elif kind == SetData.type:
                 results.append(ZnodeStat._make(stat_struct.unpack_from(data, offset)))
                 offset += stat_struct.size
-            elif header.type == -1:
+            elif kind == -1:
                 results.append(EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]())
                 offset += int_struct.size
             else:
                 results.append(True)
-            header, offset = MultiHeader.deserialize(data, offset)
+            kind, done, _ = multiheader_struct.unpack_from(data, offset)
+            offset += multiheader_struct.size
         return results
 
     @staticmethod
@@ -141,14 +143,15 @@ class MultiRead:
     @staticmethod
     def deserialize(data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
-        header, offset = MultiHeader.deserialize(data, offset)
-        while not header.done:
-            if header.type == GetData.type:
+        kind, done, _ = multiheader_struct.unpack_from(data, offset)
+        offset += multiheader_struct.size
+        while not done:
+            if kind == GetData.type:
                 content, offset = read_buffer(data, offset)
                 stat = ZnodeStat._make(stat_struct.unpack_from(data, offset))
                 offset += stat_struct.size
                 results.append(Data(bytes(content or b""), stat))
-            elif header.type == GetChildren.type:
+            elif kind == GetChildren.type:
                 names = []
                 (count,) = int_struct.unpack_from(data, offset)
                 offset += int_struct.size
@@ -160,7 +163,8 @@ class MultiRead:
                 error = EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]()
                 offset += int_struct.size
                 results.append(None if isinstance(error, NoNodeError) else error)
-            header, offset = MultiHeader.deserialize(data, offset)
+            kind, done, _ = multiheader_struct.unpack_from(data, offset)
+            offset += multiheader_struct.size
         return results
 
 
