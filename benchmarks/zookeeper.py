@@ -198,7 +198,7 @@ def against_raw(server: ZooKeeper) -> None:
                     ratios.append(spent[1] / spent[0])
                     for which, seconds in spent.items():
                         rates[which].append(jobs / seconds)
-                    if batch == 1 and number % 5 == 0:
+                    if batch == 1 and number % 2 == 0:
                         queued.append(locking_queue(raw.client, 100) / 100 * jobs / spent[0])
             what = "pipelined raw" if batch > 1 else "raw"
             low, _, high = statistics.quantiles(ratios, n=4)
