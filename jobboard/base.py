@@ -156,11 +156,16 @@ class BoardBase(Primitives):
     def _new_session(self) -> Session:
         return Session(
             self._name,
-            interval=self._conf["claim_ttl"] / 3,
+            interval=(self._characteristics.claim_ttl if self._characteristics else self._conf["claim_ttl"]) / 3,
             retry_for=self._conf["retry_for"],
             renew=self._renew_held,
-            on_lost=lambda claim: self._notify(notifier.LOST, claim.job),
+            on_lost=self._claim_lost,
+            on_doubt=self._doubt,
         )
+
+    def _claim_lost(self, claim: Claim) -> None:
+        self._notify(notifier.LOST, claim.job)
+        self._forsake(claim.uuid, claim.token)
 
     def _listening(self, on: bool) -> None:
         if self._session is not None:

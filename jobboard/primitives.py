@@ -248,6 +248,14 @@ class Primitives(abc.ABC):
         token; not what somebody has given a fixed lease. Skips, rather than waits for, a job that a transaction of the
         caller's holds: that one is neither renewed nor lost."""
 
+    def _forsake(self, uuid: str, token: int) -> None:  # noqa: B027 - where a lease is stored, it ends by itself
+        """The holder of a kept claim was told that it is lost, and it is not renewed any more: see to it that the job
+        becomes free, even if what keeps the claim has survived. Must not block."""
+
+    def _doubt(self, nonce: Nonce) -> None:  # noqa: B027 - most stores forget what a broken connection has not sent
+        """The retries of this mutation have run out and its outcome is unknown: what it may have claimed, or may still
+        claim, is nobody's. Must not block."""
+
     @abc.abstractmethod
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         """Compare the holder and set the lease (``expiry`` None: kept by this handle), atomically. (status, margin)."""

@@ -27,6 +27,7 @@ class Session:
 
     :param renew: one request that prolongs the given claims and answers those that are lost.
     :param on_lost: told once about each claim that is lost.
+    :param on_doubt: told of a mutation whose retries have run out and whose outcome is unknown.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Session:
         retry_for: float,
         renew: Callable[[Session], None],
         on_lost: Callable[[Claim], None],
+        on_doubt: Callable[[Nonce], None] = lambda nonce: None,
     ) -> None:
         self.handle = uuidutils.generate_uuid(dashed=False)
         self.entities: dict[tuple[str, str], str] = {}
         self.closed = False
         self._retry_for = retry_for
         self._on_lost = on_lost
+        self._on_doubt = on_doubt
         self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
         self._beating = False
         self._held: dict[tuple[str, int], Claim] = {}
@@ -70,7 +73,12 @@ class Session:
                 sent = boottime()
                 return primitive(*args, nonce._replace(attempt=next(attempts)), **extra), sent
 
-            return self._again(again, error)
+            try:
+                return self._again(again, error)
+            except ConnectionFailure as last:
+                if last.outcome == "unknown":
+                    self._on_doubt(nonce)
+                raise
         finally:
             self._slots.append(nonce._replace(call=nonce.call + 1))
 

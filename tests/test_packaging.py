@@ -16,6 +16,7 @@ IMPORT_LIMIT = 0.150
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow")
 SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"
 REDIS_BOARD = "jobboard.backends.redis:RedisJobBoard [redis]"
+ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperJobBoard [zookeeper]"
 BACKENDS = {
     "memory": "jobboard.backends.memory:MemoryJobBoard",
     "sql": SQL_BOARD,
@@ -26,6 +27,8 @@ BACKENDS = {
     "redis": REDIS_BOARD,
     "rediss": REDIS_BOARD,
     "valkey": REDIS_BOARD,
+    "zookeeper": ZOOKEEPER_BOARD,
+    "zk": ZOOKEEPER_BOARD,
 }
 
 TIMED = """

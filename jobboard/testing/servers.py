@@ -171,7 +171,10 @@ class ZooKeeper(Daemon):
             "dataDir": self.folder / "data",
             "clientPort": self.port,
             "clientPortAddress": HOST,
-            "tickTime": 500,
+            # A session ends within a tick after its time, which is one that the client may ask for.
+            "tickTime": 200,
+            "minSessionTimeout": 1000,
+            "maxSessionTimeout": 60000,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
@@ -204,7 +207,7 @@ def selected_backends() -> list[str]:
 
     Names are separated by blanks or commas; one that is not known is a ValueError.
     """
-    given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb redis"
+    given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb redis zookeeper"
     names = given.replace(",", " ").split()
     known = (*_SERVERLESS, *KINDS)
     if unknown := [name for name in names if name not in known]:

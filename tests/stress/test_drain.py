@@ -22,7 +22,7 @@ from jobboard.testing.conformance.recording import Recorder, from_files, left_on
 from jobboard.testing.faults import FaultyProxy
 
 # The memory board lives in one process alone.
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper"), pytest.mark.timeout(180)]
 
 WORKER = Path(__file__).with_name("worker.py")
 PRIORITIES = list(JobPriority)

@@ -1,0 +1,5 @@
+"""The board on ZooKeeper, through kazoo."""
+
+from jobboard.backends.zookeeper.board import ZooKeeperJobBoard
+
+__all__ = ["ZooKeeperJobBoard"]

@@ -1,0 +1,331 @@
+"""The ZooKeeper board."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from kazoo import exceptions as kazoo
+from kazoo.protocol.states import KazooState
+
+from jobboard import conf as configuration
+from jobboard.backends.zookeeper.connection import Connection, translated
+from jobboard.backends.zookeeper.finishing import Finisher
+from jobboard.backends.zookeeper.keeping import Farewell, Keeper
+from jobboard.backends.zookeeper.looking import Reader
+from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check_client, make_client
+from jobboard.backends.zookeeper.paths import Paths, quoted
+from jobboard.backends.zookeeper.store import Store
+from jobboard.backends.zookeeper.taking import Taker
+from jobboard.backends.zookeeper.wire import EPHEMERAL, Ops, Refused, children, get
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
+from jobboard.primitives import (
+    Characteristics,
+    Claimed,
+    Draft,
+    Finish,
+    Nonce,
+    Peeked,
+    Renewed,
+    Seen,
+    Taken,
+)
+from jobboard.states import Holder, Record, State, Status, Verb
+
+LAYOUT = 1
+
+_TICK = 0.02
+"""How long those who wait sleep at least between two looks, in seconds, while the bell does not stop ringing."""
+
+
+class ZooKeeperJobBoard(JobBoard):
+    """A board in the znodes of a ZooKeeper ensemble.
+
+    :param client: a KazooClient of the caller's, started by them, which the board uses and never stops.
+
+    ``claim_ttl`` is the session timeout to ask for; ``characteristics.claim_ttl`` what the server has made of it.
+    """
+
+    options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
+
+    poll_cap = 3600.0
+
+    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+        super().__init__(name, conf, client, persistence)
+        if client is not None:
+            check_client(client, self._conf)
+        self._home = os.getpid()
+        self._opened: Store | None = None
+        self._woken = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the board is open and has a connection at this moment. It comes back by itself."""
+        opened = self._opened
+        return super().connected and opened is not None and opened.connection.alive
+
+    # Life
+
+    def setup(self) -> None:
+        """Create the znodes. What ``jobboard setup`` does: any number of times, in any number of processes at once."""
+        store = self._make_store()
+        try:
+            self._prepare(store, create=True)
+        finally:
+            store.connection.close()
+
+    def _open(self) -> None:
+        store = self._make_store()
+        try:
+            self._prepare(store, create=self._conf["auto_setup"] and not self._conf["read_only"])
+        except BaseException:
+            store.connection.close()
+            raise
+        self._begin(store)
+        self._characteristics = Characteristics(
+            durable=True,
+            survives_failover=True,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=False,
+            transactional=False,
+            claim_ttl=store.connection.session_timeout,
+            notes="kept claims live as long as the session, whose timeout the server bounds; "
+            "under contention jobs are picked from among the first ones",
+        )
+        if not self._conf["read_only"]:
+            self._keeper.clean()
+
+    def _begin(self, store: Store) -> None:
+        self._opened = store
+        self._keeper = Keeper(store, self._name)
+        self._taker = Taker(store, self._keeper)
+        self._finisher = Finisher(store, self._keeper)
+        self._reader = Reader(store)
+
+    def _make_store(self) -> Store:
+        conf = self._conf
+        connection = Connection(lambda: make_client(conf), self._client, conf["timeout"], self._changed, self._home)
+        chroot = conf["chroot"] if self._client is None else self._client.chroot
+        acl = conf["default_acl"] if self._client is None else conf["default_acl"] or self._client.default_acl
+        paths = Paths(chroot, conf["namespace"], self._name)
+        return Store(connection, paths, Ops(acl), self._wake_up, conf["read_only"])
+
+    def _prepare(self, store: Store, create: bool) -> None:
+        paths, connection = store.paths, store.connection
+        [layout] = connection.read([get(paths.layout)])
+        if layout is None and not create:
+            raise JobFailure(f"there is no board {self._name!r} at {paths.root}; `jobboard setup` creates it")
+        if layout is None:
+            client = connection.open()
+            if paths.chroot:
+                self._create_chroot(store, paths.chroot)
+            for path in paths.everything():
+                data = f"{LAYOUT} {LAYOUT}".encode() if path == paths.layout else b""
+                try:
+                    client.retry(connection.commit, [store.ops.create(path, data)])
+                except Refused as refusal:
+                    if not isinstance(refusal.error, kazoo.NodeExistsError):
+                        raise translated(refusal.error) from refusal
+            [layout] = connection.read([get(paths.layout)])
+        reader = int(layout.data.split()[1])
+        if reader > LAYOUT:
+            raise JobFailure(f"the board at {paths.root} has a layout of a newer version of this library; upgrade")
+
+    @staticmethod
+    def _create_chroot(store: Store, chroot: str) -> None:
+        parts = chroot.split("/")
+        for number in range(2, len(parts) + 1):
+            try:
+                store.connection.commit([store.ops.create("/".join(parts[:number]))])
+            except Refused as refusal:
+                # Who may not write above the chroot may well do so below it.
+                if not isinstance(refusal.error, (kazoo.NodeExistsError, kazoo.NoAuthError)):
+                    raise translated(refusal.error) from refusal
+
+    def _shut(self) -> None:
+        store, self._opened = self._opened, None
+        if store is not None:
+            handles, session = store.answers.handles(), store.connection.session_id
+            self._keeper.close()
+            store.connection.close()
+            if self._client is not None and store.connection.troubled and handles:
+                fresh = self._make_store()
+                fresh.connection.session_timeout = store.connection.session_timeout
+                Farewell(fresh, handles, session).say(self._name)
+
+    def _forked(self) -> None:
+        opened = self._opened
+        if opened is not None:
+            opened.connection.leak()
+            fresh = self._make_store()
+            fresh.connection.session_timeout = self._conf["claim_ttl"]
+            self._begin(fresh)
+
+    @property
+    def _store(self) -> Store:
+        opened = self._opened
+        if opened is None:
+            raise ConnectionFailure(f"{self!r} is closed")
+        return opened
+
+    def _changed(self, state: str) -> None:
+        """The connection was made, interrupted or lost; told on kazoo's thread."""
+        opened, session = self._opened, self._session
+        if opened is None:
+            return
+        opened.view.deaf()
+        if state == KazooState.CONNECTED:
+            self._keeper.connected()
+            if session is not None:
+                session.beat_soon()
+
+    def _wake_up(self) -> None:
+        session = self._session
+        if session is not None:
+            session.wake()
+
+    # Jobs
+
+    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+        assert nonce is not None
+        return self._taking().insert(drafts, nonce)
+
+    def _taking(self) -> Taker:
+        _ = self._store
+        return self._taker
+
+    def _finishing(self) -> Finisher:
+        _ = self._store
+        return self._finisher
+
+    def _reading(self) -> Reader:
+        _ = self._store
+        return self._reader
+
+    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        return self._taking().claim(uuid, who, expiry, nonce)
+
+    def _take(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        **extra: Any,
+    ) -> Taken:
+        return self._taking().take(who, limit, expiry, names, readable, nonce)
+
+    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        _ = self._store
+        return self._keeper.renew(handle, held)
+
+    def _forsake(self, uuid: str, token: int) -> None:
+        if self._opened is not None:
+            self._keeper.forsake(uuid, token)
+
+    def _doubt(self, nonce: Nonce) -> None:
+        if self._opened is not None:
+            self._keeper.doubt(nonce)
+
+    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+        return self._finishing().extend(uuid, holder, expiry, nonce)
+
+    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+        assert nonce is not None
+        return self._finishing().finish(acts, nonce)
+
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+        return self._finishing().operate(verb, uuid, error, nonce)
+
+    # Looking
+
+    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+        return self._reading().read(uuids)
+
+    def _page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
+    ) -> list[Seen]:
+        return self._reading().page(after, limit, names)
+
+    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        return self._reading().trash_page(after, limit)
+
+    def _sync(self) -> None:
+        self._store.view.look(sync=True, everything=True)
+
+    def _now(self) -> int:
+        return self._store.now()
+
+    def _tally(self) -> dict[State, int]:
+        return self._reading().tally()
+
+    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+        taker, view = self._taking(), self._store.view
+        wanted = None if names is None else frozenset(names)
+        view.look()
+        taker.settle_times()
+        if not view.any(wanted, readable):
+            view.listen()
+            view.look(sync=True, everything=True)
+            taker.settle_times(sure=True)
+        return Peeked(view.any(wanted, readable), view.next_event(), None)
+
+    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        session = self._session
+        if session is None or not session.nap(limit):
+            return
+        # The first to wake after some quiet looks at once.
+        pause = self._woken + _TICK - boottime()
+        if pause > 0:
+            session.pause(min(pause, limit))
+        self._woken = boottime()
+
+    # Entities
+
+    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        store = self._store
+        store.check_writable()
+        path = f"{store.paths.entities}/{quoted(kind)}.{quoted(name)}"
+        data = json.dumps([handle, kind, name, metadata]).encode()
+        while True:
+            [there] = store.connection.read([get(path)])
+            ops = [store.ops.create(path, data, EPHEMERAL)]
+            if there is not None and there.stat.ephemeralOwner == store.connection.session_id:
+                ops = [store.ops.set(path, data, there.stat.version)]
+            elif there is not None:
+                ops.insert(0, store.ops.delete(path, there.stat.version))
+            with contextlib.suppress(Refused):
+                store.connection.commit(ops)
+                return
+
+    def _delist(self, handle: str) -> None:
+        store = self._store
+        for path, version, owner, *_ in self._entities():
+            if owner == handle:
+                # Refused, it has become another handle's.
+                with contextlib.suppress(Refused):
+                    store.connection.commit([store.ops.delete(path, version)])
+
+    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
+        found = [(of, name, metadata) for _, _, _, of, name, metadata in self._entities()]
+        return sorted(each for each in found if kind in (None, each[0]))
+
+    def _entities(self) -> list[tuple[str, int, str, str, str, str]]:
+        store = self._store
+        [names] = store.connection.read([children(store.paths.entities)])
+        paths = [f"{store.paths.entities}/{name}" for name in names]
+        data = store.connection.read([get(path) for path in paths]) if paths else []
+        return [
+            (path, each.stat.version, *json.loads(each.data))
+            for path, each in zip(paths, data, strict=True)
+            if each is not None
+        ]

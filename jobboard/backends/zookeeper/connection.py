@@ -1,0 +1,383 @@
+"""One board's connection: a client of its own or of the caller's, requests with a limit, and the session's times."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Sync
+from kazoo.protocol.states import KazooState, KeeperState
+
+from jobboard.backends.zookeeper.replies import send
+from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, RemoveWatches, children, get
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+
+LOG = logging.getLogger(__name__)
+
+_BROKEN = (
+    kazoo.ConnectionLoss,
+    kazoo.SessionExpiredError,
+    kazoo.SessionMovedError,
+    kazoo.OperationTimeoutError,
+    kazoo.ConnectionClosedError,
+    kazoo.ConnectionDropped,
+    KazooTimeoutError,
+)
+
+DATA_WATCHES, CHILD_WATCHES = 2, 1
+
+
+class Connection:
+    """:param make: a new client, not started.
+    :param client: the caller's, instead.
+    :param home: the process that has started the caller's client.
+    :param heard: told of each change of the client's state; must not block.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], KazooClient],
+        client: Any,
+        timeout: float,
+        heard: Callable[[str], None],
+        home: int,
+    ) -> None:
+        self._make = make
+        self._callers = client
+        self._timeout = timeout
+        self._heard = heard
+        self._home = home
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._watches: list[tuple[str, int, Callable[[Any], None]]] = []
+        self._reads_at_once = True
+        self._closed = False
+        self._queueing = threading.Lock()
+        self._flying = 0
+        self.troubled = False
+        self._ended: Any = None
+        self._refused = False
+        self.session_timeout = 0.0
+
+    @property
+    def alive(self) -> bool:
+        client = self._client
+        return client is not None and bool(client.connected)
+
+    @property
+    def session_id(self) -> int | None:
+        client = self._client
+        return client._session_id if client is not None else None
+
+    @property
+    def patience(self) -> float:
+        """How long one request may take, in seconds: beyond the session's time it has failed anyhow."""
+        return min(5.0, max(1.0, self.session_timeout))
+
+    def open(self) -> KazooClient:
+        """The client, connected for as far as that can be had within the time limit.
+
+        :raises ConnectionFailure: no server answers.
+        """
+        client = self._client
+        if client is not None and client.connected:
+            return client
+        first = self.revive()
+        limit = self._timeout if first else self.patience
+        deadline = time.monotonic() + limit
+        while True:
+            # Another thread may have replaced one that had given up.
+            client = self._client
+            if self._closed or client is None:
+                raise ConnectionFailure("the board is closed")
+            if client.connected:
+                return client
+            if client is self._ended:
+                raise ConnectionFailure(
+                    "ZooKeeper has refused the authentication"
+                    if self._refused
+                    else "no ZooKeeper server has answered within the tries of connection_retry"
+                )
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s")
+            client._live.wait(min(left, 0.1))
+
+    def revive(self) -> bool:
+        """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
+        with self._lock:
+            if self._closed:
+                raise ConnectionFailure("the board is closed")
+            first = self._client is None
+            if not first and self._client is self._ended:
+                # Its thread is gone: it would never connect again.
+                self._drop(self._client)
+            if self._client is None:
+                self._client = self._start()
+            return first
+
+    def _start(self) -> KazooClient:
+        if self._callers is not None:
+            if os.getpid() != self._home:
+                raise JobFailure(
+                    "the KazooClient given as client= belongs to the process that this one was forked from; "
+                    "a child needs a board with a client of its own"
+                )
+            if not self.session_timeout:
+                self.session_timeout = _negotiated(self._callers, self._timeout)
+            self._callers.add_listener(self._listen)
+            return self._callers
+        client = self._make()
+        self._note_timeout(client)
+        self._note_end(client)
+        client.add_listener(self._listen)
+        client.start_async()
+        return client
+
+    def _note_timeout(self, client: KazooClient) -> None:
+        # kazoo tells nobody what the server has agreed to.
+        connect = client._connection._connect
+
+        def noting(*arguments: Any) -> Any:
+            read_timeout, connect_timeout = connect(*arguments)
+            self.session_timeout = read_timeout * 1.5 / 1000
+            return read_timeout, connect_timeout
+
+        client._connection._connect = noting
+        # What was asked for holds until that is known.
+        self.session_timeout = client._session_timeout / 1000
+
+    def _note_end(self, client: KazooClient) -> None:
+        # A client that has not started yet is in the same state as one that has given up.
+        loop, told = client._connection.zk_loop, client._session_callback
+        self._refused = False
+
+        def noting_end() -> None:
+            try:
+                loop()
+            finally:
+                self._ended = client
+
+        def noting_refusal(state: Any) -> None:
+            self._refused = self._refused or state == KeeperState.AUTH_FAILED
+            told(state)
+
+        client._connection.zk_loop = noting_end
+        client._session_callback = noting_refusal
+
+    def _listen(self, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
+        elif state == KazooState.LOST and not self._closed:
+            LOG.warning("the session with ZooKeeper is lost")
+        if state != KazooState.CONNECTED:
+            self._watches.clear()
+        self._heard(state)
+
+    def _drop(self, client: KazooClient) -> None:
+        self._client = None
+        client.remove_listener(self._listen)
+        if client is self._callers:
+            return
+        with contextlib.suppress(Exception):
+            client.stop()
+        with contextlib.suppress(Exception):
+            client.close()
+
+    def close(self) -> None:
+        """Let go: of an own client altogether, of the caller's without a trace."""
+        with self._lock:
+            with self._queueing:
+                self._closed = True
+                self.troubled = self.troubled or self._flying > 0
+            client = self._client
+            if client is None:
+                return
+            if client is self._callers and client.connected:
+                self._forget_watches(client)
+            self._drop(client)
+
+    def _forget_watches(self, client: KazooClient) -> None:
+        for path, kind, call in self._watches:
+            watchers = client._data_watchers if kind == DATA_WATCHES else client._child_watchers
+            watchers.get(path, set()).discard(call)
+            if watchers.get(path):
+                continue
+            watchers.pop(path, None)
+            with contextlib.suppress(Exception):
+                send(client, RemoveWatches(path, kind)).get(timeout=self.patience)
+        self._watches.clear()
+
+    def leak(self) -> None:
+        """In a forked child: the parent still talks through what was inherited."""
+        client = self._client
+        if client is not None and client is not self._callers:
+            atexit.unregister(client.handler.stop)
+            _leaked.append(client)
+        self._reset()
+
+    # Requests
+
+    def call(self, requests: Sequence[Any], changes: bool = False, patience: float | None = None) -> list[Any]:
+        """Send these at once and wait for all of their answers.
+
+        :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
+        """
+        try:
+            return self._call(requests, changes, patience)
+        except ConnectionFailure:
+            self.troubled = True
+            raise
+
+    def _call(self, requests: Sequence[Any], changes: bool, patience: float | None) -> list[Any]:
+        client = self.open()
+        deadline = time.monotonic() + (patience or self.patience)
+        # So that nothing of a closed board follows in a client of the caller's.
+        with self._queueing:
+            if self._closed:
+                raise ConnectionFailure("the board is closed")
+            results = [send(client, request) for request in requests]
+            self._flying += 1
+        try:
+            return self._answers(results, changes, deadline)
+        finally:
+            with self._queueing:
+                self._flying -= 1
+
+    @staticmethod
+    def _answers(results: Sequence[Any], changes: bool, deadline: float) -> list[Any]:
+        answers = []
+        for result in results:
+            try:
+                answers.append(result.get(timeout=max(0.001, deadline - time.monotonic())))
+            except _BROKEN as error:
+                raise ConnectionFailure(
+                    f"the connection to ZooKeeper broke: {type(error).__name__}",
+                    error,
+                    outcome="unknown" if changes else "none",
+                ) from error
+            except kazoo.KazooException as error:
+                raise translated(error) from error
+        return answers
+
+    def read(self, ops: Sequence[Op], sync: str | None = None, patience: float | None = None) -> list[Any]:
+        """Read several znodes at one instant; what is not there is None.
+
+        :param sync: a path to have the server catch up with the ensemble first.
+        """
+        before = [Sync(sync)] if sync is not None else []
+        if self._reads_at_once:
+            try:
+                found = self.call([*before, MultiRead(ops)], patience=patience)[-1]
+            except JobFailure as error:
+                if not isinstance(error.cause, (kazoo.UnimplementedError, kazoo.BadArgumentsError)):
+                    raise
+                self._reads_at_once = False
+            else:
+                return checked(found)
+        return self._read_twice(ops, before, patience)
+
+    def _read_twice(self, ops: Sequence[Op], before: list[Any], patience: float | None) -> list[Any]:
+        """For servers before 3.6: what reads the same twice was all there at one instant in between."""
+        earlier: list[Any] | None = None
+        while True:
+            client = self.open()
+            results = [send(client, op) for op in [*before, *ops]]
+            found: list[Any] = []
+            for result in results[len(before) :]:
+                try:
+                    answer = result.get(timeout=patience or self.patience)
+                except kazoo.NoNodeError:
+                    found.append(None)
+                except _BROKEN as error:
+                    raise ConnectionFailure(
+                        f"the connection to ZooKeeper broke: {type(error).__name__}", error
+                    ) from error
+                except kazoo.KazooException as error:
+                    raise translated(error) from error
+                else:
+                    found.append(Data(*answer) if isinstance(answer, tuple) else sorted(answer))
+            if found == earlier:
+                return found
+            earlier = found
+
+    def commit(self, ops: Sequence[Op], patience: float | None = None) -> list[Any]:
+        """All of these or none.
+
+        :raises Refused: one of them does not fit what is there.
+        """
+        return Multi.check(self.call([Multi(ops)], changes=True, patience=patience)[0])
+
+    def watch_data(self, path: str, call: Callable[[Any], None]) -> None:
+        self._watch(get(path)._replace(watcher=call), DATA_WATCHES, path, call)
+
+    def watch_children(self, path: str, call: Callable[[Any], None]) -> None:
+        self._watch(children(path)._replace(watcher=call), CHILD_WATCHES, path, call)
+
+    def _watch(self, request: Any, kind: int, path: str, call: Callable[[Any], None]) -> None:
+        self._watches = [each for each in self._watches if each != (path, kind, call)]
+        self._watches.append((path, kind, call))
+        self.call([request])
+
+
+_leaked: list[KazooClient] = []
+"""Clients of a parent process: were they collected, their sockets would be shut down."""
+
+
+def checked(found: list[Any]) -> list[Any]:
+    for each in found:
+        if isinstance(each, Exception):
+            raise translated(each) from each
+    return found
+
+
+def translated(error: Exception) -> JobBoardError:
+    if isinstance(error, kazoo.NoAuthError):
+        return JobFailure("ZooKeeper's ACLs forbid it", error)
+    if isinstance(error, kazoo.AuthFailedError):
+        return ConnectionFailure("ZooKeeper has refused the authentication", error)
+    if isinstance(error, kazoo.NotReadOnlyCallError):
+        return ConnectionFailure("the ZooKeeper server has no quorum, and can only be read", error)
+    return JobFailure(f"ZooKeeper has refused it: {type(error).__name__}", error)
+
+
+def _negotiated(client: KazooClient, timeout: float) -> float:
+    """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
+    tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
+    probe = KazooClient(
+        hosts=",".join(f"{host}:{number}" for host, number in client.hosts),
+        timeout=client._session_timeout / 1000,
+        **{name: getattr(client, name) for name in tls},
+    )
+    told: list[float] = []
+    connect = probe._connection._connect
+
+    def noting(*arguments: Any) -> Any:
+        times = connect(*arguments)
+        told.append(times[0] * 1.5 / 1000)
+        return times
+
+    probe._connection._connect = noting
+    try:
+        probe.start_async()
+        deadline = time.monotonic() + timeout
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.005)
+    finally:
+        probe.stop()
+        probe.close()
+    if not told:
+        raise ConnectionFailure(f"no ZooKeeper server has answered within {timeout:g} s")
+    return told[0]

@@ -1,0 +1,187 @@
+"""What a board on ZooKeeper can be told, and the client that this makes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.hosts import collect_hosts
+from kazoo.protocol.serialization import SASL, Auth, Connect
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, make_acl, make_digest_acl
+
+from jobboard.conf import Option, Settings, flag, port, seconds, text
+
+KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
+
+
+def _no_secrets(record: logging.LogRecord) -> bool:
+    # kazoo's debug output shows requests as they are, those that carry passwords too.
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return "passwd" not in str(record.msg) and not any(isinstance(each, (Auth, SASL, Connect)) for each in arguments)
+
+
+KAZOO_LOG.addFilter(_no_secrets)
+
+
+def _hosts(value: Any) -> str:
+    """``'a:2181,b'``, ``['a:2181', 'b']`` or ``{'a': 2181}``; as one text."""
+    if isinstance(value, Mapping):
+        value = [f"{host}:{number}" for host, number in value.items()]
+    if isinstance(value, (list, tuple)):
+        value = ",".join(value)
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, a list or a dict, not {type(value).__name__}")
+    try:
+        found, chroot = collect_hosts(value)
+    except ValueError:
+        raise ValueError("must name hosts, as in 'one:2181,two:2181'") from None
+    if chroot:
+        raise ValueError("the chroot stands in the URI's path, or in the option chroot")
+    assert found
+    return value
+
+
+def _path(value: Any) -> str:
+    parts = text(value).strip("/").split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError("must be a path of plain names, as in 'services/jobs'")
+    return "/".join(parts)
+
+
+def _chroot(value: Any) -> str:
+    return "/" + _path(value) if text(value).strip("/") else ""
+
+
+def _retry(value: Any) -> Any:
+    if not isinstance(value, (Mapping, KazooRetry)):
+        raise TypeError("must be a dict of KazooRetry's arguments, or a KazooRetry")
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    try:
+        return [(text(scheme), text(credential)) for scheme, credential in value]
+    except (TypeError, ValueError):
+        raise ValueError("must be a list of (scheme, credential)") from None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"must be a dict, not {type(value).__name__}")
+    return dict(value)
+
+
+def _acls(value: Any) -> list[Any]:
+    """ACLs of kazoo's, or mappings of make_acl's (with a ``password``: make_digest_acl's) arguments."""
+    made = []
+    for each in value:
+        if isinstance(each, ACL):
+            made.append(each)
+        elif isinstance(each, Mapping):
+            made.append((make_digest_acl if "password" in each else make_acl)(**each))
+        else:
+            raise TypeError("must be a list of kazoo ACLs, or of dicts of make_acl's arguments")
+    return made
+
+
+def _handler(value: Any) -> Any:
+    makers: dict[str, Callable[[], Any]] = {"threading": _threading, "gevent": _gevent, "eventlet": _eventlet}
+    if isinstance(value, str):
+        if value not in makers:
+            raise ValueError(f"must be one of {', '.join(makers)}, or a handler of kazoo's")
+        return makers[value]
+    return lambda: value
+
+
+def _threading() -> Any:
+    from kazoo.handlers.threading import SequentialThreadingHandler
+
+    return SequentialThreadingHandler()
+
+
+def _gevent() -> Any:
+    from kazoo.handlers.gevent import SequentialGeventHandler
+
+    return SequentialGeventHandler()
+
+
+def _eventlet() -> Any:
+    from kazoo.handlers.eventlet import SequentialEventletHandler
+
+    return SequentialEventletHandler()
+
+
+URI_PARTS: Mapping[str, str] = {
+    "user": "user",
+    "password": "password",
+    "host": "hosts",
+    "port": "port",
+    "path": "chroot",
+}
+
+OPTIONS: Mapping[str, Option] = {
+    "hosts": Option(_hosts, None, "the servers: 'a:2181,b:2181', a list of such, or a dict of hosts and ports"),
+    "port": Option(port, None, "the port of a single host"),
+    "chroot": Option(_chroot, "", "the path under which everything lies"),
+    "namespace": Option(_path, "jobboard", "the path, under the chroot, of this and other boards"),
+    "timeout": Option(seconds(0.1, 3600), 10.0, "how long connect() waits for a server, in seconds"),
+    "handler": Option(_handler, _threading, "threading, gevent, eventlet, or a handler of kazoo's"),
+    "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
+    "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
+    "read_only": Option(flag, False, "open the board for looking only; a server without a quorum will do"),
+    "randomize_hosts": Option(flag, True, "begin with any of the hosts, not with the first"),
+    "use_ssl": Option(flag, False, "connect with TLS"),
+    "ca": Option(text, None, "TLS: the authority's certificate"),
+    "certfile": Option(text, None, "TLS: the client's certificate"),
+    "keyfile": Option(text, None, "TLS: the client's key"),
+    "keyfile_password": Option(text, None, "TLS: the key's password", secret=True),
+    "verify_certs": Option(flag, True, "TLS: whether the server must prove itself"),
+    "check_hostname": Option(flag, False, "TLS: whether the certificate must name the host"),
+    "user": Option(text, None, "digest authentication: whom to connect as"),
+    "password": Option(text, None, "digest authentication: the user's password", secret=True),
+    "auth_data": Option(_pairs, (), "further (scheme, credential) pairs", secret=True),
+    "sasl_options": Option(_mapping, None, "kazoo's SASL options: mechanism, username, password …", secret=True),
+    "default_acl": Option(_acls, None, "ACLs of what is created; the default lets anybody do anything", secret=True),
+}
+
+_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "read_only", "default_acl", "handler", "command_retry"}
+
+
+def check_client(client: Any, conf: Settings) -> None:
+    """:raises TypeError, ValueError: what was given is no client, or options say what it says already."""
+    if not isinstance(client, KazooClient):
+        raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
+    given = sorted(name for name in _CLIENTS_OWN if conf[name] != OPTIONS[name].default)
+    if given:
+        raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
+
+
+def _with_port(conf: Settings) -> str:
+    hosts = conf["hosts"] or "127.0.0.1"
+    return f"{hosts}:{conf['port']}" if conf["port"] is not None else hosts
+
+
+def make_client(conf: Settings) -> KazooClient:
+    """A client that is not started."""
+    pairs = list(conf["auth_data"])
+    if conf["user"] is not None:
+        pairs.append(("digest", f"{conf['user']}:{conf['password'] or ''}"))
+    tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
+    sasl = conf["sasl_options"]
+    return KazooClient(
+        hosts=_with_port(conf) + conf["chroot"],
+        timeout=conf["claim_ttl"],
+        handler=conf["handler"](),
+        default_acl=conf["default_acl"],
+        auth_data=pairs,
+        sasl_options=None if sasl is None else dict(sasl),
+        read_only=conf["read_only"],
+        randomize_hosts=conf["randomize_hosts"],
+        connection_retry=conf["connection_retry"],
+        command_retry=conf["command_retry"],
+        logger=KAZOO_LOG,
+        **{name: conf[name] for name in tls},
+    )

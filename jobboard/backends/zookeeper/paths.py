@@ -1,0 +1,144 @@
+"""Where everything lies under a board's root, and what the names of znodes say.
+
+::
+
+    <root>/layout                                   the layout, and the oldest one whose readers understand it
+    <root>/bell                                     written whenever something may have become claimable
+    <root>/clock                                    written to learn the server's time
+    <root>/jobs/<rank>/<version>.<uuid>.<name>.<n>  a job; n is the server's count of posts of that priority
+    <root>/claims/<uuid>                            ephemeral: the claim of a job that somebody keeps
+    <root>/timed/<until>.<kind>.<uuid>              a lease or a due time, or the mark of a last attempt
+    <root>/trash/<when>.<rank>.<job>                a trashed job
+    <root>/keys/<key>                               the uuid of the live job that has the key
+    <root>/purged/<uuid>                            for a day
+    <root>/answers/<handle>.<slot>                  what the latest call of that slot did
+    <root>/entities/<kind>.<name>                   ephemeral
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from jobboard.states import CLAIMED, Record
+
+RANKS = range(5)
+
+# What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
+_ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+LEASE, DUE, LAST_LEASE, LAST_KEPT = "c", "s", "x", "k"
+"""The kinds of timed entries: a lease; a due time; a lease, or a kept claim, with which the attempts are used up."""
+
+
+def quoted(text: str) -> str:
+    """As a part of a znode's name."""
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+class Node(NamedTuple):
+    """A job's znode, as its name tells of it. Sorts in the order of posts, within one priority."""
+
+    number: int
+    name: str
+    rank: int
+    uuid: str
+    job: str
+    version: int
+
+    @property
+    def sequence(self) -> int:
+        """Rises within each priority, and no two jobs of a board share it."""
+        return self.number * len(RANKS) + self.rank
+
+    @classmethod
+    def parse(cls, name: str, rank: int) -> Node:
+        version, uuid, job, number = name.split(".")
+        return cls(int(number), name, rank, uuid, unquote(job) if "%" in job else job, int(version))
+
+
+class Timed(NamedTuple):
+    """An instant at which something becomes of a job by itself; ``until`` 0 goes with :data:`LAST_KEPT`."""
+
+    until: int
+    kind: str
+    uuid: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.until:016d}.{self.kind}.{self.uuid}"
+
+    @classmethod
+    def parse(cls, name: str) -> Timed:
+        until, kind, uuid = name.split(".")
+        return cls(int(until), kind, uuid)
+
+
+def timed_of(record: Record) -> Timed | None:
+    """The entry that belongs to a live record."""
+    if record.lock_until is not None:
+        claimed = record.state == CLAIMED
+        kind = (LAST_LEASE if record.exhausted else LEASE) if claimed else DUE
+        return Timed(record.lock_until, kind, record.uuid)
+    if record.state == CLAIMED and record.exhausted:
+        return Timed(0, LAST_KEPT, record.uuid)
+    return None
+
+
+class Trashed(NamedTuple):
+    """A trashed job's znode, as its name tells of it."""
+
+    when: int
+    node: Node
+    name: str
+
+    @classmethod
+    def parse(cls, name: str) -> Trashed:
+        when, rank, rest = name.split(".", 2)
+        return cls(int(when), Node.parse(rest, int(rank)), name)
+
+    @classmethod
+    def of(cls, node: Node, when: int) -> Trashed:
+        return cls(when, node, f"{when:016d}.{node.rank}.{node.name}")
+
+
+class Paths:
+    """The absolute paths of one board; ``chroot`` is the client's own, which kazoo puts before nothing that we send."""
+
+    def __init__(self, chroot: str, namespace: str, board: str) -> None:
+        self.chroot = chroot
+        self.parents = ["/".join(namespace.split("/")[:n]) for n in range(1, namespace.count("/") + 2)]
+        self.root = f"{chroot}/{namespace}/{quoted(board)}"
+        self.layout = self.root + "/layout"
+        self.bell = self.root + "/bell"
+        self.clock = self.root + "/clock"
+        self.claims = self.root + "/claims"
+        self.timed = self.root + "/timed"
+        self.trash = self.root + "/trash"
+        self.keys = self.root + "/keys"
+        self.purged = self.root + "/purged"
+        self.answers = self.root + "/answers"
+        self.entities = self.root + "/entities"
+        self.jobs = [f"{self.root}/jobs/{rank}" for rank in RANKS]
+
+    def everything(self) -> list[str]:
+        """All that a board consists of, parents first; the layout comes last."""
+        parents = [f"{self.chroot}/{parent}" for parent in self.parents]
+        folders = [self.claims, self.timed, self.trash, self.keys, self.purged, self.answers, self.entities]
+        return [*parents, self.root, self.bell, self.clock, f"{self.root}/jobs", *self.jobs, *folders, self.layout]
+
+    def job(self, node: Node) -> str:
+        return f"{self.jobs[node.rank]}/{node.name}"
+
+    def claim(self, uuid: str) -> str:
+        return f"{self.claims}/{uuid}"
+
+    def key(self, key: str) -> str:
+        return f"{self.keys}/{quoted(key)}"
+
+    def timed_entry(self, timed: Timed) -> str:
+        return f"{self.timed}/{timed.name}"
+
+    def trashed(self, trashed: Trashed) -> str:
+        return f"{self.trash}/{trashed.name}"

@@ -1,0 +1,321 @@
+"""One board's jobs: finding them, changing them in one multi each, and repeating what somebody else came in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.exceptions import NoAuthError, NoNodeError
+
+from jobboard import states
+from jobboard.backends.zookeeper.answers import Answers, Slot
+from jobboard.backends.zookeeper.connection import Connection, translated
+from jobboard.backends.zookeeper.paths import Node, Paths, Trashed
+from jobboard.backends.zookeeper.records import (
+    MILLISECOND,
+    Found,
+    Held,
+    Scribe,
+    Written,
+    decode,
+    found,
+    rings,
+    stands,
+)
+from jobboard.backends.zookeeper.watches import View
+from jobboard.backends.zookeeper.wire import Data, Op, Ops, Refused, get
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
+from jobboard.primitives import Nonce
+from jobboard.states import CLAIMED, COMPLETE, TRASHED, Holder, Record, State, Verb
+
+READ_AT_ONCE = 200
+"""How many jobs one request reads."""
+
+PREFETCH = 100
+PREFETCH_BYTES = 256 * 1024
+
+
+class Change:
+    """One job's change, on its way into a multi."""
+
+    def __init__(self, it: Found, new: Record | None, purged: bool = False) -> None:
+        self.it = it
+        self.new = new
+        self.purged = purged
+
+
+class Store:
+    def __init__(
+        self, connection: Connection, paths: Paths, ops: Ops, wake: Callable[[], None], read_only: bool
+    ) -> None:
+        self.connection = connection
+        self.paths = paths
+        self.ops = ops
+        self.scribe = Scribe(paths, ops)
+        self.view = View(connection, paths, wake)
+        self.answers = Answers(connection, paths, ops)
+        self.read_only = read_only
+        self._cache: dict[str, Found] = {}
+        self._size = 1024.0
+
+    def check_writable(self) -> None:
+        if self.read_only:
+            raise JobFailure("the board was opened for looking only (read_only)")
+
+    # Time
+
+    def now(self) -> int:
+        """The server's time in µs."""
+        at = boottime()
+        if self.read_only:
+            [clock] = self.connection.read([get(self.paths.clock)])
+            return int(clock.stat.mtime * MILLISECOND)
+        [stat] = self.connection.commit([self.ops.set(self.paths.clock, b"", -1)])
+        now = int(stat.mtime * MILLISECOND)
+        self.view.learn_time(now, at)
+        return now
+
+    # Reading
+
+    def cached(self, uuid: str) -> Found | None:
+        return self._cache.get(uuid)
+
+    def forget(self, uuid: str) -> None:
+        self._cache.pop(uuid, None)
+
+    def remember(self, it: Found) -> None:
+        if len(self._cache) > 20_000:
+            # What is not known is read again.
+            self._cache.clear()
+        self._cache[it.node.uuid] = it
+
+    def read(self, uuids: Sequence[str]) -> list[Found | State]:
+        """The jobs as they are now; COMPLETE or TRASHED (purged) for those that are not there."""
+        answers: dict[str, Found | State] = {}
+        known = [uuid for uuid in uuids if self.view.place(uuid) is not None]
+        self._read_live(known, answers)
+        missing = [uuid for uuid in uuids if uuid not in answers]
+        for _ in range(3):
+            if not missing:
+                break
+            self.view.look(sync=True, everything=True, trash=True)
+            self._read_live([uuid for uuid in missing if self.view.place(uuid) is not None], answers)
+            self._read_trashed([uuid for uuid in missing if uuid not in answers], answers)
+            missing = [uuid for uuid in uuids if uuid not in answers]
+        return [answers.get(uuid, COMPLETE) for uuid in uuids]
+
+    def read_nodes(self, nodes: Sequence[Node], sync: bool = False) -> list[Found | None]:
+        """These live jobs, each with its claim, as they are at one instant per request.
+
+        :param sync: have the server catch up with the ensemble first.
+        """
+        result: list[Found | None] = []
+        for start in range(0, len(nodes), READ_AT_ONCE):
+            chunk = nodes[start : start + READ_AT_ONCE]
+            reads = [get(path) for n in chunk for path in (self.paths.job(n), self.paths.claim(n.uuid))]
+            data = self.connection.read(reads, sync=self.paths.root if sync else None)
+            for node, job, claim in zip(chunk, data[::2], data[1::2], strict=True):
+                result.append(None if job is None else found(node, None, job, claim))
+        return result
+
+    def _read_live(self, uuids: Sequence[str], answers: dict[str, Found | State]) -> None:
+        nodes = [node for uuid in uuids if (node := self.view.place(uuid)) is not None]
+        for node, it in zip(nodes, self.read_nodes(nodes, sync=True), strict=True):
+            if it is None:
+                self.view.changed(node, None)
+            else:
+                answers[node.uuid] = it
+
+    def _read_trashed(self, uuids: Sequence[str], answers: dict[str, Found | State]) -> None:
+        for start in range(0, len(uuids), READ_AT_ONCE):
+            chunk = uuids[start : start + READ_AT_ONCE]
+            places = [self.view.trashed_place(uuid) for uuid in chunk]
+            # A uuid that nobody has made is perhaps no name of a znode.
+            reads = [
+                get(self.paths.trashed(place) if place else f"{self.paths.purged}/{uuid}")
+                for uuid, place in zip(chunk, places, strict=True)
+                if place or _plain(uuid)
+            ]
+            data = iter(self.connection.read(reads) if reads else [])
+            for uuid, place in zip(chunk, places, strict=True):
+                it = next(data) if place or _plain(uuid) else None
+                if it is not None and place is not None:
+                    answers[uuid] = found(place.node, place, it, None)
+                elif it is not None:
+                    answers[uuid] = TRASHED
+                elif place is None:
+                    answers[uuid] = COMPLETE
+
+    def read_trash(self, places: Sequence[Trashed]) -> list[Record]:
+        records = []
+        for start in range(0, len(places), READ_AT_ONCE):
+            chunk = places[start : start + READ_AT_ONCE]
+            data = self.connection.read([get(self.paths.trashed(place)) for place in chunk])
+            records += [decode(place.node, each) for place, each in zip(chunk, data, strict=True) if each is not None]
+        return records
+
+    def fetch(self, wanted: Sequence[Node]) -> dict[str, Found]:
+        """These jobs without their claims, most likely as they are now; and in passing those that come next."""
+        got = {node.uuid: it for node in wanted if (it := self._cache.get(node.uuid)) is not None}
+        missing = [node for node in wanted if node.uuid not in got]
+        if not missing:
+            return got
+        ahead = max(len(missing), min(PREFETCH, int(PREFETCH_BYTES / self._size)))
+        more = [
+            node
+            for node in self.view.following(wanted[-1], ahead - len(missing) + 1)
+            if node.uuid not in self._cache and node not in missing
+        ]
+        nodes = [*missing, *more]
+        doubtful: list[Node] = []
+        data: list[Data | None] = self.connection.read([get(self.paths.job(node)) for node in nodes])
+        for node, each in zip(nodes, data, strict=True):
+            if each is None:
+                self.view.changed(node, None)
+                continue
+            self._size += (len(each.data) - self._size) / 16
+            it = found(node, None, each, None)
+            if it.record.state == CLAIMED and it.record.keeper is not None:
+                # Whether that claim has lapsed is seen only together with its znode.
+                doubtful += [node] if node in missing else []
+                continue
+            self.remember(it)
+            if node in missing:
+                got[node.uuid] = it
+        for node, again in zip(doubtful, self.read_nodes(doubtful), strict=True):
+            if again is not None:
+                got[node.uuid] = again
+        return got
+
+    # Changing
+
+    def written(self, change: Change) -> Written:
+        return self.scribe.change(change.it, change.new, self.connection.session_id, change.purged)
+
+    def commit(
+        self, changes: Sequence[Change], slot: Slot | None = None, nonce: Nonce | None = None, answer: Any = None
+    ) -> list[Found | None]:
+        """Carry out all of these in one multi, together with the answer to the call that wants them.
+
+        :raises Stale: one of them does not fit any longer.
+        """
+        self.check_writable()
+        written = [self.written(change) for change in changes]
+        ops: list[Op] = [op for each in written for op in each.ops]
+        if any(rings(change.it.record, change.new) for change in changes):
+            ops.append(self.scribe.ring())
+        if slot is not None and nonce is not None:
+            ops.append(self.answers.op(slot, nonce, answer))
+        results = self.send(ops, [len(each.ops) for each in written], slot)
+        if slot is not None and nonce is not None:
+            self.answers.kept(slot, nonce, answer, results[-1])
+        # The answer, or the job itself, tells the instant of all of it.
+        at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
+        after: list[Found | None] = []
+        start = 0
+        for change, each in zip(changes, written, strict=True):
+            answered = None if each.at is None else results[start + each.at]
+            version = None if answered is None else 0 if isinstance(answered, str) else answered.version
+            after.append(self._after(change, version, at))
+            start += len(each.ops)
+        self.view.proven()
+        return after
+
+    def send(self, ops: Sequence[Op], lengths: Sequence[int], slot: Slot | None) -> list[Any]:
+        """:param lengths: how many of the operations belong to each change."""
+        try:
+            return self.connection.commit(ops)
+        except Refused as refusal:
+            if isinstance(refusal.error, NoAuthError):
+                raise translated(refusal.error) from refusal
+            reached = 0
+            for number, length in enumerate(lengths):
+                if refusal.index < reached + length:
+                    gone = refusal.index == reached and isinstance(refusal.error, NoNodeError)
+                    raise Stale(number, refusal.error, gone) from refusal
+                reached += length
+            raise Stale(None, refusal.error) from refusal
+        except ConnectionFailure:
+            if slot is not None:
+                self.answers.unknown(slot)
+            raise
+
+    def _after(self, change: Change, version: int | None, at: int) -> Found | None:
+        """What is stored since ``at``; ``version`` is that of the job's znode, None where it is gone."""
+        it, new = change.it, change.new
+        if new is None or version is None:
+            self.forget(it.node.uuid)
+            self.view.changed(it.node, None)
+            return None
+        if new.state == TRASHED:
+            self.forget(it.node.uuid)
+            self.view.changed(it.node, new)
+            return Found(it.node, Trashed.of(it.node, new.modified_on), new, version, None)
+        if it.trashed is not None or new.modified_on != it.record.modified_on:
+            new = new._replace(modified_on=at)
+        held = None
+        if new.state == CLAIMED and new.keeper is not None:
+            owner = self.connection.session_id or 0
+            again = it.held is not None and it.held.owner == owner
+            held = Held(owner, new.token, it.held.version + 1 if again and it.held is not None else 0)
+        after = Found(it.node, None, new, version, held)
+        self.remember(after)
+        if it.trashed is not None:
+            self.view.posted(it.node, new)
+        else:
+            self.view.changed(it.node, new)
+        return after
+
+    def sweep(self, nodes: Sequence[Node]) -> list[Record]:
+        """Move jobs whose last claim has lapsed to the trash; those that this call has moved."""
+        if not nodes or self.read_only:
+            return []
+        now = self.now()
+        moved = []
+        for node, it in zip(nodes, self.read_nodes(nodes), strict=True):
+            if it is None:
+                self.view.changed(node, None)
+                continue
+            logical = stands(it, now)
+            if logical.state != TRASHED:
+                self.view.changed(node, it.record)
+                continue
+            try:
+                self.commit([Change(it, logical)])
+            except Stale:
+                continue
+            moved.append(logical)
+        return moved
+
+    def give_back(self, uuid: str, token: int) -> None:
+        """A claim that nobody knows to be theirs: the job is free again, and that attempt does not count."""
+        while True:
+            [it] = self.read([uuid])
+            if isinstance(it, State):
+                return
+            now = self.now()
+            holder = Holder(it.record.who or "", token)
+            status, record = states.finish(stands(it, now), holder, now, Verb.ABANDON, refund=True)
+            if status != states.OK:
+                return
+            try:
+                self.commit([Change(it, record)])
+                return
+            except Stale:
+                continue
+
+
+class Stale(Exception):
+    """Somebody was quicker: ``index`` is the change that does not fit, None if it is the answer. ``gone``: the job's
+    znode is not there any more."""
+
+    def __init__(self, index: int | None, error: Exception, gone: bool = False) -> None:
+        super().__init__(index, error)
+        self.index = index
+        self.error = error
+        self.gone = gone
+
+
+def _plain(uuid: str) -> bool:
+    return len(uuid) == 36 and "/" not in uuid and uuid.isascii() and uuid.isprintable()

@@ -1,0 +1,283 @@
+"""Posting and claiming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo.exceptions import NodeExistsError
+
+from jobboard import states
+from jobboard.backends.zookeeper.answers import Slot
+from jobboard.backends.zookeeper.keeping import Keeper
+from jobboard.backends.zookeeper.paths import Node
+from jobboard.backends.zookeeper.records import MILLISECOND, Found, stands
+from jobboard.backends.zookeeper.store import Change, Stale, Store
+from jobboard.backends.zookeeper.wire import LIMIT, Multi, Op, get
+from jobboard.exceptions import JobFailure
+from jobboard.primitives import Claimed, Draft, Nonce, Taken
+from jobboard.states import CLAIMED, OK, TRASHED, Record, State, Status
+
+
+class Taker:
+    def __init__(self, store: Store, keeper: Keeper) -> None:
+        self._store = store
+        self._keeper = keeper
+
+    # Posting
+
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:
+        store = self._store
+        store.check_writable()
+        slot = self._keeper.slot(nonce)
+        if slot.call == nonce.call:
+            return self._inserted_again(drafts, slot.answer)
+        now = store.now() if any(draft.delay is not None or draft.due is not None for draft in drafts) else 0
+        holders: dict[int, str] = {}
+        first: dict[str, str] = {}
+        for index, draft in enumerate(drafts):
+            if draft.key is not None and first.setdefault(draft.key, draft.uuid) != draft.uuid:
+                holders[index] = first[draft.key]
+        while True:
+            fresh = [index for index in range(len(drafts)) if index not in holders]
+            try:
+                made = self._post([drafts[index] for index in fresh], now, slot, nonce, holders)
+            except Stale as stale:
+                if stale.index is None:
+                    store.answers.read(slot)
+                    if slot.call >= nonce.call:
+                        return self.insert(drafts, nonce._replace(attempt=nonce.attempt + 1))
+                    continue
+                index = fresh[stale.index]
+                holder = self._holder_of(drafts[index].key, stale.error)
+                if holder is not None:
+                    # The same key within this batch stands for that holder, too.
+                    mine = drafts[index].uuid
+                    holders.update({n: holder for n, known in holders.items() if known == mine})
+                    holders[index] = holder
+                continue
+            records: dict[str, Record | None] = {record.uuid: record for record in made}
+            others = [uuid for uuid in holders.values() if uuid not in records]
+            for uuid, it in zip(others, store.read(others), strict=True):
+                records[uuid] = None if isinstance(it, State) else stands(it, store.now())
+            return [(n not in holders, records.get(holders.get(n, d.uuid))) for n, d in enumerate(drafts)]
+
+    def _post(
+        self, drafts: Sequence[Draft], now: int, slot: Slot, nonce: Nonce, holders: dict[int, str]
+    ) -> list[Record]:
+        store = self._store
+        if not drafts and nonce.attempt == 1:
+            return []
+        written = [store.scribe.post(draft, now) for draft in drafts]
+        ops: list[Op] = [op for each in written for op in each.ops]
+        answer = list(holders.items())
+        ops += [store.scribe.ring(), store.answers.op(slot, nonce, answer)]
+        if sum(len(draft.posting) + 1000 for draft in drafts) > LIMIT // 2 and Multi(ops).size > LIMIT:
+            raise ValueError(
+                f"{'the posting' if len(drafts) == 1 else 'this batch'} takes {Multi(ops).size:,} bytes, and ZooKeeper "
+                f"1 MB at most in a request ({LIMIT:,} with what a claim adds): keep large details elsewhere, and post "
+                "a reference to them"
+            )
+        results = store.send(ops, [len(each.ops) for each in written], slot)
+        store.answers.kept(slot, nonce, answer, results[-1])
+        posted = results[-1].mtime * MILLISECOND
+        records = []
+        start = 0
+        for draft, each in zip(drafts, written, strict=True):
+            path = results[start]
+            node = Node.parse(path.rpartition("/")[2], draft.priority)
+            record = draft.record(node.sequence, now)._replace(created_on=now or posted, modified_on=posted)
+            store.view.posted(node, record)
+            records.append(record)
+            start += len(each.ops)
+        return records
+
+    def _holder_of(self, key: str | None, error: Exception) -> str | None:
+        """The live job that has the key; None if nobody has it any more."""
+        store = self._store
+        if key is None or not isinstance(error, NodeExistsError):
+            raise JobFailure(f"ZooKeeper has refused the posting: {type(error).__name__}", error)
+        [data] = store.connection.read([get(store.paths.key(key))])
+        if data is None:
+            return None
+        uuid = data.data.decode()
+        [it] = store.read([uuid])
+        if isinstance(it, State):
+            return None
+        if stands(it, store.now()).state == TRASHED:
+            store.sweep([it.node])
+            return None
+        return str(uuid)
+
+    def _inserted_again(self, drafts: Sequence[Draft], answer: Any) -> list[tuple[bool, Record | None]]:
+        holders = dict(answer or [])
+        uuids = [holders.get(index, draft.uuid) for index, draft in enumerate(drafts)]
+        now = self._store.now()
+        return [
+            (index not in holders, None if isinstance(it, State) else stands(it, now))
+            for index, it in enumerate(self._store.read(uuids))
+        ]
+
+    # Claiming
+
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        store = self._store
+        store.check_writable()
+        while True:
+            slot = self._keeper.slot(nonce)
+            if slot.call == nonce.call:
+                status, token = slot.answer["claims"][0][::2] if slot.answer else (Status.LOST, 0)
+                if status != OK:
+                    return Claimed(Status(status), None, None)
+                again, margin = self._still([(uuid, token)], expiry, nonce.handle)
+                return Claimed(OK, again[0], margin) if again else Claimed(Status.LOST, None, None)
+            it = self._read_for_claim(uuid)
+            now = store.now() if expiry is not None or (it is not None and it.record.lock_until is not None) else 0
+            found = None if it is None else stands(it, now or store.now() if it.record.exhausted else now)
+            lease = (nonce.handle, None) if expiry is None else (None, now + expiry)
+            status, record = states.claim(found, now, who, *lease)
+            changes = [Change(it, record)] if status == OK and it is not None else []
+            token = record.token if status == OK and record is not None else 0
+            if not changes and nonce.attempt == 1:
+                return Claimed(status, None, None)
+            try:
+                after = store.commit(changes, slot, nonce, {"claims": [[status.value, uuid, token]]})
+            except Stale as stale:
+                store.forget(uuid)
+                if stale.index is None:
+                    store.answers.unknown(slot)
+                continue
+            if not changes or after[0] is None:
+                return Claimed(status, None, None)
+            return Claimed(OK, after[0].record, self._keeper.margin if expiry is None else expiry)
+
+    def _read_for_claim(self, uuid: str) -> Found | None:
+        [it] = self._store.read([uuid])
+        return None if isinstance(it, State) else it
+
+    def _still(
+        self, claims: Sequence[tuple[str, int]], expiry: int | None, handle: str
+    ) -> tuple[list[Record], int | None]:
+        """Those of these claims that still stand, and for how long."""
+        store = self._store
+        found = store.read([uuid for uuid, _ in claims])
+        now = store.now() if any(not isinstance(it, State) and it.record.lock_until is not None for it in found) else 0
+        records = []
+        for (_, token), it in zip(claims, found, strict=True):
+            if isinstance(it, State):
+                continue
+            record = stands(it, now)
+            if record.state == CLAIMED and record.token == token:
+                if it.held is None or it.held.owner == store.connection.session_id:
+                    store.remember(it)
+                elif not self._keeper.revived(it, token, handle):
+                    # It was an earlier session's, which nothing keeps alive.
+                    continue
+                records.append(record)
+        left = [record.lock_until - now for record in records if record.lock_until is not None]
+        return records, min(left) if left else self._keeper.margin
+
+    def take(
+        self, who: str, limit: int, expiry: int | None, names: Sequence[str] | None, readable: int, nonce: Nonce
+    ) -> Taken:
+        store, view = self._store, self._store.view
+        store.check_writable()
+        wanted = None if names is None else frozenset(names)
+        trashed: list[Record] = []
+        synced = False
+        view.freshen()
+        self.settle_times()
+        while True:
+            slot = self._keeper.slot(nonce)
+            if slot.call == nonce.call:
+                claims = [(uuid, token) for _, uuid, token in (slot.answer or {"claims": []})["claims"]]
+                records, margin = self._still(claims, expiry, nonce.handle)
+                return Taken(records, margin, trashed, view.next_event(), None, replayed=True)
+            if exhausted := view.exhausted():
+                trashed += store.sweep(exhausted[:100])
+            chosen = view.candidates(limit, wanted, readable)
+            if chosen:
+                taken = self._try(chosen, who, expiry, slot, nonce)
+                if taken is not None:
+                    return taken._replace(trashed=trashed)
+                view.freshen()
+                self.settle_times()
+            elif not synced:
+                synced = True
+                view.listen()
+                view.look(sync=True, everything=True)
+                self.settle_times(sure=True)
+            else:
+                break
+        if nonce.attempt > 1:
+            try:
+                store.commit([], slot, nonce, None)
+            except Stale:
+                return self.take(who, limit, expiry, names, readable, nonce)
+        return Taken([], None, trashed, view.next_event(), None)
+
+    def settle_times(self, sure: bool = False) -> None:
+        """Bring back what is overdue."""
+        view = self._store.view
+        if view.may_be_overdue() or (sure and view.has_times()):
+            view.settle(self._store.now())
+
+    def _try(self, chosen: Sequence[Node], who: str, expiry: int | None, slot: Slot, nonce: Nonce) -> Taken | None:
+        """Claim these in one request; None if somebody was quicker with one of them."""
+        store, view = self._store, self._store.view
+        found = store.fetch(chosen)
+        timed = expiry is not None or any(it.record.lock_until is not None for it in found.values())
+        now = store.now() if timed else 0
+        lease = (nonce.handle, None) if expiry is None else (None, now + expiry)
+        changes: list[Change] = []
+        size = 0
+        for node in chosen:
+            it = found.get(node.uuid)
+            if it is None:
+                continue
+            logical = stands(it, now)
+            status, record = states.claim(logical, now, who, *lease)
+            if status != OK or record is None:
+                store.forget(node.uuid)
+                view.set_aside(node)
+                continue
+            size += len(record.posting) + len(record.error or "") + 4 * len(who) + 2 * len(node.name) + 500
+            if changes and size > LIMIT:
+                break
+            changes.append(Change(it, record))
+        if not changes:
+            return None
+        claims = [[OK.value, change.it.node.uuid, change.new.token] for change in changes if change.new is not None]
+        try:
+            after = store.commit(changes, slot, nonce, {"claims": claims})
+        except Stale as stale:
+            self._overtaken(stale, changes, slot)
+            return None
+        view.won_race()
+        margin = self._keeper.margin if expiry is None else expiry
+        records = [it.record for it in after if it is not None]
+        return Taken(records, margin, [], view.next_event(), None, replayed=len(records) < len(chosen))
+
+    def _overtaken(self, stale: Stale, changes: Sequence[Change], slot: Slot) -> None:
+        store, view = self._store, self._store.view
+        if stale.index is None:
+            store.answers.unknown(slot)
+            return
+        view.lost_race()
+        if len(changes) == 1:
+            node = changes[0].it.node
+            store.forget(node.uuid)
+            if stale.gone:
+                view.changed(node, None)
+            else:
+                view.set_aside(node)
+            return
+        nodes = [change.it.node for change in changes]
+        for node, it in zip(nodes, store.read_nodes(nodes), strict=True):
+            store.forget(node.uuid)
+            if it is None:
+                view.changed(node, None)
+            elif it.held is not None or it.record.lock_until is not None:
+                view.set_aside(node)
+            else:
+                store.remember(it)

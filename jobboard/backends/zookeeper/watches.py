@@ -1,0 +1,443 @@
+"""What this process knows of a board: one listing for all its threads, refreshed as seldom as order allows.
+
+A look reads the folders' stats in one small request. A folder's list is shipped again only where the stats tell that
+something was created in it, or where others have been quicker than we, and then at most every 20 to 100 ms. Claims lie
+in a folder of their own, so that those of others do not ship the jobs again. Who waits is woken by the bell, a znode
+that is written when something may have become claimable, and by the claims that vanish.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from jobboard.backends.zookeeper.connection import Connection
+from jobboard.backends.zookeeper.paths import (
+    DUE,
+    LAST_KEPT,
+    LAST_LEASE,
+    LEASE,
+    RANKS,
+    Node,
+    Paths,
+    Timed,
+    Trashed,
+    timed_of,
+)
+from jobboard.backends.zookeeper.ready import Ready, few
+from jobboard.backends.zookeeper.wire import children, get
+from jobboard.job import boottime
+from jobboard.states import CLAIMED, LIVE, Record
+
+SMALL = 100
+"""A list of up to so many names is read together with the stats."""
+
+_SLACK = 50_000
+"""How far, in µs, our idea of the server's clock is trusted."""
+
+
+class Folder:
+    """One folder's children, as they were shipped last. ``created`` and ``changed`` tell what its stat was then."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.names: set[str] = set()
+        self.created = self.changed = -1
+        self.shipped = 0.0
+        self.spent = 0.0
+
+    def interval(self) -> float:
+        """How long not to ship it again, in seconds: by what that costs, within 20 to 100 ms."""
+        return min(0.1, max(0.02, 4 * self.spent))
+
+
+def _when(trashed: Trashed) -> tuple[int, int]:
+    return trashed.when, trashed.node.sequence
+
+
+def created(stat: Any) -> int:
+    """How many children were ever created; the stat counts those that went, too."""
+    return int(stat.cversion + stat.numChildren) // 2
+
+
+class View:
+    """All methods may be called from any thread; ``lock`` guards what is known."""
+
+    def __init__(self, connection: Connection, paths: Paths, wake: Callable[[], None]) -> None:
+        self._connection = connection
+        self._paths = paths
+        self._wake = wake
+        self.lock = threading.RLock()
+        self._looking = threading.Lock()
+        self._jobs = [Folder(path) for path in paths.jobs]
+        self._claims, self._timed_folder, self._trash = (
+            Folder(path) for path in (paths.claims, paths.timed, paths.trash)
+        )
+        self._nodes: dict[str, Node] = {}
+        self._ready = Ready()
+        # All live jobs in order, for those who walk; some that have gone may still be among them. None: not sorted yet.
+        self._walks: list[list[Node] | None] = [None for _ in RANKS]
+        self._claimed: set[str] = set()
+        self._timed: dict[str, Timed] = {}
+        self._times: list[tuple[int, str]] = []
+        self._lasts: set[str] = set()
+        self._overdue: set[str] = set()
+        self._aside: set[str] = set()
+        self._trashed: dict[str, Trashed] = {}
+        self._trash_walk: list[Trashed] | None = None
+        self._dirty = True
+        self._ringing = False
+        self._hearing = False
+        self._looked = self._proven = 0.0
+        self._offset: float | None = None
+        self.spread = 1
+
+    # Looking
+
+    def freshen(self) -> None:
+        """Look, unless what is known was just proven: by a look, or by an answer since which the bell was silent."""
+        now = boottime()
+        quiet = 0.1 if not self._dirty and now - self._proven < 0.001 else 0.002
+        if now - self._looked >= quiet:
+            self.look()
+
+    def proven(self) -> None:
+        """The server has answered just now; what it had to tell before was told."""
+        self._proven = boottime()
+
+    def look(self, sync: bool = False, everything: bool = False, trash: bool = False) -> None:
+        """Learn what has changed.
+
+        :param sync: have the server catch up with the ensemble first.
+        :param everything: ship every folder that has changed at all.
+        """
+        with self._looking:
+            folders = [*self._jobs, self._claims, self._timed_folder, *([self._trash] if trash else [])]
+            start = boottime()
+            self._dirty = False
+            small = [folder for folder in folders if len(folder.names) <= SMALL]
+            ops = [get(folder.path) for folder in folders] + [children(folder.path) for folder in small]
+            found = self._connection.read(ops, sync=self._paths.root if sync else None)
+            stats = dict(zip((folder.path for folder in folders), found, strict=False))
+            names = dict(zip((folder.path for folder in small), found[len(folders) :], strict=True))
+            now = boottime()
+            rest = [
+                folder
+                for folder in folders
+                if folder.path not in names and self._stale(folder, stats[folder.path].stat, now, everything or trash)
+            ]
+            if rest:
+                found = self._connection.read([op for each in rest for op in (get(each.path), children(each.path))])
+                for folder, stat, listed in zip(rest, found[::2], found[1::2], strict=True):
+                    stats[folder.path], names[folder.path] = stat, listed
+            spent = boottime() - now
+            with self.lock:
+                for folder in folders:
+                    if folder.path in names:
+                        self._ship(folder, names[folder.path], stats[folder.path].stat)
+                        folder.shipped = boottime()
+                        folder.spent = spent if folder in rest else 0.0
+                if everything:
+                    aside, self._aside = self._aside, set()
+                    self._sort_in(aside)
+            self._looked = self._proven = start
+
+    def _stale(self, folder: Folder, stat: Any, now: float, everything: bool) -> bool:
+        if folder in self._jobs:
+            # What others have taken off shows when it is tried or read; ship it only where that happens often.
+            changed = created(stat) != folder.created
+            if not changed and (self.spread == 1 or stat.pzxid == folder.changed):
+                return False
+            # What is posted behind jobs that are known does not matter yet.
+            urgent = changed and (everything or self._ready.first(self._jobs.index(folder)) is None)
+            return urgent or now - folder.shipped >= folder.interval()
+        if stat.pzxid == folder.changed:
+            return False
+        return everything or now - folder.shipped >= folder.interval()
+
+    def _ship(self, folder: Folder, listed: Sequence[str], stat: Any) -> None:
+        names = set(listed)
+        came, went = names - folder.names, folder.names - names
+        folder.names = names
+        folder.created, folder.changed = created(stat), stat.pzxid
+        touched: set[str] = set()
+        if folder is self._claims:
+            self._claimed = names
+            touched = came | went | self._aside
+            self._aside = set()
+        elif folder is self._timed_folder:
+            for name in went:
+                timed = Timed.parse(name)
+                if self._timed.get(timed.uuid) == timed:
+                    self._forget_timed(timed.uuid)
+                touched.add(timed.uuid)
+            fresh = [Timed.parse(name) for name in came]
+            self._note_timed(fresh)
+            touched.update(timed.uuid for timed in fresh)
+        elif folder is self._trash:
+            self._trash_walk = None
+            for name in went:
+                self._trashed.pop(Trashed.parse(name).node.uuid, None)
+            for name in came:
+                trashed = Trashed.parse(name)
+                self._trashed[trashed.node.uuid] = trashed
+        else:
+            rank = self._jobs.index(folder)
+            self._forget([Node.parse(name, rank) for name in went])
+            for name in came:
+                node = Node.parse(name, rank)
+                self._nodes[node.uuid] = node
+                touched.add(node.uuid)
+            if came:
+                self._walks[rank] = None
+        self._sort_in(touched)
+
+    def _forget(self, nodes: Sequence[Node]) -> None:
+        self._ready.update([], nodes)
+        for node in nodes:
+            self._nodes.pop(node.uuid, None)
+            walk = self._walks[node.rank]
+            if walk is not None and len(walk) > 2 * len(self._nodes) + 1000:
+                self._walks[node.rank] = None
+
+    def _note_timed(self, entries: Sequence[Timed]) -> None:
+        for timed in entries:
+            self._forget_timed(timed.uuid)
+            self._timed[timed.uuid] = timed
+            if timed.kind in (LAST_LEASE, LAST_KEPT):
+                self._lasts.add(timed.uuid)
+        times = [(timed.until, timed.uuid) for timed in entries if timed.kind != LAST_KEPT]
+        if few(len(times), len(self._times)):
+            for time in times:
+                bisect.insort(self._times, time)
+        else:
+            self._times += times
+            self._times.sort()
+
+    def _forget_timed(self, uuid: str) -> None:
+        timed = self._timed.pop(uuid, None)
+        self._lasts.discard(uuid)
+        if timed is not None and timed.kind != LAST_KEPT and uuid not in self._overdue:
+            del self._times[bisect.bisect_left(self._times, (timed.until, uuid))]
+        self._overdue.discard(uuid)
+
+    def _sort_in(self, uuids: Iterable[str]) -> None:
+        """Put jobs among those that are ready, or take them out of them."""
+        free: list[Node] = []
+        others: list[Node] = []
+        for uuid in uuids:
+            node = self._nodes.get(uuid)
+            if node is not None:
+                (free if self._is_free(uuid) else others).append(node)
+        self._ready.update(free, others)
+
+    def _is_free(self, uuid: str) -> bool:
+        if uuid in self._claimed or uuid in self._aside:
+            return False
+        timed = self._timed.get(uuid)
+        return timed is None or (timed.kind in (LEASE, DUE) and uuid in self._overdue)
+
+    # What is known
+
+    def place(self, uuid: str) -> Node | None:
+        return self._nodes.get(uuid)
+
+    def trashed_place(self, uuid: str) -> Trashed | None:
+        return self._trashed.get(uuid)
+
+    def candidates(self, limit: int, names: Collection[str] | None, readable: int) -> list[Node]:
+        """The jobs to try: the first ones, or, where others were quicker, some ones from among the first."""
+        wanted = limit * self.spread
+        with self.lock:
+            found: list[Node] = []
+            for node in self._ready.in_order(names, readable):
+                if found and node.rank != found[0].rank and len(found) >= limit:
+                    break
+                found.append(node)
+                if len(found) >= wanted:
+                    break
+        if len(found) > limit:
+            start = random.randrange(len(found) - limit + 1)
+            return found[start : start + limit]
+        return found
+
+    def following(self, node: Node, count: int) -> list[Node]:
+        """The jobs that are likely to be wanted next after this one."""
+        with self.lock:
+            return self._ready.following(node, count)
+
+    def any(self, names: Collection[str] | None, readable: int) -> bool:
+        with self.lock:
+            return next(self._ready.in_order(names, readable), None) is not None
+
+    def page(self, after: tuple[int, int], limit: int, names: Collection[str] | None) -> list[Node]:
+        """The live jobs behind a (rank, sequence), in order."""
+        page: list[Node] = []
+        with self.lock:
+            for rank in RANKS[max(0, after[0]) :]:
+                walk = self._walk(rank)
+                start = bisect.bisect_right(walk, after, key=lambda node: (node.rank, node.sequence))
+                for node in itertools.islice(walk, start, None):
+                    if node.uuid in self._nodes and (names is None or node.job in names):
+                        page.append(node)
+                        if len(page) == limit:
+                            return page
+        return page
+
+    def _walk(self, rank: int) -> list[Node]:
+        walk = self._walks[rank]
+        if walk is None:
+            walk = self._walks[rank] = sorted(node for node in self._nodes.values() if node.rank == rank)
+        return walk
+
+    def trash_page(self, before: tuple[int, int] | None, limit: int) -> list[Trashed]:
+        """The trashed jobs below a (when, sequence), downwards."""
+        with self.lock:
+            if self._trash_walk is None:
+                self._trash_walk = sorted(self._trashed.values(), key=_when)
+            walk = self._trash_walk
+            end = len(walk) if before is None else bisect.bisect_left(walk, before, key=_when)
+            return walk[max(0, end - limit) : end][::-1]
+
+    # Time
+
+    def has_times(self) -> bool:
+        return bool(self._timed)
+
+    def learn_time(self, now: int, at: float) -> None:
+        """The server's clock said ``now`` (µs) when ours said ``at``."""
+        self._offset = now / 1e6 - at
+
+    def may_be_overdue(self) -> bool:
+        """Whether the server's clock has to be asked: something that is timed may have come since."""
+        first = self._times[:1]
+        if not first or self._offset is None:
+            return bool(first)
+        return first[0][0] <= (boottime() + self._offset) * 1e6 + _SLACK
+
+    def settle(self, now: int) -> None:
+        """Bring back what is overdue at this time."""
+        with self.lock:
+            end = bisect.bisect_right(self._times, now, key=lambda time: time[0])
+            uuids = [uuid for _, uuid in self._times[:end]]
+            del self._times[:end]
+            self._overdue.update(uuids)
+            self._sort_in(uuids)
+
+    def next_event(self) -> int | None:
+        """µs until the next lease or delay ends, by our idea of the server's clock."""
+        first = self._times[:1]
+        if not first:
+            return None
+        return max(0, int(first[0][0] - (boottime() + (self._offset or 0)) * 1e6))
+
+    def exhausted(self) -> list[Node]:
+        """Jobs whose last claim has lapsed: they belong into the trash."""
+        if not self._lasts:
+            return []
+        with self.lock:
+            lapsed = [
+                uuid
+                for uuid in self._lasts
+                if uuid in self._overdue or (self._timed[uuid].kind == LAST_KEPT and uuid not in self._claimed)
+            ]
+            return [self._nodes[uuid] for uuid in lapsed if uuid in self._nodes]
+
+    # What this process has done itself, or found out
+
+    def posted(self, node: Node, record: Record) -> None:
+        with self.lock:
+            folder = self._jobs[node.rank]
+            if node.name not in folder.names:
+                folder.names.add(node.name)
+                folder.created += 1
+            self._nodes[node.uuid] = node
+            walk = self._walks[node.rank]
+            if walk and walk[-1] < node:
+                walk.append(node)
+            else:
+                self._walks[node.rank] = None
+            trashed = self._trashed.pop(node.uuid, None)
+            if trashed is not None:
+                # It may be trashed again under this very name.
+                self._trash.names.discard(trashed.name)
+                self._trash_walk = None
+        self.changed(node, record)
+
+    def changed(self, node: Node, record: Record | None) -> None:
+        """A job is now as in ``record``; None: it is gone from among the live ones."""
+        uuid = node.uuid
+        with self.lock:
+            live = record is not None and record.state in LIVE
+            if live and record is not None:
+                if record.state == CLAIMED and record.keeper is not None:
+                    self._claimed.add(uuid)
+                else:
+                    self._claimed.discard(uuid)
+                timed = timed_of(record)
+                if timed != self._timed.get(uuid):
+                    self._forget_timed(uuid)
+                    if timed is not None:
+                        self._note_timed([timed])
+                        # So that it is missed when others have deleted it before it was ever listed.
+                        self._timed_folder.names.add(timed.name)
+                self._aside.discard(uuid)
+                self._sort_in([uuid])
+            else:
+                self._jobs[node.rank].names.discard(node.name)
+                self._claimed.discard(uuid)
+                self._forget_timed(uuid)
+                self._aside.discard(uuid)
+                self._forget([node])
+
+    def set_aside(self, node: Node) -> None:
+        """Somebody else has this job, for as far as is known; the next list of claims will tell."""
+        with self.lock:
+            self._aside.add(node.uuid)
+            self._sort_in([node.uuid])
+
+    def lost_race(self) -> None:
+        self.spread = min(64, self.spread * 2)
+
+    def won_race(self) -> None:
+        self.spread = max(1, self.spread // 2)
+
+    # Being woken
+
+    def listen(self) -> None:
+        """Be told of the bell and of claims that vanish; to be called before the look that finds nothing."""
+        if not self._ringing:
+            self._ringing = True
+            try:
+                self._connection.watch_data(self._paths.bell, self._rung)
+            except BaseException:
+                self._ringing = False
+                raise
+        if not self._hearing:
+            self._hearing = True
+            try:
+                self._connection.watch_children(self._paths.claims, self._vanished)
+            except BaseException:
+                self._hearing = False
+                raise
+
+    def _rung(self, event: Any) -> None:
+        self._ringing = False
+        self._dirty = True
+        self._wake()
+
+    def _vanished(self, event: Any) -> None:
+        self._hearing = False
+        self._dirty = True
+        self._wake()
+
+    def deaf(self) -> None:
+        """The connection broke, and the watches with it."""
+        self._ringing = self._hearing = False
+        self._dirty = True
+        self._looked = self._proven = 0.0
+        self._wake()

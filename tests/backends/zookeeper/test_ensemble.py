@@ -1,0 +1,106 @@
+"""On three servers: what a dead leader, a follower that lags and many processes do to a board."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.history import judge
+from jobboard.job import Posting
+from jobboard.states import Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
+
+pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
+
+WORKER = Path(__file__).parents[2] / "stress" / "worker.py"
+
+
+@pytest.fixture
+def private_ensemble() -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble() as ensemble:
+        yield ensemble
+
+
+def test_what_one_server_acknowledged_another_shows(ensemble: ZooKeeperEnsemble) -> None:
+    """An empty board is answered only after a sync, whichever server one is connected to."""
+    name = uuid.uuid4().hex
+    boards = [jobboard.fetch(name, f"zookeeper://127.0.0.1:{member.port}") for member in ensemble.members]
+    try:
+        for board in boards:
+            board.connect()
+        for number in range(60):
+            poster, taker = boards[number % 3], boards[(number + 1) % 3]
+            job = poster.post("resize")
+            assert taker.claim_next("anna") == job
+            taker.consume(taker.get(job.uuid), "anna")
+            assert job.state == "COMPLETE"
+    finally:
+        for board in boards:
+            board.close()
+
+
+def test_the_leader_dies_while_eight_processes_drain_a_board(
+    private_ensemble: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    many = 2000 if "JOBBOARD_TEST_FULL" in os.environ else 500
+    conf = {"board": private_ensemble.uri, "claim_ttl": 10, "retry_for": 60}
+    with jobboard.backend("board", conf) as board:
+        poster = Recorder(board, "poster", to_file(tmp_path / "poster.jsonl"))
+        jobs = poster.post_many([Posting("job") for _ in range(many)])
+        processes = []
+        try:
+            for number in range(8):
+                given = {
+                    "board": "board",
+                    "conf": conf,
+                    "process": f"worker{number}",
+                    "file": str(tmp_path / f"worker{number}.jsonl"),
+                    "who": f"worker {number % 4}",
+                    "together": 1 if number < 4 else 5,
+                    "pause": 0.01,
+                }
+                command = [sys.executable, str(WORKER), json.dumps(given)]
+                processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+            eventually(lambda: board.job_count < many - 150, 60)
+            private_ensemble.leader.kill()
+            errors = [process.communicate(timeout=150)[1] for process in processes]
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+        assert [process.returncode for process in processes] == [0] * 8, errors
+        assert board.job_count == 0
+        entries = from_files(sorted(tmp_path.glob("*.jsonl")))
+        assert judge(entries, left_on(board)) == []
+        consumed = Counter(entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome == "ok")
+        assert consumed == Counter(job.uuid for job in jobs)
+
+
+def test_a_waiter_is_woken_after_its_server_has_died(private_ensemble: ZooKeeperEnsemble) -> None:
+    from jobboard.testing.conformance.support import Background
+
+    call: Callable[[], Any]
+    with jobboard.backend("board", private_ensemble.uri + "?claim_ttl=4") as board:
+        waiter = Background(lambda: board.claim_next("anna", timeout=60))
+        client = board._opened.connection.open()
+        port = client._connection._socket.getpeername()[1]
+        [mine] = [member for member in private_ensemble.members if member.port == port]
+        mine.kill()
+        eventually(lambda: board.connected, 60)
+        rest = [member for member in private_ensemble.members if member is not mine]
+        with jobboard.backend("board", f"zookeeper://127.0.0.1:{rest[0].port}") as other:
+            job = other.post("resize")
+        assert waiter.wait(60) == job
+        call = board.claim_next
+        assert call("anna") is None

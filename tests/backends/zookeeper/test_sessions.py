@@ -1,0 +1,235 @@
+"""What becomes of claims when connections break, servers stop and sessions end."""
+
+import logging
+import signal
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from jobboard import codec
+from jobboard.backends.zookeeper.wire import Refused, get
+from jobboard.exceptions import ClaimLost, ConnectionFailure
+from jobboard.job import Entity, Posting, boottime
+from jobboard.primitives import Nonce
+from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.puppet import Puppet
+from jobboard.testing.conformance.support import Background, Events, record_of, take
+
+pytestmark = pytest.mark.backends("zookeeper")
+
+T = 2.0
+
+
+def client_of(board: Any) -> KazooClient:
+    return board._opened.connection.open()
+
+
+def expire(board: Any) -> None:
+    """End the board's session from elsewhere, as the server does with one that is silent."""
+    client = client_of(board)
+    session, password = client._session_id, client._session_passwd
+    other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
+    other.start()
+    other.stop()
+    other.close()
+    eventually(lambda: client.connected and client._session_id not in (None, session))
+
+
+def claim_there(board: Any, job: Any) -> bool:
+    opened = board._opened
+    return opened.connection.read([get(opened.paths.claim(job.uuid))])[0] is not None
+
+
+def test_the_timeout_in_force_is_the_servers(make_board: Any) -> None:
+    assert make_board(claim_ttl=0.2).characteristics.claim_ttl == pytest.approx(1.0)
+    assert make_board(claim_ttl=5).characteristics.claim_ttl == pytest.approx(5.0)
+    assert make_board(claim_ttl=600).characteristics.claim_ttl == pytest.approx(60.0)
+
+
+def test_at_two_thirds_of_the_timeout_claims_are_lost(private_board: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """And told of, by a timer of our own, while the server does not answer at all."""
+    board = private_board(claim_ttl=3 * T)
+    job = board.post("resize")
+    board.claim(job, "anna")
+    events = Events(board, "LOST")
+    fixed = board.claim(board.post("fixed"), "anna", 600)
+    start = boottime()
+    private_board.server.pause()
+    with caplog.at_level(logging.WARNING, "jobboard"):
+        eventually(lambda: events.of(job) == ["LOST"])
+        took = boottime() - start
+        assert took < 3 * T, "the session could have ended by then"
+        assert job.claim.lost
+        assert not fixed.lost
+        eventually(lambda: "interrupted" in caplog.text)
+    assert not board.connected
+    private_board.server.resume()
+    eventually(lambda: board.connected)
+
+
+def test_a_lost_claim_of_a_session_that_survives_is_given_free(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=20), private_board()
+    job = board.post("resize", max_attempts=9)
+    taken = take(board)
+    assert claim_there(other, job)
+    board._claim_lost(taken.claim)  # as the timer does, in a session that lives on
+    board._session.let_go(taken.claim)
+    again = take(other, "bert", timeout=10)
+    assert again == job
+    with pytest.raises(ClaimLost):
+        board.consume(taken, "anna")
+    other.consume(again, "bert")
+
+
+def test_a_lost_claim_that_was_extended_after_all_stays(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=20), private_board()
+    job = board.post("resize")
+    taken = take(board)
+    keeper = board._keeper
+    keeper._forsaken.add((job.uuid, taken.claim.token))
+    board.extend(taken, "anna")
+    keeper._free(job.uuid, taken.claim.token)
+    assert claim_there(other, job)
+    assert other.find_owner(other.get(job.uuid)) == "anna"
+
+
+def test_freeing_never_hits_a_later_claim(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=20), private_board()
+    job = board.post("resize")
+    taken = take(board)
+    other.release(other.get(job.uuid))
+    again = take(board)
+    board._keeper.forsake(job.uuid, taken.claim.token)
+    eventually(lambda: not board._keeper._forsaken)
+    assert claim_there(other, job)
+    board.consume(again, "anna")
+
+
+def test_after_an_expired_session_the_board_comes_back(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=T), private_board()
+    board.register_entity(Entity("conductor", "one"))
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    expire(board)
+    assert board.connected
+    # Nobody has taken it: the claim is taken up again, under the same token.
+    eventually(lambda: claim_there(other, job))
+    assert other.find_owner(other.get(job.uuid)) == "anna"
+    assert record_of(other, job).token == claim.token
+    eventually(lambda: [entity.name for entity in other.entities()] == ["one"])
+    board.consume(job, "anna")
+
+
+def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=T), private_board()
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    events = Events(board, "LOST")
+    board._session.let_go(claim)  # so that no beat revives it first
+    waiter = Background(lambda: other.claim_next("anna", timeout=20))
+    expire(board)
+    taken = waiter.wait(20)
+    assert taken == job
+    board._session.hold(claim)
+    board._session.beat_soon()
+    events.expect(job, "LOST")
+    with pytest.raises(ClaimLost):
+        board.consume(job, "anna")  # the same who
+    other.consume(taken, "anna")
+
+
+def test_a_stopped_holder(private_board: Any) -> None:
+    """Its session expires while it sleeps; what it does when it wakes is refused, with the same who."""
+    board = private_board(claim_ttl=T)
+    puppet = Puppet("board", {"board": private_board.server.uri, "claim_ttl": 1})
+    try:
+        job = board.post("resize")
+        uuid, _ = puppet("claim_next", "anna")
+        assert uuid == job.uuid
+        puppet.signal(signal.SIGSTOP)
+        taken = take(board, "anna", timeout=10)
+        assert taken == job
+        puppet.tell("consume", "anna")
+        puppet.signal(signal.SIGCONT)
+        assert puppet.answer() == "ClaimLost"
+        assert job.state == CLAIMED
+        board.consume(taken, "anna")
+    finally:
+        puppet.end()
+
+
+def test_unreachable_is_a_failure_and_never_an_empty_board(private_board: Any) -> None:
+    board = private_board(claim_ttl=1, retry_for=0.2)
+    board.post("resize")
+    private_board.server.kill()
+    looks = [
+        lambda: board.claim_next("anna"),
+        lambda: list(board.iterjobs()),
+        lambda: board.job_count,
+        lambda: board.wait(0),
+        lambda: list(board.trashed()),
+        board.entities,
+    ]
+    for answer in [Background(look) for look in looks]:
+        with pytest.raises(ConnectionFailure):
+            answer.wait(20)
+    assert not board.connected
+    private_board.server.start()
+    eventually(lambda: board.connected)
+    assert board.job_count == 1
+    assert board.claim_next("anna").name == "resize"
+
+
+def test_nobody_there_at_all() -> None:
+    import jobboard
+    from jobboard.testing.server import reserve_port
+
+    reservation, port = reserve_port()
+    with reservation:
+        board = jobboard.fetch("board", {"board": f"zookeeper://127.0.0.1:{port}", "timeout": 0.5})
+        with pytest.raises(ConnectionFailure, match="answered"):
+            board.connect()
+
+
+def test_a_claim_of_a_request_that_was_carried_out_late_is_given_back(private_board: Any) -> None:
+    """kazoo keeps what it could not send: it may be carried out when the caller has long been told of a failure."""
+    board, other = private_board(claim_ttl=30, retry_for=0), private_board()
+    job = board.post("resize")
+    nonce = Nonce(board._session.handle, 77, 1)
+    board._keeper.slot(nonce)
+    taken = board._take("anna", 1, None, None, codec.VERSION, nonce)
+    assert taken.records[0].uuid == job.uuid
+    board._doubt(nonce)  # as if nobody had heard of it
+    again = take(other, "bert", timeout=10)
+    assert again == job
+    assert again.attempts == 1  # that one did not count
+
+
+def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: Any) -> None:
+    board = private_board(claim_ttl=30)
+    job = board.post("resize")
+    nonce = Nonce(board._session.handle, 77, 1)
+    answers, connection = board._opened.answers, board._opened.connection
+    late = answers.op(board._keeper.slot(nonce), nonce, "late")  # with what the first try knew
+    board._doubt(nonce)
+    eventually(lambda: not board._keeper._doubted)
+    with pytest.raises(Refused):
+        connection.commit([late])
+    assert job.state == UNCLAIMED
+
+
+def test_a_paused_server_in_the_middle_of_claims_strands_no_job(private_board: Any) -> None:
+    board, other = private_board(claim_ttl=1.5, retry_for=0.1), private_board(claim_ttl=60)
+    board.post_many([Posting("resize")] * 20)
+    claimed = [take(board).uuid]
+    private_board.server.pause()
+    with pytest.raises(ConnectionFailure):
+        take(board)
+    private_board.server.resume()
+    eventually(lambda: other.connected)
+    # Whether that last claim was carried out or not: it is nobody's, and others get the job.
+    rest = 20 - len(claimed)
+    served: set[str] = set()
+    eventually(lambda: served.update(job.uuid for job in other.claim_many("bert", 20)) or len(served) >= rest)
