@@ -73,10 +73,14 @@ local function anybody()
   return waited
 end
 
-local function forget(id)
+local function bell_of(id)
   local bell = redis.call('HGET', BELLS, id)
+  return bell and cmsgpack.unpack(bell) or nil
+end
+
+local function forget(id, bell)
+  bell = bell or bell_of(id)
   if not bell then return nil end
-  bell = cmsgpack.unpack(bell)
   redis.call('ZREM', WAITERS, unpack(bell[BELL.MEMBERS]))
   redis.call('HDEL', BELLS, id)
   return bell
@@ -252,16 +256,15 @@ end
 
 -- Claim a job for one of these waiters, the first that hears of it. It need not ask for it: what it is told, or asks
 -- for later where its connection broke meanwhile, is its claim.
-local function hand(id, members)
+local function hand(job, members)
+  local id = job.id
   for _, member in ipairs(members) do
-    local job = load(id)
     local waiter = string.sub(member, -32)
-    local blob = redis.call('HGET', BELLS, waiter)
-    local bell = blob and cmsgpack.unpack(blob)
+    local bell = bell_of(waiter)
     if not bell then
       redis.call('ZREM', WAITERS, member)
     elseif job.record[VERSION] <= bell[BELL.READABLE] then
-      forget(waiter)
+      forget(waiter, bell)
       claimed(job.record, bell[BELL.WHO], bell[BELL.LEASE], bell[BELL.KEEPER])
       local heard = redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], shown(job)}))
       if type(heard) == 'number' and heard > 0 then
@@ -271,6 +274,7 @@ local function hand(id, members)
         tell('CLAIMED', job, bell[BELL.HANDLE])
         return true
       end
+      job = load(id)
     end
   end
   return false
@@ -284,7 +288,9 @@ local function serve()
   for _, job in ipairs(came) do
     job = load(job.id)
     if job and job.record[STATE] == 'U' then
-      left = not (hand(job.id, waiting('n' .. job.record[NAME])) or hand(job.id, waiting('a'))) or left
+      local members = waiting('n' .. job.record[NAME])
+      for _, member in ipairs(waiting('a')) do members[#members + 1] = member end
+      left = not hand(job, members) or left
     end
   end
   for _, member in ipairs(left and waiting('p') or {}) do
