@@ -38,7 +38,8 @@ class BackendOptions(SphinxDirective):
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 20 60", ""]
         lines += ["   * - option", "     - default", "     - what it is"]
         for option, declared in options.items():
-            default = "" if declared.default is None else f"``{_as_written(declared.default)}``"
+            nothing = declared.default is None or declared.default in ("", ())
+            default = "" if nothing else f"``{_as_written(declared.default)}``"
             lines += [f"   * - ``{option}``", f"     - {default}", f"     - {declared.help}"]
         return self.parse_text_to_nodes("\n".join(lines)) if hasattr(self, "parse_text_to_nodes") else self._old(lines)
 
@@ -51,6 +52,8 @@ class BackendOptions(SphinxDirective):
 def _as_written(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode()
     return f"{value:g}" if isinstance(value, float) else value
 
 
