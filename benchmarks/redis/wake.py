@@ -106,8 +106,8 @@ def herd(client: redis.Redis, uri: str, board: Any) -> None:
             board.post("resize")
         eventually(lambda: asleep() and board.job_count == 0)
         counts = watch.read()
-    # The one that gets the job looks once for it, and once more before it goes to sleep again.
-    looks = counts["take"] / POSTS / 2
+    # The one that is given the job looks once more before it goes to sleep again.
+    looks = counts["take"] / POSTS
     print(f"wake: of {WAITERS} waiters {looks:.2f} wake for a job ({POSTS} jobs: {counts}); target 1")
     board.post_many({"name": "end"} for _ in waiters)
     for waiter in waiters:
