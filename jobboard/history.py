@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
     ``rank`` (of the priority, 0 first) and ``ready`` (claimable at once) go with a post. ``chosen``: the board chose
-    this job for a claim, out of all of them. ``uuid`` is empty where a post was never answered.
+    this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
     """
 
     began: float
@@ -181,7 +181,10 @@ def disorder(entries: Sequence[Entry]) -> list[str]:
 
     Better: of a higher priority, or of the same and surely posted earlier. It counts only where the claim overlaps no
     other claim, and for jobs that nobody has touched before: what lapses and comes due is judged by tests of its own.
+    Any job may have been touched by a claim that was never answered.
     """
+    unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
+    doubtful = min(unanswered, default=math.inf)
     posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST) if entry.ready}
     touched: dict[str, float] = defaultdict(lambda: math.inf)
     for entry in entries:
@@ -192,7 +195,7 @@ def disorder(entries: Sequence[Entry]) -> list[str]:
     faults = []
     for claim in _alone(claims):
         post = posts.get(claim.uuid)
-        if post is None or not claim.chosen or claim.outcome != "ok":
+        if post is None or not claim.chosen or claim.outcome != "ok" or claim.ended > doubtful:
             continue
         for better in waiting:
             if (better.rank, better.ended) >= (post.rank, post.began):

@@ -135,6 +135,15 @@ FINE = {
         ],
         {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
     ),
+    "a claim that was never answered, of any job": (
+        [
+            entry(0, POST, "a"),
+            entry(1, POST, "b"),
+            entry(2, CLAIM, "", ended=math.inf, outcome="unknown"),
+            entry(3, CLAIM, "b", token=1, chosen=True),
+        ],
+        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+    ),
     "a job that was not ready, or not looked for": (
         [
             entry(0, POST, "a", ready=False),

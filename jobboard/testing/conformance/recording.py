@@ -40,12 +40,16 @@ class Recorder:
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
         began = boottime()
+        # Of no job yet: what a process takes that is killed before it knows.
+        asked = Entry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who)
+        number = self._put(asked)
         try:
             jobs = self.board.claim_many(who, limit, **arguments)
         except JobBoardError as error:
             self.failures.append(error)
             return []
         ended = boottime()
+        self._write(number, asked._replace(ended=ended, outcome="refused"))
         for job in jobs:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
