@@ -6,6 +6,7 @@ import abc
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
@@ -32,6 +33,9 @@ BATCH = 100
 
 RENEW_BATCH = 1000
 """How many claims one request renews at most."""
+
+TIDY_EVERY = 600.0
+"""Every how many seconds a board that renews anything tidies up."""
 
 UNREADABLE = codec.Content({}, None)
 """Stands for the content of a posting that can't be decoded."""
@@ -83,6 +87,7 @@ class BoardBase(Primitives):
         self._session: Session | None = None
         self._stats: tuple[float, BoardStats] | None = None
         self._lifecycle = threading.RLock()
+        self._tidied = 0.0
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} at {self._shown}{'' if self.connected else ', closed'}>"
@@ -122,6 +127,7 @@ class BoardBase(Primitives):
         with self._lifecycle:
             if self._session is None:
                 self._open()
+                self._tidy_up()
                 self._session = self._new_session()
                 _boards.add(self)
                 if self._notifier.listened_to:
@@ -183,6 +189,10 @@ class BoardBase(Primitives):
         self._forked()
         self._session = self._new_session()
 
+    def _tidy_up(self) -> None:
+        self._tidied = time.monotonic()
+        self._tidy()
+
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]
         for first in range(0, len(asked), RENEW_BATCH):
@@ -192,6 +202,8 @@ class BoardBase(Primitives):
             session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
         for (kind, name), metadata in list(session.entities.items()):
             self._enlist(session.handle, kind, name, metadata, self._ttl)
+        if time.monotonic() - self._tidied > TIDY_EVERY:
+            self._tidy_up()
 
     # Within
 

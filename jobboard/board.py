@@ -301,9 +301,9 @@ class JobBoard(Claiming):
 
     @final
     def entities(self, kind: str | None = None) -> list[Entity]:
-        """The entities that are alive."""
-        found = self._live().query(self._roster, kind)
-        return [Entity(kind, name, json.loads(metadata)) for kind, name, metadata in found]
+        """The entities that are alive, by kind and name."""
+        found = sorted(self._live().query(self._roster))
+        return [Entity(of, name, json.loads(metadata)) for of, name, metadata in found if kind in (None, of)]
 
 
 def _nothing() -> None:

@@ -205,6 +205,10 @@ class Primitives(abc.ABC):
         """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
         other processes do and report it through ``self._heard(event, record)``."""
 
+    def _tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
+        """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
+        ago. Called when a board is opened, one that only looks too, and every ten minutes while it renews anything."""
+
     def _joins(self, extra: dict[str, Any]) -> bool:
         """Whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is never
         repeated, as only the caller can repeat the whole."""
@@ -330,5 +334,5 @@ class Primitives(abc.ABC):
         """Remove every entity of this handle."""
 
     @abc.abstractmethod
-    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
-        """The living entities as (kind, name, metadata), by kind and name."""
+    def _roster(self) -> list[tuple[str, str, str]]:
+        """The living entities as (kind, name, metadata), in any order."""

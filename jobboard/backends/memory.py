@@ -435,10 +435,9 @@ class MemoryJobBoard(JobBoard):
         with store.lock:
             store.entities = {key: value for key, value in store.entities.items() if value[0] != handle}
 
-    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
+    def _roster(self) -> list[tuple[str, str, str]]:
         with self._store.lock:
-            found = sorted(self._store.entities.items())
-            return [(of, name, metadata) for (of, name), (_, metadata) in found if kind in (None, of)]
+            return [(kind, name, metadata) for (kind, name), (_, metadata) in self._store.entities.items()]
 
 
 def _left(records: Sequence[Record], expiry: int | None, now: int) -> int | None:

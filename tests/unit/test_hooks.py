@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from jobboard import notifier
+import pytest
+
+from jobboard import base, notifier
 from jobboard.backends.memory import MemoryJobBoard, forget
 from jobboard.heartbeat import Heartbeat
+from jobboard.job import Entity
 from jobboard.states import Record
+from jobboard.testing import eventually
 
 
 class Hearing(MemoryJobBoard):
@@ -64,6 +68,24 @@ def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
     board.close()
     forget("hearing")
     assert heard == [("CLAIMED", "resize", {"width": 3}), ("CLAIMED", "resize", {})]
+
+
+class Tidying(MemoryJobBoard):
+    tidied = 0
+
+    def _tidy(self) -> None:
+        self.tidied += 1
+
+
+def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Tidying("tidying", {"board": "memory", "claim_ttl": 0.3})
+    board.connect()
+    board.register_entity(Entity("conductor", "one"))
+    assert board.tidied == 1
+    monkeypatch.setattr(base, "TIDY_EVERY", 0.0)
+    eventually(lambda: board.tidied > 2)
+    board.close()
+    forget("tidying")
 
 
 def test_a_heartbeat_can_be_called_for() -> None:

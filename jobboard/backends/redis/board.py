@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -38,16 +36,11 @@ from jobboard.states import (
     Verb,
 )
 
-LOG = logging.getLogger(__name__)
-
 LAYOUT = 1
 """The layout of the containers that this code writes, and the oldest that can read it."""
 
 WALK = 2000
 """How many jobs a page looks at at most, to find those that it is asked for: a few ms of the server's time."""
-
-_CLEAN_UP = 600.0
-"""Every how many seconds a board that renews claims drops what nobody needs any longer."""
 
 
 class RedisJobBoard(JobBoard):
@@ -71,7 +64,6 @@ class RedisJobBoard(JobBoard):
         self._opened: Links | None = None
         self._listener: Listener | None = None
         self._listening_lock = threading.Lock()
-        self._cleaned = 0.0
 
     def setup(self) -> None:
         """Create what the board needs on the server. What ``jobboard setup`` does."""
@@ -93,7 +85,6 @@ class RedisJobBoard(JobBoard):
         self._opened = links
         self._bells = self._new_bells(links)
         self._characteristics = self._promises(server)
-        self._clean_up()
 
     def _prepare(self, links: Links, create: bool) -> checks.Server:
         try:
@@ -224,8 +215,7 @@ class RedisJobBoard(JobBoard):
             )
         return JobFailure(f"the server has refused it: {text}", error)
 
-    def _clean_up(self) -> None:
-        self._cleaned = time.monotonic()
+    def _tidy(self) -> None:
         self._run("clean", ())
 
     # Posting
@@ -280,8 +270,6 @@ class RedisJobBoard(JobBoard):
 
     def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost = self._run("renew", (handle, ttl, [part for claim in held for part in claim]))
-        if time.monotonic() - self._cleaned > _CLEAN_UP:
-            self._clean_up()
         return Renewed([(uuid.decode(), token) for uuid, token in zip(lost[::2], lost[1::2], strict=True)], ttl)
 
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
@@ -384,10 +372,5 @@ class RedisJobBoard(JobBoard):
     def _delist(self, handle: str) -> None:
         self._run("delist", (handle,))
 
-    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
-        found = []
-        for entity, metadata in self._run("roster", ()):
-            of, _, name = entity.decode().partition("\0")
-            if kind in (None, of):
-                found.append((of, name, metadata.decode()))
-        return sorted(found)
+    def _roster(self) -> list[tuple[str, str, str]]:
+        return [(*entity.decode().split("\0"), metadata.decode()) for entity, metadata in self._run("roster", ())]

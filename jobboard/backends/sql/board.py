@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -40,9 +39,6 @@ from jobboard.states import OK, Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
 
-_CLEAN_UP = 600.0
-"""Every how many seconds a board that renews claims drops what nobody needs any longer."""
-
 
 class SQLJobBoard(JobBoard):
     """A board in the tables of an SQL database.
@@ -76,7 +72,6 @@ class SQLJobBoard(JobBoard):
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
         self._tables = Tables(self._conf["table"])
         self._opened: Links | None = None
-        self._cleaned = 0.0
 
     @property
     def table(self) -> sa.Table:
@@ -120,8 +115,6 @@ class SQLJobBoard(JobBoard):
         self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
         self._characteristics = self._promises(product)
         self._opened = links
-        if writes:
-            self._clean_up()
 
     def _promises(self, product: Database) -> Characteristics:
         return Characteristics(
@@ -179,10 +172,10 @@ class SQLJobBoard(JobBoard):
             raise ConnectionFailure(f"{self!r} is closed")
         return links.run(work, patience)
 
-    def _clean_up(self) -> None:
-        """Drop answers that nobody will ask for again, rows of jobs that were purged long ago, and dead entities."""
+    def _tidy(self) -> None:
+        if self._conf["read_only"]:
+            return
         st = self._store.statements
-        self._cleaned = time.monotonic()
         for statement in (st.answers_old, st.purged_old, st.entities_old):
             self._store.transact(
                 None,
@@ -326,8 +319,6 @@ class SQLJobBoard(JobBoard):
                 self._product.hurry(link.cursor, self._conf["retry_for"])
 
         lost = self._run(work, patience)
-        if time.monotonic() - self._cleaned > _CLEAN_UP:
-            self._clean_up()
         return Renewed(lost, ttl - self._product.precision)
 
     def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
@@ -431,9 +422,8 @@ class SQLJobBoard(JobBoard):
         st = self._store.statements
         self._store.transact(None, lambda run, _: self._writer.clean(run, st.delist, p_handle=handle))
 
-    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
-        rows = self._store.query(self._store.statements.roster)
-        return sorted((of, name, metadata) for of, name, metadata in rows if kind in (None, of))
+    def _roster(self) -> list[tuple[str, str, str]]:
+        return [(kind, name, metadata) for kind, name, metadata in self._store.query(self._store.statements.roster)]
 
 
 def _keyed(drafts: Sequence[Draft]) -> bool:

@@ -315,9 +315,8 @@ class ZooKeeperJobBoard(JobBoard):
                 with contextlib.suppress(Refused):
                     store.connection.commit([store.ops.delete(path, version)])
 
-    def _roster(self, kind: str | None) -> list[tuple[str, str, str]]:
-        found = [(of, name, metadata) for _, _, _, of, name, metadata in self._entities()]
-        return sorted(each for each in found if kind in (None, each[0]))
+    def _roster(self) -> list[tuple[str, str, str]]:
+        return [(kind, name, metadata) for _, _, _, kind, name, metadata in self._entities()]
 
     def _entities(self) -> list[tuple[str, int, str, str, str, str]]:
         store = self._store

@@ -373,7 +373,7 @@ class TestStored:
         client.hset(answers, mapping=stored)
         rounds = 0
         while True:
-            board._clean_up()
+            board._tidy()
             rounds += 1
             if client.hget(meta, "cleaned") == b"0":
                 break
@@ -392,7 +392,7 @@ class TestStored:
         client.hset(board._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members)]))
         client.hset(board._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
         client.zadd(board._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
-        board._clean_up()
+        board._tidy()
         assert not client.exists(*map(board._keys.of, ("waiters", "bells", "entities")))
         assert client.zrange(board._keys.of("purged"), 0, -1) == [b"young"]
 
