@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from jobboard import arguments, codec, notifier
+from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
 from jobboard.exceptions import (
     ClaimLost,
@@ -255,7 +255,8 @@ class BoardBase(Primitives):
         try:
             return self._job(seen.record, seen.state)
         except JobFailure as error:
-            LOG.warning("skipped: %s", error)
+            shell = Job(self, seen.record, UNREADABLE, seen.state)
+            LOG.warning("skipped: %s", error, extra=logs.fields(shell))
             return None
 
     def _heard(self, event: str, record: Record) -> None:
@@ -278,6 +279,8 @@ class BoardBase(Primitives):
         self._notify(notifier.REMOVAL, job)
 
     def _notify(self, event: str, job: Job) -> None:
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("%s: %s", job, event, extra=logs.fields(job))
         self._notifier.notify(event, {"job": job})
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
-from jobboard import arguments, codec, notifier, outcomes, retry
+from jobboard import arguments, codec, logs, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, BoardBase, about
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, JobFailures, NotFound
 from jobboard.job import Act, Claim, Job
@@ -134,7 +134,7 @@ class Claiming(BoardBase):
             try:
                 self._conclude(job.claim, outcomes.outcome_of(error, job))
             except JobBoardError as failure:
-                LOG.warning("could not give back %s: %s", job, failure)
+                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
             if not isinstance(error, (outcomes.Retry, outcomes.Reject)):
                 raise
         else:
@@ -213,9 +213,10 @@ class Claiming(BoardBase):
             content = codec.decode(record.posting, self.wire)
         except codec.Undecodable as error:
             poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
-            LOG.warning("job %s goes to the trash: %s", record.uuid, error)
+            shell = Job(self, record, UNREADABLE, TRASHED)
+            LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
             self._live().mutate(self._finish, [poison])
-            self._gone(Job(self, record, UNREADABLE, TRASHED), notifier.TRASHED)
+            self._gone(shell, notifier.TRASHED)
             return None
         job = Job(self, record, content, CLAIMED)
         self._attach(job, record, who, span, start, margin)

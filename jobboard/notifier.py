@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jobboard import logs
+
 LOG = logging.getLogger(__name__)
 
 POSTED = "POSTED"
@@ -139,4 +141,5 @@ class Notifier:
                     if listener.accepts is None or listener.accepts(details):
                         listener.callback(event, details, *listener.args, **listener.kwargs)
                 except Exception:
-                    LOG.exception("a listener of %s failed", event)
+                    job = details.get("job")
+                    LOG.exception("a listener of %s failed", event, extra=None if job is None else logs.fields(job))

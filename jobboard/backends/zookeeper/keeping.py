@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from jobboard import logs
 from jobboard.backends.zookeeper.answers import HOUR, Slot
 from jobboard.backends.zookeeper.records import Found, stands
 from jobboard.backends.zookeeper.store import Change, Stale, Store
@@ -144,7 +145,8 @@ class Keeper:
             if slot.call == nonce.call and isinstance(slot.answer, dict):
                 for status, uuid, token in slot.answer["claims"]:
                     if status == OK:
-                        LOG.warning("job %s was claimed for nobody; it is given back", uuid)
+                        told = logs.of_claim(uuid, token)
+                        LOG.warning("job %s was claimed for nobody; it is given back", uuid, extra=told)
                         store.give_back(uuid, token)
             elif slot.call < nonce.call:
                 # From now on it comes too late.

@@ -1,0 +1,69 @@
+"""What log records tell to machines."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import plant
+
+MakeBoard = Callable[..., Any]
+SECRET = "correct-horse-battery-staple"
+FIELDS = {"job", "job_name", "who", "token"}
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+@pytest.fixture(autouse=True)
+def everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "jobboard")
+
+
+def told(record: logging.LogRecord) -> dict[str, Any]:
+    """What a formatter that writes JSON finds in it."""
+    assert SECRET not in f"{vars(record)} {record.exc_text}"
+    return {name: value for name, value in vars(record).items() if name in FIELDS}
+
+
+def test_the_life_of_a_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    job = board.post("resize", details={"password": SECRET})
+    claimed = board.claim_next("anna")
+    board.abandon(claimed, "anna", error="no time")
+    token = claimed.claim.token
+    again = board.claim_next("ben")
+    board.consume(again, "ben")
+    about = {"job": job.uuid, "job_name": "resize"}
+    assert [(record.getMessage().rpartition(" ")[2], told(record)) for record in caplog.records] == [
+        ("POSTED", about | {"who": None, "token": 0}),
+        ("CLAIMED", about | {"who": "anna", "token": token}),
+        ("ABANDONED", about | {"who": "anna", "token": token}),
+        ("CLAIMED", about | {"who": "ben", "token": again.claim.token}),
+        ("CONSUMED", about | {"who": "ben", "token": again.claim.token}),
+        ("REMOVAL", about | {"who": "ben", "token": again.claim.token}),
+    ]
+
+
+def test_what_goes_wrong(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+
+    def broken(event: str, details: dict[str, Any]) -> None:
+        raise ValueError("a bug")
+
+    uuid = plant(board, '{"details": "' + SECRET)
+    list(board.iterjobs())
+    board.notifier.register("TRASHED", broken)
+    assert board.claim_next("anna") is None
+    eventually(lambda: any("listener" in record.getMessage() for record in caplog.records))
+    warnings = [record for record in caplog.records if record.levelno > logging.INFO]
+    grave = {record.getMessage().partition(":")[0]: told(record) for record in warnings}
+    token = grave[f"Job 'poison' ({uuid}) goes to the trash"].pop("token")
+    assert token > 0
+    about = {"job": uuid, "job_name": "poison"}
+    assert grave == {
+        "skipped": about | {"who": None, "token": 0},
+        f"Job 'poison' ({uuid}) goes to the trash": about | {"who": "anna"},
+        "a listener of TRASHED failed": about | {"who": "anna", "token": token},
+    }
