@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,36 +13,12 @@ import pytest
 
 import jobboard
 from jobboard.testing import eventually
+from tests.programs import gunicorn
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
+ROOT = Path(__file__).parents[1]
 REQUESTS = 60
-
-
-@contextlib.contextmanager
-def gunicorn(conf: dict[str, Any], log: Path) -> Iterator[str]:
-    """The address of a preloading server with two workers."""
-    arguments = ("--preload", "--workers", "2", "--bind", "127.0.0.1:0", "--no-control-socket")
-    command = [sys.executable, "-m", "gunicorn", *arguments, "tests.preloaded:application"]
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            command,
-            env={**os.environ, "PRELOADED_CONF": json.dumps(conf)},
-            cwd=Path(__file__).parents[1],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield eventually(lambda: _address(server, log))
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _address(server: subprocess.Popen[bytes], log: Path) -> str | None:
-    assert server.poll() is None, log.read_text()
-    found = re.search(r"Listening at: (http://\S+)", log.read_text())
-    return found.group(1) if found else None
 
 
 def ask(address: str) -> dict[str, Any]:
@@ -64,7 +35,9 @@ def test_workers_forked_after_connect(
     numbers = range(REQUESTS)
     board.post_many({"name": "small", "details": {"number": number}} for number in numbers)
     log = tmp_path / "gunicorn.log"
-    with gunicorn({**board_conf, "claim_ttl": 1}, log) as address, ThreadPoolExecutor(8) as pool:
+    env = {"PRELOADED_CONF": json.dumps({**board_conf, "claim_ttl": 1})}
+    served = gunicorn("tests.preloaded:application", ROOT, log, "--preload", "--workers", "2", **env)
+    with served as address, ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: ask(f"{address}/small"), numbers))
         assert sorted(each["number"] for each in done) == list(numbers), log.read_text()
         # Which worker gets a request is the kernel's choice: both have to have had some.

@@ -1,0 +1,93 @@
+"""The programs of examples/, run as their users run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.testing import eventually
+from tests.programs import gunicorn, running
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RED, BLUE = b"\xff\x00\x00", b"\x00\x00\xff"
+
+
+def picture(columns: int, rows: int) -> bytes:
+    """Red on the left, blue on the right."""
+    return b"P6 %d %d 255\n" % (columns, rows) + (RED * (columns // 2) + BLUE * (columns // 2)) * rows
+
+
+@pytest.fixture
+def uri(board_conf: dict[str, Any]) -> str:
+    """The board as a single string, as it stands in an environment variable."""
+    board: str = board_conf["board"]
+    return board + (f"?namespace={board_conf['namespace']}" if "namespace" in board_conf else "")
+
+
+class Service:
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def ask(self, path: str, data: bytes | None = None) -> bytes:
+        with urllib.request.urlopen(self._address + path, data, timeout=30) as reply:
+            answer: bytes = reply.read()
+        return answer
+
+    def post(self, image: bytes) -> dict[str, str]:
+        answer: dict[str, str] = json.loads(self.ask("/images", image))
+        return answer
+
+    def state(self, job: str) -> str:
+        answer: str = json.loads(self.ask(f"/jobs/{job}"))["state"]
+        return answer
+
+
+@pytest.fixture
+def service(uri: str, tmp_path: Path) -> Iterator[Service]:
+    env = {"JOBBOARD_URL": uri, "IMAGES": str(tmp_path / "images")}
+    with gunicorn("service:app", EXAMPLES / "thumbnails", tmp_path / "service.log", **env) as address:
+        yield Service(address)
+
+
+@pytest.mark.backends("sqlite", "redis")
+def test_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
+    """The service and its workers share nothing but a URI and a folder."""
+    posted = service.post(picture(128, 64))
+    assert service.post(picture(128, 64)) == posted, "the same image is posted once"
+    assert service.state(posted["job"]) == "UNCLAIMED"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        service.ask(f"/thumbnails/{posted['image']}")
+    broken = service.post(b"no picture")
+    env = {"JOBBOARD_URL": uri, "IMAGES": str(tmp_path / "images")}
+    with running(EXAMPLES / "thumbnails", tmp_path / "worker.log", "worker.py", **env):
+        eventually(lambda: service.state(posted["job"]) == "COMPLETE")
+        eventually(lambda: service.state(broken["job"]) == "TRASHED")
+    assert service.ask(f"/thumbnails/{posted['image']}") == picture(64, 32)
+    with jobboard.backend("thumbnails", uri) as board:
+        assert "binary PPM" in board.get(broken["job"]).error
+        assert board.job_count == 0
+
+
+@pytest.mark.backends("sqlite")
+def test_a_conductor(backend: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running(tmp_path, log, str(EXAMPLES / "resize.py")):
+        eventually(lambda: log.read_text().count("resizing") == 30 and "names no picture" in log.read_text())
+    assert "dispatched=11, consumed=10, abandoned=0, trashed=1, lost=0" in log.read_text()
+
+
+@pytest.mark.backends("sqlite")
+def test_a_transaction(backend: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "transaction.py")], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "shipped order 1 and 0 jobs are left\n"
