@@ -102,10 +102,14 @@ class _Bell:
         """The server's clock said ``now`` (µs) when ours said ``at``, or later."""
         self._since = (at, now)
 
-    def given(self, wish: Wish, job: Sequence[bytes]) -> _Given:
+    def given(self, job: Sequence[bytes]) -> _Given | None:
+        """What a call or an answer of the server's tells of; one who only looks is given nothing."""
+        if not job:
+            return None
+        assert self.wish is not None
         record = record_of(*job)
         at, now = self._since
-        return _Given(wish, record, at + ((record.lock_until or now) - now) / 1e6)
+        return _Given(self.wish, record, at + ((record.lock_until or now) - now) / 1e6)
 
 
 class Bells:
@@ -149,22 +153,20 @@ class Bells:
             LOG.warning("can't wait for a call of the server's, looking again from time to time: %s", error)
             nap(min(limit, POLL_CAP))
             return
-        bell.wish = wish
+        bell.wish, bell.ticket = wish, bell.ticket + 1
         self._asleep.add(bell)
         try:
             # From here on rouse() reaches the bell; what came before is known to nap().
             if not nap(0):
                 self._sleep(bell, handle, names, readable, limit)
             self._free.append(bell)
-        except (*UNREACHABLE, ConnectionFailure) as error:
+        except BaseException as error:
+            bell.ear.close()
+            self._doubtful[threading.get_ident()] = bell
+            if not isinstance(error, (*UNREACHABLE, ConnectionFailure)):
+                self.forgo()
+                raise
             LOG.info("a waiter's connection has ended: %s", error)
-            bell.ear.close()
-            self._doubtful[threading.get_ident()] = bell
-        except BaseException:
-            bell.ear.close()
-            self._doubtful[threading.get_ident()] = bell
-            self.forgo()
-            raise
         finally:
             self._asleep.discard(bell)
             if self._closed:
@@ -177,7 +179,6 @@ class Bells:
             return _Bell(self._links, self._keys, self._sharded)
 
     def _sleep(self, bell: _Bell, handle: str, names: Sequence[str] | None, readable: int, limit: float) -> None:
-        bell.ticket += 1
         # What has come since the last night would make this one short.
         while bell.ear.hear(0):
             pass
@@ -185,7 +186,7 @@ class Bells:
         asleep, event, now = self._run("bide", (bell.id, bell.ticket, readable, names, handle, *(bell.wish or ())))
         bell.queued(at, now)
         if asleep and not self._listen(bell, min(limit, event / 1e6) if event else limit):
-            self._collect(bell)
+            self._keep(self._collect(bell))
 
     def _listen(self, bell: _Bell, limit: float) -> bool:
         """Whether the bell was called before the time was up."""
@@ -201,16 +202,21 @@ class Bells:
             ticket, job = msgpack.unpackb(payload, raw=True)
             # A call of an earlier night is of no account: what it gave has been asked for.
             if ticket == bell.ticket:
-                if job and bell.wish is not None:
-                    self._given[threading.get_ident()] = bell.given(bell.wish, job)
+                self._keep(bell.given(job))
                 return True
         return False
 
-    def _collect(self, bell: _Bell) -> None:
-        """Leave the queue; what the bell was given meanwhile is this thread's."""
-        job = self._run("leave", (bell.id, bell.ticket))
-        if job and bell.wish is not None:
-            self._given[threading.get_ident()] = bell.given(bell.wish, job)
+    def _collect(self, bell: _Bell) -> _Given | None:
+        """Leave the queue; what the bell was given meanwhile."""
+        return bell.given(self._run("leave", (bell.id, bell.ticket)))
+
+    def _keep(self, given: _Given | None) -> None:
+        if given is not None:
+            self._given[threading.get_ident()] = given
+
+    def _return(self, given: _Given | None) -> None:
+        if given is not None:
+            self._give_back(given.record)
 
     def taken(self, wish: Wish, names: Sequence[str] | None) -> tuple[Record, int] | None:
         """What this thread was given while it waited, and for how many µs that stands.
@@ -222,7 +228,7 @@ class Bells:
         me = threading.get_ident()
         doubtful = self._doubtful.get(me)
         if doubtful is not None:
-            self._collect(doubtful)
+            self._keep(self._collect(doubtful))
             del self._doubtful[me]
         given = self._given.get(me)
         if given is None:
@@ -239,10 +245,8 @@ class Bells:
         with contextlib.suppress(JobFailure):
             doubtful = self._doubtful.pop(me, None)
             if doubtful is not None:
-                self._collect(doubtful)
-            given = self._given.pop(me, None)
-            if given is not None:
-                self._give_back(given.record)
+                self._keep(self._collect(doubtful))
+            self._return(self._given.pop(me, None))
 
     def rouse(self) -> None:
         """Wake all who sleep here."""
@@ -255,13 +259,9 @@ class Bells:
         # A claim that can't be given back lapses, and a waiter that can't leave is passed over.
         with contextlib.suppress(JobFailure):
             for bell in [*self._asleep, *self._doubtful.values()]:
-                job = self._run("leave", (bell.id, bell.ticket))
-                if job:
-                    self._give_back(record_of(*job))
+                self._return(self._collect(bell))
             for me in list(self._given):
-                given = self._given.pop(me, None)
-                if given is not None:
-                    self._give_back(given.record)
+                self._return(self._given.pop(me, None))
 
 
 class Listener:

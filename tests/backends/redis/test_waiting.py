@@ -12,6 +12,7 @@ import msgpack
 import pytest
 import redis
 
+from jobboard.backends.redis.bells import Wish
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import JobPriority
 from jobboard.testing import eventually
@@ -438,6 +439,19 @@ class TestHandedOn:
             assert place.asleep == 1
             job = poster.post("a")
         assert waiters[1].wait(LIMIT) == job
+
+    def test_not_what_an_earlier_night_gave(self, place: Any, sleeper: Sleeper) -> None:
+        board = place.board()
+        waiter = sleeper(board)
+        job = place.board().post("a")
+        waiter.wait(LIMIT)
+
+        def interrupted(seconds: float) -> bool:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            board._bells.wait(Wish("anna", 10_000_000, None), "handle", None, 1, LIMIT, interrupted)
+        assert job.state == "CLAIMED"
 
     def test_by_one_who_is_woken(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
         """By wake(), after it was called."""
