@@ -116,6 +116,12 @@ def choice(*names: str) -> Callable[[Any], str]:
     return parse
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"must be a dict, not {type(value).__name__}")
+    return dict(value)
+
+
 def target(conf: str | Mapping[str, Any]) -> Target:
     """Read the scheme, the parts and the given options of a plain name, a URI, or a dict whose ``board`` is either."""
     if isinstance(conf, str):

@@ -372,7 +372,7 @@ class MemoryJobBoard(JobBoard):
         with store.lock:
             now = store.now()
             return [
-                _seen(record, now)
+                Seen.at(now, record)
                 if (record := store.jobs.get(uuid)) is not None
                 else Seen(TRASHED if uuid in store.purged else COMPLETE, None, None)
                 for uuid in uuids
@@ -391,7 +391,7 @@ class MemoryJobBoard(JobBoard):
                 for record in store.jobs.values()
                 if record.state in wanted and (names is None or record.name in names) and _place(record) > place
             )
-            return [_seen(record, now) for record in heapq.nsmallest(limit, found, key=_place)]
+            return [Seen.at(now, record) for record in heapq.nsmallest(limit, found, key=_place)]
 
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
         store = self._store
@@ -450,11 +450,6 @@ def _left(records: Sequence[Record], expiry: int | None, now: int) -> int | None
 def _lease(expiry: int | None, handle: str, now: int) -> tuple[str | None, int | None]:
     """The keeper and the end of a lease."""
     return (handle, None) if expiry is None else (None, now + expiry)
-
-
-def _seen(record: Record, now: int) -> Seen:
-    leased = record.state == CLAIMED and record.lock_until is not None
-    return Seen(record.state, record, record.lock_until - now if leased and record.lock_until else None)
 
 
 def _place(record: Record) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from jobboard.backends.redis import checks, clients
 from jobboard.backends.redis.bells import Bells, Listener, Wish
 from jobboard.backends.redis.keys import keys_of
 from jobboard.backends.redis.links import Links
-from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of, seen
+from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of
 from jobboard.backends.redis.scripts import Script, command
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -34,6 +34,7 @@ from jobboard.states import (
     State,
     Status,
     Verb,
+    settle,
 )
 
 LAYOUT = 1
@@ -89,11 +90,11 @@ class RedisJobBoard(JobBoard):
     def _prepare(self, links: Links, create: bool) -> checks.Server:
         try:
             server = checks.look_at(links, self._conf["allow_eviction"])
-            self._server = server
-            self._scripts: dict[str, Script] = {}
-            stored = self._run_on(links, "setup", (create, LAYOUT, LAYOUT))
         except errors.ResponseError as error:
             raise self._refused(error) from error
+        self._server = server
+        self._scripts: dict[str, Script] = {}
+        stored = self._run_on(links, "setup", (create, LAYOUT, LAYOUT))
         if not stored:
             raise JobFailure(f"there is no board {self._name!r} at {self._shown}; create it with 'jobboard setup'")
         layout, min_reader = stored
@@ -153,12 +154,9 @@ class RedisJobBoard(JobBoard):
 
     # Calls
 
-    def _run(self, name: str, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
+    def _run(self, name: str, args: Sequence[Any]) -> Any:
         """Run a script; what it answers."""
-        try:
-            return self._run_on(self._live_links(), name, args, postings)
-        except errors.ResponseError as error:
-            raise self._refused(error) from error
+        return self._run_on(self._live_links(), name, args)
 
     def _run_on(
         self, links: Links, name: str, args: Sequence[Any], postings: Sequence[bytes] = (), *more: bytes
@@ -166,13 +164,10 @@ class RedisJobBoard(JobBoard):
         script = self._scripts.get(name)
         if script is None:
             script = self._scripts[name] = Script(name, self._keys, self._server.flags)
-        request = script.request(args, postings)
         try:
-            reply = links.call(request, *more)
-        except errors.NoScriptError:
-            # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
-            links.call(command(b"SCRIPT", b"LOAD", script.source))
-            reply = links.call(request, *more)
+            reply = self._sent(links, script, script.request(args, postings), *more)
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
         if more:
             reply, copies = reply
             if copies < self._conf["min_replicas"]:
@@ -182,6 +177,14 @@ class RedisJobBoard(JobBoard):
                 )
         return msgpack.unpackb(reply, raw=True)
 
+    def _sent(self, links: Links, script: Script, *requests: bytes) -> Any:
+        try:
+            return links.call(*requests)
+        except errors.NoScriptError:
+            # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
+            links.call(command(b"SCRIPT", b"LOAD", script.source))
+            return links.call(*requests)
+
     def _change(self, name: str, nonce: Nonce | None, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
         """Run a script that does nothing when it is repeated with the same nonce."""
         assert nonce is not None  # there are no transactions of a caller's to take part in
@@ -190,10 +193,7 @@ class RedisJobBoard(JobBoard):
         if self._conf["min_replicas"]:
             patience = int(self._conf["socket_timeout"] * 500)
             more = (command(b"WAIT", b"%d" % self._conf["min_replicas"], b"%d" % patience),)
-        try:
-            return self._run_on(self._live_links(), name, signed, postings, *more)
-        except errors.ResponseError as error:
-            raise self._refused(error) from error
+        return self._run_on(self._live_links(), name, signed, postings, *more)
 
     def _refused(self, error: errors.ResponseError) -> JobFailure:
         text = str(error)
@@ -229,7 +229,7 @@ class RedisJobBoard(JobBoard):
                 results.append((True, draft.record(answer, now)))
             else:
                 created, *job = answer
-                results.append((created, seen(record_of(*job), now).record if job else None))
+                results.append((created, settle(record_of(*job), now) if job else None))
         return results
 
     # Claiming
@@ -292,7 +292,7 @@ class RedisJobBoard(JobBoard):
     def _read(self, uuids: Sequence[str]) -> list[Seen]:
         now, found = self._run("read", list(uuids))
         return [
-            seen(record_of(*job), now) if isinstance(job, list) else Seen(TRASHED if job else COMPLETE, None, None)
+            Seen.at(now, record_of(*job)) if isinstance(job, list) else Seen(TRASHED if job else COMPLETE, None, None)
             for job in found
         ]
 
@@ -301,7 +301,7 @@ class RedisJobBoard(JobBoard):
     ) -> list[Seen]:
         behind = None if after is None else place(after)
         now, found = self._run("page", (behind, limit, WALK, names, letters(LIVE if states is None else states)))
-        return [seen(record_of(*job), now) for job in found]
+        return [Seen.at(now, record_of(*job)) for job in found]
 
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
         behind = (None, None) if after is None else (after.modified_on, after.sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from jobboard.conf import Option, Settings, choice, flag, integer, port, seconds, text
+from jobboard.conf import Option, Settings, choice, flag, integer, mapping, port, seconds, text
 
 
 def _namespace(value: Any) -> bytes:
@@ -29,12 +30,6 @@ def _hosts(value: Any) -> list[str]:
     if not isinstance(given, Sequence):
         raise TypeError(f"must be a str or a list, not {type(value).__name__}")
     return [item.strip() if isinstance(item, str) else f"{item[0]}:{item[1]}" for item in given]
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"must be a dict, not {type(value).__name__}")
-    return dict(value)
 
 
 URI_PARTS: Mapping[str, str] = {
@@ -72,7 +67,7 @@ OPTIONS: Mapping[str, Option] = {
     "cluster": Option(flag, False, "the host is a node of a Redis Cluster"),
     "sentinel": Option(text, None, "name of the service; the host is a sentinel then"),
     "sentinel_fallbacks": Option(_hosts, (), "further sentinels"),
-    "sentinel_kwargs": Option(_mapping, None, "what redis-py needs to connect to the sentinels", secret=True),
+    "sentinel_kwargs": Option(mapping, None, "what redis-py needs to connect to the sentinels", secret=True),
     "min_replicas": Option(integer(0, 100), 0, "how many replicas must have what a call has written before it returns"),
     "allow_eviction": Option(flag, False, "put up with a server that drops keys when its memory is full"),
     "ssl": Option(flag, None, "TLS, as rediss:// has it"),
@@ -147,8 +142,6 @@ def make(conf: Settings) -> Any:
         kwargs["ssl_check_hostname"] = conf["ssl_cert_reqs"] != "none"
         kwargs.update({option: conf[option] for option in _TLS if conf[option] is not None})
         if "ssl_min_version" in kwargs:
-            import ssl
-
             kwargs["ssl_min_version"] = ssl.TLSVersion[f"TLSv{conf['ssl_min_version'].replace('.', '_')}"]
     hosts = _hosts_of(conf)
     if conf["cluster"]:

@@ -17,7 +17,8 @@ from typing import Any
 from redis import exceptions as errors
 
 from jobboard.backends.redis.clients import Clients
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure
+from jobboard.primitives import check_home
 
 LOG = logging.getLogger(__name__)
 
@@ -97,11 +98,7 @@ class Links:
         """
         if self._closed:
             raise ConnectionFailure("the board is closed")
-        if os.getpid() != self._home:
-            raise JobFailure(
-                "the client given as client= belongs to the process that this one was forked from; "
-                "a child needs a board with a client of its own"
-            )
+        check_home(self._home)
         try:
             kind, kwargs = self._clients.source()
             connection = kind(**{**kwargs, **changes})

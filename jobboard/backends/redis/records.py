@@ -8,8 +8,8 @@ from typing import Any
 import msgpack
 
 from jobboard.backends.redis.keys import PLACE
-from jobboard.primitives import Draft, Finish, Seen
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
+from jobboard.primitives import Draft, Finish
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State
 
 LETTERS = {UNCLAIMED: "U", SCHEDULED: "S", CLAIMED: "C", TRASHED: "T"}
 _STATES = {letter: state for state, letter in LETTERS.items()}
@@ -53,13 +53,6 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
         modified_on,
         None if error is False else error,
     )
-
-
-def seen(stored: Record, now: int) -> Seen:
-    """The job as it stands at ``now``."""
-    record = settle(stored, now)
-    fixed = record.state == CLAIMED and record.keeper is None and record.lock_until is not None
-    return Seen(record.state, record, record.lock_until - now if fixed and record.lock_until else None)
 
 
 def packed_draft(draft: Draft) -> Sequence[Any]:

@@ -20,7 +20,7 @@ from jobboard.backends.sql.taking import Taker, Wish
 from jobboard.backends.sql.waiting import Waiter, waiter
 from jobboard.backends.sql.writing import Writer
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import (
     Characteristics,
     Claimed,
@@ -31,6 +31,7 @@ from jobboard.primitives import (
     Renewed,
     Seen,
     Taken,
+    check_home,
 )
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Link, Links, Refused
@@ -149,11 +150,7 @@ class SQLJobBoard(JobBoard):
         def make() -> Engine:
             if client is None:
                 return engines.make(self._url, conf)
-            if os.getpid() != home:
-                raise JobFailure(
-                    "the Engine given as client= belongs to the process that this one was forked from; "
-                    "a child needs a board with an engine of its own"
-                )
+            check_home(home)
             return client
 
         return Links(

@@ -11,7 +11,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce, Seen
 from jobboard.sql.links import Link, Links, Refused
 from jobboard.sql.prepared import Prepared, Row, Runner
-from jobboard.states import CLAIMED, COMPLETE, TRASHED, Record, settle
+from jobboard.states import CLAIMED, COMPLETE, TRASHED, Record
 
 T = TypeVar("T")
 
@@ -126,11 +126,7 @@ def seen(row: Sequence[Any] | None) -> Seen:
     record = record_of(row)
     if record is None:
         return Seen(TRASHED, None, None)
-    now = row[RECORD]
-    record = settle(record, now)
-    fixed = record.state == CLAIMED and record.keeper is None
-    left = record.lock_until - now if fixed and record.lock_until is not None else None
-    return Seen(record.state, record, left)
+    return Seen.at(row[RECORD], record)
 
 
 def stored(record: Record, was: Record) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from jobboard.backends.zookeeper.replies import send
 from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.primitives import check_home
 
 LOG = logging.getLogger(__name__)
 
@@ -130,11 +130,7 @@ class Connection:
 
     def _start(self) -> KazooClient:
         if self._callers is not None:
-            if os.getpid() != self._home:
-                raise JobFailure(
-                    "the KazooClient given as client= belongs to the process that this one was forked from; "
-                    "a child needs a board with a client of its own"
-                )
+            check_home(self._home)
             if not self.session_timeout:
                 self.session_timeout = _negotiated(self._callers, self._timeout)
             self._callers.add_listener(self._listen)

@@ -21,7 +21,7 @@ class Reader:
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         found = self._store.read(uuids)
         now = self._now([it for it in found if not isinstance(it, State)])
-        return [Seen(it, None, None) if isinstance(it, State) else seen(it, now) for it in found]
+        return [Seen(it, None, None) if isinstance(it, State) else Seen.at(now, stands(it, now)) for it in found]
 
     def _now(self, found: Sequence[Found]) -> int:
         """The server's time, where any of these depends on it."""
@@ -45,7 +45,7 @@ class Reader:
                     page.append(it)
             place = nodes[-1].rank, nodes[-1].sequence
         now = self._now(page)
-        return [seen(it, now) for it in page]
+        return [Seen.at(now, stands(it, now)) for it in page]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         store = self._store
@@ -87,9 +87,3 @@ class Reader:
         unswept = tally[TRASHED] - stats[-1].stat.numChildren
         tally[UNCLAIMED] = live - tally[CLAIMED] - tally[SCHEDULED] - unswept
         return dict(tally)
-
-
-def seen(it: Found, now: int) -> Seen:
-    record = stands(it, now)
-    leased = record.state == CLAIMED and record.lock_until is not None
-    return Seen(record.state, record, record.lock_until - now if leased and record.lock_until is not None else None)

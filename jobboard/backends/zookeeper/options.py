@@ -12,7 +12,7 @@ from kazoo.protocol.serialization import SASL, Auth, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
-from jobboard.conf import Option, Settings, flag, port, seconds, text
+from jobboard.conf import Option, Settings, flag, mapping, port, seconds, text
 
 KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
 
@@ -66,12 +66,6 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
         return [(text(scheme), text(credential)) for scheme, credential in value]
     except (TypeError, ValueError):
         raise ValueError("must be a list of (scheme, credential)") from None
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"must be a dict, not {type(value).__name__}")
-    return dict(value)
 
 
 def _acls(value: Any) -> list[Any]:
@@ -143,7 +137,7 @@ OPTIONS: Mapping[str, Option] = {
     "user": Option(text, None, "digest authentication: whom to connect as"),
     "password": Option(text, None, "digest authentication: the user's password", secret=True),
     "auth_data": Option(_pairs, (), "further (scheme, credential) pairs", secret=True),
-    "sasl_options": Option(_mapping, None, "kazoo's SASL options: mechanism, username, password …", secret=True),
+    "sasl_options": Option(mapping, None, "kazoo's SASL options: mechanism, username, password …", secret=True),
     "default_acl": Option(_acls, None, "ACLs of what is created; the default lets anybody do anything", secret=True),
 }
 
