@@ -50,6 +50,7 @@ DRIVERS = {
     "redis": {"backends.redis", "testing"},
     "kazoo": {"backends.zookeeper", "testing"},
     "taskflow": {"contrib", "testing"},
+    "prometheus_client": {"contrib"},
 }
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}

@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 IMPORT_LIMIT = 0.150
-DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow")
+CONTRIB = {"prometheus": "prometheus_client"}
+"""What a module of ``jobboard.contrib`` needs; the extra of its name brings it."""
+DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
 SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"
 REDIS_BOARD = "jobboard.backends.redis:RedisJobBoard [redis]"
 ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperJobBoard [zookeeper]"
@@ -38,7 +40,7 @@ import jobboard
 print(perf_counter() - start)
 """
 
-WITHOUT_DRIVERS = """
+ABSENT = """
 import sys
 
 class Absent:
@@ -48,7 +50,9 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import jobboard
+"""
 
+USED = """
 for name in jobboard.__all__:
     getattr(jobboard, name)
 with jobboard.backend('board', 'memory') as board:
@@ -72,7 +76,15 @@ def test_importing_is_quick() -> None:
 
 
 def test_it_works_without_any_driver() -> None:
-    assert python("-c", WITHOUT_DRIVERS, *DRIVERS) == "{'width': 3} 0\n"
+    assert python("-c", ABSENT + USED, *DRIVERS) == "{'width': 3} 0\n"
+
+
+@pytest.mark.parametrize("module", CONTRIB)
+def test_a_bridge_says_which_extra_it_needs(module: str) -> None:
+    """It is asked for by an import, so that is what fails; with the same error as a backend."""
+    attempt = f"try:\n    import jobboard.contrib.{module}\nexcept jobboard.MissingDriver as error:\n    print(error)"
+    said = python("-c", ABSENT + attempt, CONTRIB[module])
+    assert said == f"jobboard.contrib.{module} needs {CONTRIB[module]}: install 'jobboard[{module}]'\n"
 
 
 def test_importing_loads_no_driver_that_is_there() -> None:

@@ -1,0 +1,90 @@
+"""Boards and conductors as metrics of prometheus-client; needs ``jobboard[prometheus]``::
+
+from prometheus_client import REGISTRY, start_http_server
+
+REGISTRY.register(BoardCollector(board))
+start_http_server(9100)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobBoardError, MissingDriver
+from jobboard.primitives import BoardStats
+
+try:
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise MissingDriver(f"{__name__} needs {error.name}: install 'jobboard[prometheus]'", error) from error
+
+LOG = logging.getLogger(__name__)
+
+
+class BoardCollector(Collector):
+    """How many jobs are in each state, counted when a scrape asks for it::
+
+        jobboard_up{board="pictures"} 1.0
+        jobboard_jobs{board="pictures",state="unclaimed"} 7.0
+
+    A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
+
+    :param boards: of different names, as they are told apart by these.
+    :param max_age: for how many seconds a count may serve further scrapes: counting costs what ``stats()`` costs.
+    :param timeout: how many seconds a scrape waits; less than the scraper does, which is 10 s by default.
+    """
+
+    def __init__(self, *boards: JobBoard, max_age: float = 5.0, timeout: float = 5.0) -> None:
+        self._counts = [_Count(board, max_age) for board in boards]
+        self._timeout = timeout
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """What to expect, without asking any board."""
+        yield from self._families()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        up, jobs = self._families()
+        end = time.monotonic() + self._timeout
+        for name, look in [(count.board.name, count.begin()) for count in self._counts]:
+            try:
+                stats = look.result(max(0.0, end - time.monotonic()))
+            except (JobBoardError, TimeoutError) as error:
+                LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
+                up.add_metric([name], 0)
+                continue
+            up.add_metric([name], 1)
+            for state, number in dataclasses.asdict(stats).items():
+                jobs.add_metric([name, state], number)
+        yield up
+        yield jobs
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily("jobboard_up", "Whether the board answers.", labels=["board"]),
+            GaugeMetricFamily("jobboard_jobs", "Jobs on the board, and in its trash.", labels=["board", "state"]),
+        )
+
+
+class _Count:
+    """Counts a board on a thread of its own, one count at a time however many scrapes wait for it."""
+
+    def __init__(self, board: JobBoard, max_age: float) -> None:
+        self.board = board
+        self._max_age = max_age
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
+        self._look: Future[BoardStats] | None = None
+
+    def begin(self) -> Future[BoardStats]:
+        with self._lock:
+            if self._look is None or self._look.done():
+                self._look = self._thread.submit(self.board.stats, self._max_age)
+            return self._look
