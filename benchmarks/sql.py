@@ -94,7 +94,7 @@ class Raw:
         rows = self.cursor.fetchall()
         now = rows[0][17] if rows else 0
         if rows:
-            self.execute(self.statements.claim, {**self.lease, "p_ids": [row[3] for row in rows], "p_now": now})
+            self.execute(self.statements.claim.batch, {**self.lease, "p_ids": [row[3] for row in rows], "p_now": now})
             self.keep(",".join(f"{row[0]} {row[10]}" for row in rows))
         self.product.commit(self.raw, self.cursor)
         return [(row[0], max(row[10] + 1, now), json.loads(row[6])) for row in rows]

@@ -102,7 +102,7 @@ class SQLJobBoard(JobBoard):
             links.close()
             raise
         product = links.known_product()
-        statements = Statements(self._tables, links.engine.dialect, product.skip_locked)
+        statements = Statements(self._tables, product)
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
         self._store = Store(links, statements, self._name, not writes)

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
-from jobboard.backends.sql.statements import Statements, claimable, claimed_values, held
+from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.tables import literal
+from jobboard.sql.claims import among, locking
 from jobboard.sql.dialects import Now
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED
@@ -72,10 +73,8 @@ class Single:
             .order_by(c.priority, c.id)
             # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
             .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
-            .with_for_update(skip_locked=True)
         )
-        # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
-        taken = self._claimed(c.id == sa.any_(_array_of(picked)))
+        taken = self._claimed(among(self.jobs, locking(picked, self._statements.product)))
         event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte("event")
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
         ready = self._statements.any_ready(*conditions)
@@ -89,7 +88,7 @@ class Single:
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
         instant = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000000, sa.BigInteger))
-        values = claimed_values(self.jobs, instant.scalar_subquery())
+        values = self._statements.claim.values(instant.scalar_subquery())
         return sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte("taken")
 
     def _claim(self) -> Prepared:
@@ -161,7 +160,3 @@ class Single:
             index_elements=[t.c.handle, t.c.slot],
             set_={"call": call, "answer": upsert.excluded.answer, "stamp": upsert.excluded.stamp},
         ).cte("answer")
-
-
-def _array_of(select: sa.Select[Any]) -> Any:
-    return sa.func.array(select.scalar_subquery(), type_=ARRAY(sa.BigInteger))

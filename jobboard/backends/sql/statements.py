@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal
-from jobboard.sql.dialects import Greatest, Now, by_index, insert_new
+from jobboard.sql.claims import Claim, locking
+from jobboard.sql.dialects import Database, Greatest, Now, by_index, insert_new
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -63,12 +65,11 @@ def claimed_values(jobs: sa.Table, instant: Any) -> dict[str, Any]:
 
 
 class Statements:
-    """:param skip_locked: whether rows that others hold can be passed over."""
-
-    def __init__(self, tables: Tables, dialect: Dialect, skip_locked: bool) -> None:
+    def __init__(self, tables: Tables, product: Database) -> None:
         self.tables = tables
         self.jobs = jobs = tables.jobs
-        self._skip_locked = skip_locked
+        self.product = product
+        dialect = product.dialect
         c = jobs.c
         self.mine = c.board == text("board")
         by_uuid = sa.and_(c.uuid.in_(elements("uuids", sa.String())), self.mine)
@@ -77,7 +78,7 @@ class Statements:
         self.clock = Prepared(sa.select(now))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
-        self.lock_free = Prepared(self._locking(sa.select(*tables.record, now).where(by_uuid)), "p_uuids")
+        self.lock_free = Prepared(locking(sa.select(*tables.record, now).where(by_uuid), product), "p_uuids")
         self.by_key = Prepared(
             sa.select(*tables.record, now)
             .where(self.mine, c.live_key.in_(elements("keys", sa.String())))
@@ -93,12 +94,9 @@ class Statements:
             .values({name: self._typed(name) for name in _STORED})
         )
         self.delete = Prepared(sa.delete(jobs).where(by_id), "p_ids")
-        self.claim = Prepared(sa.update(jobs).where(by_id).values(claimed_values(jobs, param("now"))), "p_ids")
-        self.claim_one = Prepared(
-            sa.update(jobs)
-            .where(c.id == param("id"), c.token == param("was_token"), c.state == literal(UNCLAIMED))
-            .values(claimed_values(jobs, param("now")))
-        )
+        # As they lie in a record.
+        identity = {3: c.id, 10: c.token}
+        self.claim = Claim(product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED))
         self.consume = Prepared(sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids")
         self.renew = Prepared(
             sa.update(jobs).where(by_id).values(lock_until=param("until")),
@@ -117,11 +115,12 @@ class Statements:
 
         self.event = Prepared(sa.select(now, self.first_event().scalar_subquery()))
         self.overdue = Prepared(
-            self._locking(
+            locking(
                 sa.select(*tables.record, now)
                 .where(self.mine, c.wake_at <= now)
                 .order_by(c.wake_at)
-                .limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+                .limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True)),
+                product,
             )
         )
         gone = {"wake_at": sa.null(), "lock_until": sa.null()}
@@ -155,8 +154,7 @@ class Statements:
         """Lock the first ready rows in serving order. Also answers the time and the next event."""
         event = self.first_event().scalar_subquery()
         select = sa.select(*self.tables.record, now, event).where(self.ready_condition(), *conditions)
-        select = self._locking(self.in_order(select, index))
-        return Prepared(select, *lists)
+        return Prepared(locking(self.in_order(select, index), self.product), *lists)
 
     def pick_ids(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
         """Those of the rows in ``p_ids`` that are still ready."""
@@ -200,9 +198,6 @@ class Statements:
         if index is not None:
             select = by_index(select, self.jobs, f"{self.tables.prefix}_{index}")
         return select
-
-    def _locking(self, select: sa.Select[Any]) -> sa.Select[Any]:
-        return select.with_for_update(skip_locked=True) if self._skip_locked else select
 
     def _typed(self, name: str) -> sa.BindParameter[Any]:
         type_ = self.jobs.c[name].type

@@ -152,20 +152,13 @@ class Writer:
 
         :param claim: who, keeper and ttl, as parameters.
         """
-        rows = run.rows(pick, {**self._board, **params})
+        rows: Sequence[Row] = run.rows(pick, {**self._board, **params})
         if not rows:
             return ([], False), []
         now, event = rows[0][RECORD : RECORD + 2]
         if sweep_first and event is not None and event <= now:
             return ([], True), []
-        if self._fenced:
-            rows = [
-                row
-                for row in rows
-                if run.count(self.st.claim_one, {**claim, "p_id": row[3], "p_was_token": row[10], "p_now": now})
-            ]
-        else:
-            run.count(self.st.claim, {**claim, "p_ids": [row[3] for row in rows], "p_now": now})
+        rows = self.st.claim.write(run, rows, {**claim, "p_now": now})
         records = [claimed(row, claim, now) for row in rows]
         return (records, False), [(record.uuid, record.token) for record in records]
 

@@ -1,0 +1,123 @@
+"""Claiming rows, written once for each database: pick the first that are free, lock them, change them, answer them.
+
+    claim = Claim(product, table, values, identity={0: table.c.id}, free=table.c.lock_until.is_(None))
+    take = First(claim, sa.select(table.c.id).where(...).order_by(...).limit(param("limit", sa.Integer())))
+    rows = take(run, {"p_limit": 100, "p_who": "anna"})
+
+``run`` is a :class:`~jobboard.sql.prepared.Runner` within a transaction: a :class:`~jobboard.sql.links.Link` after its
+``begin()``, or :class:`~jobboard.sql.prepared.CallersConnection`. Statements name their parameters with
+:func:`~jobboard.sql.prepared.param`. Build both once and keep them: they hold the compiled statements.
+
+What each database needs:
+
+- PostgreSQL picks, changes and answers in one statement.
+- MySQL ≥ 8.0.1 and MariaDB ≥ 10.6 lock what they pick and skip what others have locked, then change it by its key. Give
+  the select an index in exactly its order (:func:`~jobboard.sql.dialects.by_index`), or they lock all that they sort.
+- SQLite has one writer at a time, from the ``BEGIN IMMEDIATE`` on that begins the transaction.
+- Any other compares each row with what was read, and the claim has only those that have not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from jobboard.sql.dialects import Database, Now
+from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
+
+Values = Callable[[sa.ColumnElement[int]], Mapping[Any, Any]]
+
+
+def locking(select: sa.Select[Any], product: Database) -> sa.Select[Any]:
+    """Lock the rows, without those that others have locked, where the database can do so."""
+    return select.with_for_update(skip_locked=True) if product.skip_locked else select
+
+
+def among(table: sa.Table, picked: sa.Select[Any]) -> sa.ColumnElement[bool]:
+    """The rows of a table whose primary keys were picked, for a database that changes them in the same statement.
+
+    :param picked: selects the primary key and nothing else; one of several columns from a CTE that is materialized.
+    """
+    key = tuple(table.primary_key)
+    if len(key) > 1:
+        return sa.tuple_(*key).in_(picked)
+    # IN (SELECT ... LIMIT n ...) may lock and change more than n, when a plan runs the inner query again.
+    return key[0] == sa.any_(sa.func.array(picked.scalar_subquery(), type_=ARRAY(key[0].type)))
+
+
+class Claim:
+    """What a claim writes to picked rows of one table.
+
+    :param values: ``values(instant)`` gives what is written, for the time of the claim: an expression, in µs.
+    :param identity: which columns, by their place in a picked row, show that it is the same row, unchanged: the primary
+        key, and for a database that can't lock perhaps a version.
+    :param free: what is true of a row that may be claimed, and no longer of one that was; only for such a database.
+    """
+
+    def __init__(
+        self,
+        product: Database,
+        table: sa.Table,
+        values: Values,
+        identity: Mapping[int, sa.Column[Any]],
+        free: sa.ColumnElement[bool],
+    ) -> None:
+        self.product = product
+        self.table = table
+        self.values = values
+        self.places = tuple(identity)
+        key = tuple(table.primary_key)
+        # What is locked needs no comparison, but a list can't hold keys of several columns.
+        self._one_by_one = len(key) > 1 or not (product.skip_locked or product.exclusive)
+        self._key = next(place for place, column in identity.items() if column is key[0])
+        change = sa.update(table).values(values(param("now")))
+        same = (column == param(f"was_{place}", column.type) for place, column in identity.items())
+        self._one = Prepared(change.where(*same, free))
+        self.batch = Prepared(change.where(key[0].in_(elements("ids", key[0].type))), "p_ids")
+
+    def write(self, run: Runner, rows: Sequence[Row], params: Mapping[str, Any]) -> Sequence[Row]:
+        """Change rows that this transaction has picked; those that it has got.
+
+        :param params: those of ``values``, and ``p_now``, the time of the claim.
+        """
+        if self._one_by_one:
+            return [row for row in rows if run.count(self._one, {**params, **self._was(row)})]
+        if rows:
+            run.count(self.batch, {**params, "p_ids": [row[self._key] for row in rows]})
+        return rows
+
+    def _was(self, row: Row) -> dict[str, Any]:
+        return {f"p_was_{place}": row[place] for place in self.places}
+
+
+class First:
+    """Claims the first rows of a select.
+
+    :param select: has an order and a limit, and as its first columns those that tell the row.
+    """
+
+    def __init__(self, claim: Claim, select: sa.Select[Any]) -> None:
+        self._claim = claim
+        product = claim.product
+        dated = select.add_columns(Now().label("instant"))
+        # Who can't pass over locked rows must wait for them, or would come away with nothing when others pick as well.
+        locked = locking(dated, product) if product.skip_locked else dated.with_for_update()
+        self._statement = Prepared(self._at_once(locked) if product.returning else locked)
+
+    def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
+        """The rows as they were picked, in order, each with the time of the claim, in µs, behind it."""
+        rows = run.rows(self._statement, params)
+        if self._claim.product.returning or not rows:
+            return rows
+        return self._claim.write(run, rows, {**params, "p_now": rows[0][-1]})
+
+    def _at_once(self, locked: sa.Select[Any]) -> sa.Select[Any]:
+        picked = locked.cte("picked")
+        table = self._claim.table
+        keys = sa.select(*(picked.c[column.key] for column in table.primary_key))
+        values = self._claim.values(Now())
+        taken = sa.update(table).where(among(table, keys)).values(values).returning(*table.primary_key).cte("taken")
+        return sa.select(*picked.c).add_cte(taken)

@@ -1,0 +1,171 @@
+"""Claims of the first rows, on any table, written once for each database."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.sql.claims import Claim, First
+from jobboard.sql.dialects import Database
+from jobboard.sql.links import Links
+from jobboard.sql.prepared import CallersConnection, param, text
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+
+
+@pytest.fixture
+def engine(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    url = f"sqlite:///{tmp_path}/rows.db"
+    if backend != "sqlite":
+        uri = sa.make_url(request.getfixturevalue("database_uri")(backend))
+        url = uri.set(drivername=_DRIVERS[backend]).render_as_string(hide_password=False)
+    engine = sa.create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def make(engine: sa.Engine) -> Iterator[Callable[..., "Rows"]]:
+    made: list[Rows] = []
+
+    def make(*key: str, product: Callable[[Database], Database] = lambda product: product) -> Rows:
+        made.append(Rows(engine, key or ("id",), product))
+        return made[-1]
+
+    yield make
+    for rows in made:
+        rows.close()
+
+
+class Rows:
+    """A table with a key, an ``owner`` and a ``place`` that rows are served by, the last ids first."""
+
+    def __init__(self, engine: sa.Engine, key: tuple[str, ...], product: Callable[[Database], Database]) -> None:
+        self.engine = engine
+        self.table = table = sa.Table(
+            "claims_rows",
+            sa.MetaData(),
+            *(sa.Column(name, sa.Integer, primary_key=True, autoincrement=False) for name in key),
+            sa.Column("place", sa.Integer, nullable=False),
+            sa.Column("owner", sa.String(20)),
+            sa.Column("since", sa.BigInteger),
+            sa.Index("claims_rows_free", "owner", "place"),
+        )
+        table.drop(engine, checkfirst=True)
+        table.create(engine)
+        self.links = Links(lambda: engine, own=False, patience=10)
+        self.links.run(lambda link: link.end_read())
+        known = product(self.links.known_product())
+        columns = list(table.primary_key)
+        free = table.c.owner.is_(None)
+        claim = Claim(
+            known,
+            table,
+            lambda instant: {"owner": text("who"), "since": instant},
+            dict(enumerate(columns)),
+            free,
+        )
+        picked = sa.select(*columns, table.c.place).where(free).order_by(table.c.place)
+        self.take = First(claim, picked.limit(param("limit", sa.Integer())))
+
+    def fill(self, count: int) -> None:
+        names = [column.name for column in self.table.primary_key]
+        with self.engine.begin() as connection:
+            rows = [{**dict.fromkeys(names, i), "place": count - i} for i in range(count)]
+            connection.execute(sa.insert(self.table), rows)
+
+    def claim(self, who: str, limit: int) -> list[Any]:
+        def work(link: Any) -> list[Any]:
+            link.begin()
+            rows = self.take(link, {"p_who": who, "p_limit": limit})
+            link.commit()
+            return list(rows)
+
+        return self.links.run(work)
+
+    def owners(self) -> dict[int, str | None]:
+        with self.engine.connect() as connection:
+            return {row[0]: row.owner for row in connection.execute(sa.select(self.table))}
+
+    def close(self) -> None:
+        self.links.close()
+        self.table.drop(self.engine)
+
+
+def unlocking(product: Database) -> Database:
+    """A database that can neither lock what it picks nor be alone, as far as is known."""
+    return Database(product.dialect)
+
+
+@pytest.mark.parametrize("key", [("id",), ("a", "b")], ids=["one column", "two columns"])
+def test_the_first_rows_are_claimed_in_order(make: Callable[..., Rows], key: tuple[str, ...]) -> None:
+    rows = make(*key)
+    rows.fill(7)
+    claimed = rows.claim("anna", 3)
+    width = len(key)
+    assert [row[:width] for row in claimed] == [(6,) * width, (5,) * width, (4,) * width]
+    with rows.engine.connect() as connection:
+        since = set(connection.execute(sa.select(rows.table.c.since).where(rows.table.c.owner == "anna")).scalars())
+    assert {row[-1] for row in claimed} == since
+    assert [row[0] for row in rows.claim("bert", 10)] == [3, 2, 1, 0]
+    assert rows.claim("cleo", 1) == []
+    assert rows.owners() == {i: "anna" if i > 3 else "bert" for i in range(7)}
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_what_another_holds_is_passed_over(make: Callable[..., Rows]) -> None:
+    rows = make()
+    rows.fill(4)
+    with rows.engine.begin() as connection:
+        mine = rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 2})
+        assert [row[0] for row in mine] == [3, 2]
+        assert [row[0] for row in rows.claim("bert", 10)] == [1, 0]
+        connection.rollback()
+    assert [row[0] for row in rows.claim("cleo", 10)] == [3, 2]
+
+
+def test_a_caller_who_rolls_back_has_claimed_nothing(make: Callable[..., Rows]) -> None:
+    rows = make()
+    rows.fill(2)
+    with rows.engine.connect() as connection:
+        run = CallersConnection(connection)
+        assert len(rows.take(run, {"p_who": "anna", "p_limit": 5})) == 2
+        connection.rollback()
+    assert rows.owners() == {0: None, 1: None}
+
+
+@pytest.mark.parametrize("options", [{}, {"product": unlocking}], ids=["as it is", "without SKIP LOCKED"])
+def test_many_at_once_claim_each_row_once(make: Callable[..., Rows], options: dict[str, Any]) -> None:
+    rows = make(**options)
+    rows.fill(60)
+    got: dict[str, list[int]] = {}
+
+    def work(who: str) -> None:
+        got[who] = []
+        while batch := rows.claim(who, 4):
+            got[who] += [row[0] for row in batch]
+
+    threads = [threading.Thread(target=work, args=(f"worker{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(id_ for ids in got.values() for id_ in ids) == list(range(60))
+    assert rows.owners() == {id_: who for who, ids in got.items() for id_ in ids}
+
+
+def test_a_row_that_changed_since_it_was_read_is_not_claimed(make: Callable[..., Rows]) -> None:
+    """Where rows can't be locked: between the reading and the writing another was faster."""
+    rows = make(product=unlocking)
+    rows.fill(2)
+    claim = rows.take._claim
+    with rows.engine.begin() as connection:
+        connection.execute(sa.update(rows.table).where(rows.table.c.id == 0).values(owner="bert"))
+        got = claim.write(CallersConnection(connection), [(0, 2), (1, 1)], {"p_who": "anna", "p_now": 5})
+    assert got == [(1, 1)]
+    assert rows.owners() == {0: "bert", 1: "anna"}
