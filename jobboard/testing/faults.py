@@ -35,17 +35,17 @@ class Counter:
 
 
 class Fault(Counter):
-    """One connection to be broken at the ``nth`` request that contains ``matching``."""
+    """Something to be done to one connection at the ``nth`` request that contains ``matching``."""
 
-    def __init__(self, loses: Literal["request", "reply"], nth: int, matching: bytes) -> None:
+    def __init__(self, what: Literal["request", "reply", "hold"], nth: int, matching: bytes) -> None:
         super().__init__(matching)
-        self.loses = loses
+        self.what = what
         self.nth = nth
         self._happened = threading.Event()
 
     @property
     def happened(self) -> bool:
-        """Whether the connection has been broken."""
+        """Whether it has been done."""
         return self._happened.is_set()
 
     def wait(self, timeout: float) -> bool:
@@ -87,7 +87,16 @@ class FaultyProxy:
         """
         if what not in ("request", "reply"):
             raise ValueError(f"'request' or 'reply' can be lost, not {what!r}")
-        fault = Fault(what, nth, matching)
+        return self._arm(Fault(what, nth, matching))
+
+    def hold(self, *, matching: bytes = b"") -> Fault:
+        """Keep one request that contains ``matching`` back, once, until its connection sends something more.
+
+        The server gets both then. So behaves, for the client, a server that sleeps until it is asked again.
+        """
+        return self._arm(Fault("hold", 1, matching))
+
+    def _arm(self, fault: Fault) -> Fault:
         with self._lock:
             self._watched.append(fault)
         return fault
@@ -167,18 +176,24 @@ class FaultyProxy:
             self._run(self._replies, link)
 
     def _requests(self, link: "_Link") -> None:
+        held = b""
         with contextlib.suppress(OSError):
             while chunk := link.client.recv(_CHUNK):
+                held += chunk
                 with self._lock:
                     fault = link.requested(chunk, self._watched)
                     if fault is not None:
                         self._watched.remove(fault)
-                        if fault.loses == "request":
+                        if fault.what == "hold":
+                            fault._happened.set()
+                            continue
+                        if fault.what == "request":
                             self._break(link, fault)
                             break
                         # Before the server gets the request, which it may answer at once.
                         link.swallow = fault
-                link.server.sendall(chunk)
+                link.server.sendall(held)
+                held = b""
         self._end(link)
 
     def _replies(self, link: "_Link") -> None:

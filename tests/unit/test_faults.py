@@ -126,6 +126,19 @@ def test_only_the_connection_concerned_is_broken(connect: Connect, proxy: Faulty
     assert whole.ask(b"after") == b"ok after"
 
 
+def test_a_request_that_is_held_goes_on_with_the_next(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
+    client = connect()
+    fault = proxy.hold(matching=b"two")
+    assert client.ask(b"one") == b"ok one"
+    client.send(b"two\n")
+    assert fault.wait(10)
+    assert connect().ask(b"another") == b"ok another"
+    assert recorder.lines == [b"one", b"another"]
+    client.send(b"three\n")
+    eventually(lambda: recorder.lines == [b"one", b"another", b"two", b"three"])
+    assert client.receive().startswith(b"ok two")
+
+
 @pytest.mark.parametrize("what", ["request", "reply"])
 def test_matching_minds_case_and_counts(what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()

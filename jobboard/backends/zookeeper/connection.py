@@ -13,7 +13,7 @@ from typing import Any
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Sync
+from kazoo.protocol.serialization import Exists, Sync
 from kazoo.protocol.states import KazooState, KeeperState
 
 from jobboard.backends.zookeeper.replies import send
@@ -34,6 +34,9 @@ _BROKEN = (
 )
 
 DATA_WATCHES, CHILD_WATCHES = 2, 1
+
+_NUDGE = 0.1
+"""After how many seconds without an answer the server is nudged, and again after twice as long each time."""
 
 
 class Connection:
@@ -247,26 +250,39 @@ class Connection:
             results = [send(client, request) for request in requests]
             self._flying += 1
         try:
-            return self._answers(results, changes, deadline)
+            return [self._answer(client, result, deadline, changes) for result in results]
+        except kazoo.KazooException as error:
+            raise translated(error) from error
         finally:
             with self._queueing:
                 self._flying -= 1
 
-    @staticmethod
-    def _answers(results: Sequence[Any], changes: bool, deadline: float) -> list[Any]:
-        answers = []
-        for result in results:
-            try:
-                answers.append(result.get(timeout=max(0.001, deadline - time.monotonic())))
-            except _BROKEN as error:
-                raise ConnectionFailure(
-                    f"the connection to ZooKeeper broke: {type(error).__name__}",
-                    error,
-                    outcome="unknown" if changes else "none",
-                ) from error
-            except kazoo.KazooException as error:
-                raise translated(error) from error
-        return answers
+    def _answer(self, client: KazooClient, result: Any, deadline: float, changes: bool = False) -> Any:
+        """:raises KazooException: what the server has refused."""
+        pause = _NUDGE
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    return result.get(timeout=max(0.001, min(pause, left)))
+                except KazooTimeoutError:
+                    if left <= pause:
+                        raise
+                self._nudge(client)
+                pause *= 2
+        except _BROKEN as error:
+            raise ConnectionFailure(
+                f"the connection to ZooKeeper broke: {type(error).__name__}",
+                error,
+                outcome="unknown" if changes else "none",
+            ) from error
+
+    def _nudge(self, client: KazooClient) -> None:
+        """Ask for something else: a member of an ensemble may miss that a request can be answered, and sleep over it
+        until the next one comes in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0)."""
+        with self._queueing:
+            if not self._closed and client.connected:
+                send(client, Exists("/", None))
 
     def read(self, ops: Sequence[Op], sync: str | None = None, patience: float | None = None) -> list[Any]:
         """Read several znodes at one instant; what is not there is None.
@@ -291,16 +307,13 @@ class Connection:
         while True:
             client = self.open()
             results = [send(client, op) for op in [*before, *ops]]
+            deadline = time.monotonic() + (patience or self.patience)
             found: list[Any] = []
             for result in results[len(before) :]:
                 try:
-                    answer = result.get(timeout=patience or self.patience)
+                    answer = self._answer(client, result, deadline)
                 except kazoo.NoNodeError:
                     found.append(None)
-                except _BROKEN as error:
-                    raise ConnectionFailure(
-                        f"the connection to ZooKeeper broke: {type(error).__name__}", error
-                    ) from error
                 except kazoo.KazooException as error:
                     raise translated(error) from error
                 else:
