@@ -99,6 +99,8 @@ class ZooKeeperJobBoard(JobBoard):
             notes="kept claims live as long as the session, whose timeout the server bounds; "
             "under contention jobs are picked from among the first ones",
         )
+
+    def _tidy(self) -> None:
         if not self._conf["read_only"]:
             self._keeper.clean()
 

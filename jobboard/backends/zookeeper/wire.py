@@ -97,25 +97,7 @@ class Multi:
 
     @staticmethod
     def deserialize(data: bytes, offset: int) -> list[Any]:
-        results: list[Any] = []
-        # By hand: kazoo's headers, objects of their own, take longer than all the rest.
-        kind, done, _ = multiheader_struct.unpack_from(data, offset)
-        offset += multiheader_struct.size
-        while not done:
-            if kind == Create.type:
-                path, offset = read_string(data, offset)
-                results.append(path)
-            elif kind == SetData.type:
-                results.append(ZnodeStat._make(stat_struct.unpack_from(data, offset)))
-                offset += stat_struct.size
-            elif kind == -1:
-                results.append(EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]())
-                offset += int_struct.size
-            else:
-                results.append(True)
-            kind, done, _ = multiheader_struct.unpack_from(data, offset)
-            offset += multiheader_struct.size
-        return results
+        return _results(data, offset)
 
     @staticmethod
     def check(results: list[Any]) -> list[Any]:
@@ -142,30 +124,43 @@ class MultiRead:
 
     @staticmethod
     def deserialize(data: bytes, offset: int) -> list[Any]:
-        results: list[Any] = []
+        return [None if isinstance(each, NoNodeError) else each for each in _results(data, offset)]
+
+
+def _results(data: bytes, offset: int) -> list[Any]:
+    """What each operation of a multi was answered, an exception where it was refused."""
+    results: list[Any] = []
+    # By hand: kazoo's headers, objects of their own, take longer than all the rest.
+    kind, done, _ = multiheader_struct.unpack_from(data, offset)
+    offset += multiheader_struct.size
+    while not done:
+        if kind == GetData.type:
+            content, offset = read_buffer(data, offset)
+            stat = ZnodeStat._make(stat_struct.unpack_from(data, offset))
+            offset += stat_struct.size
+            results.append(Data(bytes(content or b""), stat))
+        elif kind == Create.type:
+            path, offset = read_string(data, offset)
+            results.append(path)
+        elif kind == SetData.type:
+            results.append(ZnodeStat._make(stat_struct.unpack_from(data, offset)))
+            offset += stat_struct.size
+        elif kind == GetChildren.type:
+            names = []
+            (count,) = int_struct.unpack_from(data, offset)
+            offset += int_struct.size
+            for _ in range(count):
+                name, offset = read_string(data, offset)
+                names.append(name)
+            results.append(names)
+        elif kind == -1:
+            results.append(EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]())
+            offset += int_struct.size
+        else:
+            results.append(True)
         kind, done, _ = multiheader_struct.unpack_from(data, offset)
         offset += multiheader_struct.size
-        while not done:
-            if kind == GetData.type:
-                content, offset = read_buffer(data, offset)
-                stat = ZnodeStat._make(stat_struct.unpack_from(data, offset))
-                offset += stat_struct.size
-                results.append(Data(bytes(content or b""), stat))
-            elif kind == GetChildren.type:
-                names = []
-                (count,) = int_struct.unpack_from(data, offset)
-                offset += int_struct.size
-                for _ in range(count):
-                    name, offset = read_string(data, offset)
-                    names.append(name)
-                results.append(names)
-            else:
-                error = EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]()
-                offset += int_struct.size
-                results.append(None if isinstance(error, NoNodeError) else error)
-            kind, done, _ = multiheader_struct.unpack_from(data, offset)
-            offset += multiheader_struct.size
-        return results
+    return results
 
 
 class RemoveWatches:

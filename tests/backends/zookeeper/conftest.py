@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jobboard.testing import eventually
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 
 
@@ -33,3 +34,20 @@ def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., 
     make.server.resume()
     for board in boards:
         board.close()
+
+
+@pytest.fixture
+def expire() -> Callable[[Any], None]:
+    """``expire(board)``: end the board's session from elsewhere, as the server does with one that is silent."""
+    from kazoo.client import KazooClient
+
+    def expire(board: Any) -> None:
+        client = board._opened.connection.open()
+        session, password = client._session_id, client._session_passwd
+        other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
+        other.start()
+        other.stop()
+        other.close()
+        eventually(lambda: client.connected and client._session_id not in (None, session))
+
+    return expire

@@ -1,14 +1,11 @@
 """The whole suite once more, on three servers; it takes the time that it takes, so it runs where it was asked for."""
 
-import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-import jobboard
 from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
@@ -24,16 +21,3 @@ if not os.environ.get("JOBBOARD_TEST_FULL"):
 @pytest.fixture
 def board_conf(ensemble: ZooKeeperEnsemble) -> dict[str, Any]:
     return {"board": ensemble.uri, "namespace": f"test{uuid.uuid4().hex}"}
-
-
-@pytest.fixture
-def make_board(board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
-    with contextlib.ExitStack() as stack:
-
-        def make(name: str = "board", **options: Any) -> Any:
-            board = jobboard.fetch(name, {**board_conf, **options})
-            stack.callback(board.close)
-            board.connect()
-            return board
-
-        yield make

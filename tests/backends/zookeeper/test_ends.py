@@ -21,6 +21,8 @@ from jobboard.testing.conformance.support import Background, record_of, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
+Expire = Callable[[Any], None]
+
 GIVES_UP = {"max_tries": 1, "delay": 0.01, "max_delay": 0.02}
 
 
@@ -182,20 +184,10 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
 # A new session while a change is on its way
 
 
-def expire(board: Any) -> None:
-    client = board._opened.connection.open()
-    session, password = client._session_id, client._session_passwd
-    other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
-    other.start()
-    other.stop()
-    other.close()
-    eventually(lambda: client.connected and client._session_id not in (None, session))
-
-
 @pytest.mark.parametrize("arrives", [False, True], ids=["unsent", "carried out"])
 @pytest.mark.parametrize("verb", ["claim", "extend", "consume", "abandon"])
 def test_a_session_that_ends_during_a_change(
-    private_board: Any, monkeypatch: pytest.MonkeyPatch, verb: str, arrives: bool
+    private_board: Any, expire: Expire, monkeypatch: pytest.MonkeyPatch, verb: str, arrives: bool
 ) -> None:
     """The session ends just before the change is sent, or when it was carried out and its reply is lost."""
     board, other = private_board(claim_ttl=20), private_board(claim_ttl=60)

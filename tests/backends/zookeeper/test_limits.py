@@ -9,7 +9,8 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from jobboard.backends.zookeeper import connection as connection_module
-from jobboard.backends.zookeeper.wire import Multi
+from jobboard.backends.zookeeper import keeping
+from jobboard.backends.zookeeper.wire import Multi, children
 from jobboard.job import Act, Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
@@ -75,6 +76,28 @@ def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
     assert received(private_board.server) - before <= 3  # the questions themselves are counted, too
     other.post("resize")
     assert waiter.wait().name == "resize"
+
+
+def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, tidy = make_board(), make_board()
+    for age in ("HOUR", "DAY"):
+        monkeypatch.setattr(keeping, age, -1000)  # all that there is
+    board.post("resize")
+    board.trash(take(board), "anna")
+    board.purge(next(iter(board.trashed())))
+    paths = board._opened.paths
+
+    def left() -> list[list[str]]:
+        return board._opened.connection.read([children(paths.answers), children(paths.purged)])
+
+    assert all(left())
+    tidy._tidy()
+    eventually(lambda: left() == [[], []])
+    # Answers that were missed are made again.
+    job = board.post("resize")
+    assert take(board) == job
+    make_board(read_only=True)._tidy()
+    assert left()[0]
 
 
 def test_claims_of_others_do_not_ship_the_jobs_again(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,17 +25,6 @@ T = 2.0
 
 def client_of(board: Any) -> KazooClient:
     return board._opened.connection.open()
-
-
-def expire(board: Any) -> None:
-    """End the board's session from elsewhere, as the server does with one that is silent."""
-    client = client_of(board)
-    session, password = client._session_id, client._session_passwd
-    other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
-    other.start()
-    other.stop()
-    other.close()
-    eventually(lambda: client.connected and client._session_id not in (None, session))
 
 
 def claim_there(board: Any, job: Any) -> bool:
@@ -107,7 +97,7 @@ def test_freeing_never_hits_a_later_claim(private_board: Any) -> None:
     board.consume(again, "anna")
 
 
-def test_after_an_expired_session_the_board_comes_back(private_board: Any) -> None:
+def test_after_an_expired_session_the_board_comes_back(private_board: Any, expire: Callable[[Any], None]) -> None:
     board, other = private_board(claim_ttl=T), private_board()
     board.register_entity(Entity("conductor", "one"))
     job = board.post("resize")
@@ -122,7 +112,7 @@ def test_after_an_expired_session_the_board_comes_back(private_board: Any) -> No
     board.consume(job, "anna")
 
 
-def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any) -> None:
+def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any, expire: Callable[[Any], None]) -> None:
     board, other = private_board(claim_ttl=T), private_board()
     job = board.post("resize")
     claim = board.claim(job, "anna")
