@@ -72,7 +72,9 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
 def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Content]:
     """Check a posting and make of it what is stored."""
     name = codec.check_text("a job's name", given.name)
-    content = codec.Content(codec.check_details(given.details, max_details), _book(given.book))
+    details, book = codec.check_details(given.details, max_details), _book(given.book)
+    delay, due = micros("delay", given.delay) or None, _due(given)
+    content = codec.Content(details, book, codec.check_context(given.context), delay, due)
     if given.key is not None:
         codec.check_text("a job's key", given.key)
     attempts = given.max_attempts
@@ -89,8 +91,8 @@ def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Con
         version=codec.VERSION,
         posting=codec.encode(content, wire),
         max_attempts=attempts,
-        delay=micros("delay", given.delay) or None,
-        due=_due(given),
+        delay=delay,
+        due=due,
     ), content
 
 

@@ -25,6 +25,7 @@ from jobboard.job import Claim, Job, boottime, load_book
 from jobboard.primitives import BoardStats, Characteristics, Finish, Primitives, Seen
 from jobboard.session import Session
 from jobboard.states import Holder, Record, State, Status, Verb
+from jobboard.tracing import NO_TRACING
 
 LOG = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class BoardBase(Primitives):
         self._client = client
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
+        self.tracing = NO_TRACING
         self._notifier = notifier.Notifier(name, self._listening)
         self._characteristics: Characteristics | None = None
         self._session: Session | None = None

@@ -54,6 +54,7 @@ class JobBoard(Claiming):
         delay: float | datetime.timedelta | None = None,
         due: datetime.datetime | None = None,
         max_attempts: int | None = None,
+        context: Mapping[str, str] | None = None,
         **extra: Any,
     ) -> Job:
         """Put a job on the board.
@@ -65,9 +66,13 @@ class JobBoard(Claiming):
         :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim it.
         :param due: the same as an aware datetime; one in the past is due at once.
         :param max_attempts: with which claim the job goes to the trash unless that one consumes it.
+        :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
+            most 16 KiB of JSON. ``board.tracing`` may add to it.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
-        posting = Posting(name, book, details, priority, key=key, delay=delay, due=due, max_attempts=max_attempts)
+        posting = Posting(
+            name, book, details, priority, key=key, delay=delay, due=due, max_attempts=max_attempts, context=context
+        )
         return self._post([posting], "post", extra)[0]
 
     @final
@@ -80,6 +85,9 @@ class JobBoard(Claiming):
 
     def _post(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
         extra = self._extras(verb, extra)
+        return self.tracing.post(postings, lambda traced: self._insert_all(traced, extra))
+
+    def _insert_all(self, postings: Sequence[Posting], extra: dict[str, Any]) -> list[Job]:
         session = self._live()
         drafts = [arguments.draft(posting, self._conf["max_details"], self.wire) for posting in postings]
         jobs: list[Job] = []

@@ -128,7 +128,7 @@ class Claiming(BoardBase):
         if job is None or job.claim is None:
             raise NotFound(f"no job to claim in {timeout:g} s")
         try:
-            with outcomes.working_on(job):
+            with outcomes.working_on(job), self.tracing.run(job):
                 yield job
         except BaseException as error:
             try:
@@ -229,6 +229,7 @@ class Claiming(BoardBase):
         job.claim = Claim(job, record.token, who, span is None, deadline)
         if span is None:
             self._live().hold(job.claim)
+        self.tracing.claimed(job, start)
         self._notify(notifier.CLAIMED, job)
 
     # Ending a claim

@@ -1,7 +1,8 @@
 """Details and postings: checked where they come in, and carried as msgpack or JSON.
 
-A posting on the wire is a map of ``details`` (what the poster gave) and, if there is one, ``book`` (the name and uuid
-of a logbook). Its version is stored beside it, so that a board can tell a newer one without reading it.
+A posting on the wire is a map of ``details`` (what the poster gave) and whatever else of :class:`Content` there is. A
+reader ignores what it does not know, so that more can be added; what it must not ignore needs another version. That is
+stored beside the posting, so that a board can tell a newer one without reading it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ MAX_TEXT = 255
 MAX_ERROR = 16 * 1024
 """How much of an error is kept, in bytes of UTF-8."""
 
+MAX_CONTEXT = 16 * 1024
+"""The largest context of a job, in bytes of JSON."""
+
 _MAX_DEPTH = 100
 _INT64 = range(-(2**63), 2**63)
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -32,10 +36,19 @@ _SCALARS = frozenset({bool, type(None)})
 
 
 class Content(NamedTuple):
-    """What a posting holds."""
+    """What a posting holds: beside the details the name and uuid of a logbook, what the poster's process tells the
+    worker's, and the delay and due time that it was posted with, in µs; the record forgets these with the first claim.
+    """
 
     details: dict[str, Any]
-    book: dict[str, str] | None
+    book: dict[str, str] | None = None
+    context: dict[str, str] | None = None
+    delay: int | None = None
+    due: int | None = None
+
+
+_FIELDS = Content._fields
+_KINDS = (dict, dict, dict, int, int)
 
 
 class Undecodable(ValueError):
@@ -75,6 +88,22 @@ def check_details(details: Any, limit: int) -> dict[str, Any]:
             "post a reference to it"
         )
     return checked
+
+
+def check_context(context: Any) -> dict[str, str] | None:
+    """A copy of the ``context`` of a job, a mapping of str to str; None where it is empty."""
+    if context is None:
+        return None
+    if not isinstance(context, Mapping):
+        raise TypeError(f"context must be a dict, not {type(context).__name__}")
+    checked: dict[str, str] = _shaped(context, "context", 0)
+    for key, value in checked.items():
+        if not isinstance(value, str):
+            raise TypeError(f"context[{key!r}] must be a str, not {type(value).__name__}")
+    size = len(_JSON(checked).encode())
+    if size > MAX_CONTEXT:
+        raise ValueError(f"context takes {size} bytes as JSON; at most {MAX_CONTEXT} travel with a job")
+    return checked or None
 
 
 def _shaped(value: Any, path: str, depth: int) -> Any:
@@ -117,9 +146,7 @@ def _shaped_key(key: Any, path: str) -> str:
 
 def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:
     """A checked content as a posting of :data:`VERSION`."""
-    body: dict[str, Any] = {"details": content.details}
-    if content.book is not None:
-        body["book"] = content.book
+    body = {name: value for name, value in zip(_FIELDS, content, strict=True) if value is not None}
     if wire == "json":
         return _JSON(body)
     return bytes(msgpack.packb(body))
@@ -132,12 +159,15 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     """
     try:
         body = json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
-        details, book = body["details"], body.get("book")
+        content = Content(body["details"], *map(body.get, _FIELDS[1:]))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
-    if type(details) is not dict or not (book is None or type(book) is dict):
-        raise Undecodable("the posting can't be decoded: its details or book are not a map")
-    return Content(details, book)
+    for name, value, kind in zip(_FIELDS, content, _KINDS, strict=True):
+        if type(value) is not kind and (value is not None or name == "details"):
+            raise Undecodable(f"the posting can't be decoded: its {name} is no {kind.__name__}")
+    if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
+        raise Undecodable("the posting can't be decoded: its context holds something other than str")
+    return content
 
 
 def clip_error(error: str | None) -> str | None:

@@ -88,6 +88,7 @@ class Posting:
     delay: float | datetime.timedelta | None = field(default=None, kw_only=True)
     due: datetime.datetime | None = field(default=None, kw_only=True)
     max_attempts: int | None = field(default=None, kw_only=True)
+    context: Mapping[str, str] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class Job:
     read brought along; :attr:`state` asks the server. Neither ``str()`` nor ``repr()`` shows the details.
     """
 
-    __slots__ = ("__weakref__", "_book", "_content", "_record", "board", "claim", "seen_state")
+    __slots__ = ("__weakref__", "_book", "_content", "_record", "board", "claim", "context", "seen_state")
 
     def __init__(self, board: Board, record: Record, content: Content, seen_state: State, book: Any = None) -> None:
         self.board = board
@@ -223,6 +224,7 @@ class Job:
         self._record = record
         self._content = content
         self._book = book
+        self.context = content.context or {}
 
     @property
     def uuid(self) -> str:
@@ -276,6 +278,12 @@ class Job:
         """When a scheduled job becomes claimable, as last seen; None for any other."""
         record = self._record
         return _instant(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
+
+    @property
+    def ready_on(self) -> datetime.datetime:
+        """From when on it could be claimed for the first time: its due time, or the end of its delay, or its post."""
+        content = self._content
+        return _instant(max(self._record.created_on, content.due or 0) + (content.delay or 0))
 
     @property
     def book_name(self) -> str | None:

@@ -21,7 +21,7 @@ MAX_LINES = 500
 LAYERS = (
     ("states", "exceptions"),
     ("primitives",),
-    ("conf", "codec", "notifier", "retry", "history", "job", "logs"),
+    ("conf", "codec", "notifier", "retry", "history", "job", "logs", "tracing"),
     ("arguments", "outcomes", "heartbeat"),
     ("session", "base", "claiming", "iterator", "board"),
     ("backends",),

@@ -77,14 +77,23 @@ def test_the_limit_is_in_bytes_of_compact_json() -> None:
 
 
 @pytest.mark.parametrize("wire", ["msgpack", "json"])
-@pytest.mark.parametrize("book", [None, {"name": "n", "uuid": "u"}])
-def test_there_and_back(wire: str, book: dict | None) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"book": {"name": "n", "uuid": "u"}}, {"context": {"a": "é"}, "delay": 1, "due": 2**62}]
+)
+def test_there_and_back(wire: str, more: dict) -> None:
     details = {"é\U0001f980\x00": [1, -1.5, None, True, {"": []}], "i": [2**63 - 1, -(2**63)], "f": [1.0, 5e-324]}
-    posting = codec.encode(Content(details, book), wire)
+    content = Content(details, **more)
+    posting = codec.encode(content, wire)
     assert type(posting) is (str if wire == "json" else bytes)
     found = codec.decode(posting, wire)
-    assert found == Content(details, book)
-    assert repr(found) == repr(Content(details, book))
+    assert found == content
+    assert repr(found) == repr(content)
+
+
+def test_a_posting_with_what_is_not_needed_yet_can_be_read() -> None:
+    """As by a process that has not been upgraded; and what has nothing new in it is as it always was."""
+    assert codec.decode('{"details":{"a":1},"novelty":[2]}', "json") == Content({"a": 1})
+    assert codec.encode(Content({"a": 1}), "json") == '{"details":{"a":1}}'
 
 
 @pytest.mark.parametrize(
@@ -103,12 +112,41 @@ def test_there_and_back(wire: str, book: dict | None) -> None:
         ("{}", "json"),
         ('{"details":[]}', "json"),
         ('{"details":{},"book":"b"}', "json"),
+        ('{"details":{},"context":[]}', "json"),
+        ('{"details":{},"context":{"a":1}}', "json"),
+        (b"\x82\xa7details\x80\xa7context\x81\x01\xa1a", "msgpack"),
+        ('{"details":{},"delay":true}', "json"),
+        ('{"details":{},"due":1.5}', "json"),
         ("[" * 100_000, "json"),
     ],
 )
 def test_what_is_no_posting(posting: bytes | str, wire: str) -> None:
     with pytest.raises(Undecodable, match="can't be decoded"):
         codec.decode(posting, wire)
+
+
+def test_a_context_is_of_str() -> None:
+    given = {"traceparent": "00-1-2-01", Colour.RED: Colour.RED}
+    checked = codec.check_context(given)
+    assert checked == {"traceparent": "00-1-2-01", "red": "red"}
+    assert {type(value) for value in checked.values()} == {str}
+    assert codec.check_context({}) is codec.check_context(None) is None
+    assert codec.check_context({"a": "x" * (codec.MAX_CONTEXT - 8)})
+
+
+@pytest.mark.parametrize(
+    ("context", "kind", "match"),
+    [
+        ("a=b", TypeError, "context must be a dict, not str"),
+        ({"a": 1}, TypeError, r"context\['a'\] must be a str, not int"),
+        ({1: "a"}, TypeError, "the key 1 is not a str"),
+        ({"a": "\ud800"}, ValueError, "surrogate"),
+        ({"a": "x" * (codec.MAX_CONTEXT - 7)}, ValueError, "takes 16385 bytes as JSON; at most 16384"),
+    ],
+)
+def test_what_is_no_context(context: object, kind: type[Exception], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        codec.check_context(context)
 
 
 @pytest.mark.parametrize("value", ["a", "x" * 255, " ", "é", "a\u00a0b", "\U0001f980", "\u200b"])

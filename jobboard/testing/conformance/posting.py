@@ -66,6 +66,7 @@ BAD_POSTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"details": {"a": "x" * 64 * 1024}}, ValueError, "max_details"),
     ({"book": object()}, TypeError, "book"),
     ({"book": Book(uuid=7)}, TypeError, "book"),
+    ({"context": {"a": 1}}, TypeError, "context"),
     ({"flavour": 1}, TypeError, "flavour"),
 ]
 
@@ -83,13 +84,14 @@ DETAILS: list[dict[str, Any]] = [
 class TestPosting:
     def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
         before = board._now()
-        posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3)
+        posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3, context={"user": "é"})
         after = board._now()
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
             assert job.priority is JobPriority.HIGH
             assert (job.attempts, job.claim, job.due, job.error) == (0, None, None, None)
             assert (job.book, job.book_name, job.book_uuid) == (None, None, None)
+            assert job.context == {"user": "é"}
             assert job.board is board
             assert job.seen_state == UNCLAIMED
             assert before <= (job.created_on - _EPOCH) // datetime.timedelta(microseconds=1) <= after
@@ -99,8 +101,19 @@ class TestPosting:
 
     def test_what_is_left_out(self, board: JobBoard) -> None:
         job = board.get(board.post("resize").uuid)
-        assert (job.details, job.key, job.max_attempts, job.due) == ({}, None, None, None)
+        assert (job.details, job.key, job.max_attempts, job.due, job.context) == ({}, None, None, None, {})
         assert job.priority is JobPriority.NORMAL
+
+    def test_when_it_became_ready_is_known_to_who_claims_it(self, board: JobBoard) -> None:
+        delay = datetime.timedelta(seconds=SHORT)
+        delayed = board.post("resize", delay=delay)
+        due = delayed.created_on + delay
+        overdue, at_last = board.post("resize", due=_EPOCH), board.post("resize", due=due)
+        claimed = {job: job for job in (take(board, timeout=LIMIT) for _ in range(3))}
+        assert claimed[delayed].ready_on == due
+        assert claimed[overdue].ready_on == overdue.created_on
+        assert claimed[at_last].ready_on == max(due, at_last.created_on)
+        assert all(job.last_modified >= job.ready_on for job in claimed)
 
     def test_details_come_back_as_they_went(self, board: JobBoard) -> None:
         for details in DETAILS:
