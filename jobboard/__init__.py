@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from jobboard.iterator import JobBoardIterator
     from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
-    from jobboard.outcomes import Reject, Retry, cancelled
+    from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics
     from jobboard.states import State, Verb
 
@@ -48,7 +48,7 @@ _HOMES = {
     ),
     "iterator": ("JobBoardIterator",),
     "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
-    "outcomes": ("Reject", "Retry", "cancelled"),
+    "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "primitives": ("BoardStats", "Characteristics"),
     "states": ("State", "Verb"),
 }
@@ -76,6 +76,7 @@ __all__ = [
     "Posting",
     "Reject",
     "Retry",
+    "RetryPolicy",
     "State",
     "UnclaimableJob",
     "Verb",

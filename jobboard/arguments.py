@@ -34,11 +34,11 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
     return max(1, round(span * 1e6)) if span else 0
 
 
-def limit(value: Any) -> int:
+def limit(value: Any, what: str = "limit") -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"limit must be an int, not {type(value).__name__}")
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}")
     if value < 1:
-        raise ValueError(f"limit={value}: must be 1 or more")
+        raise ValueError(f"{what}={value}: must be 1 or more")
     return value
 
 

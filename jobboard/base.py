@@ -202,8 +202,9 @@ class BoardBase(Primitives):
             start = boottime()
             lost, margin = self._renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
             session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
-        for (kind, name), metadata in list(session.entities.items()):
-            self._enlist(session.handle, kind, name, metadata, self._ttl)
+        with session.roster:
+            for (kind, name), metadata in session.entities.items():
+                self._enlist(session.handle, kind, name, metadata, self._ttl)
         if time.monotonic() - self._tidied > TIDY_EVERY:
             self._tidy_up()
 

@@ -304,8 +304,21 @@ class JobBoard(Claiming):
         name = codec.check_text("an entity's name", entity.name)
         metadata = json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
         session = self._live()
-        session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
-        session.enlist(kind, name, metadata)
+        with session.roster:
+            session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
+            session.enlist(kind, name, metadata)
+
+    @final
+    def deregister_entity(self, entity: Any) -> None:
+        """Show an entity no longer that was registered through this board object; nothing happens if it was not."""
+        session = self._live()
+        # A heartbeat that is under way must not bring it back.
+        with session.roster:
+            if session.entities.pop((entity.kind, entity.name), None) is None:
+                return
+            session.query(self._delist, session.handle)
+            for (kind, name), metadata in session.entities.items():
+                session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
 
     @final
     def entities(self, kind: str | None = None) -> list[Entity]:

@@ -31,6 +31,7 @@ class _End(NamedTuple):
     verb: Verb
     delay: int | None = None
     error: str | None = None
+    refund: bool = False
 
 
 class _Round(NamedTuple):
@@ -291,7 +292,7 @@ class Claiming(BoardBase):
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
-            ends.append(_End(act.job, act.job.claim, verb, delay, error))
+            ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund))
         self._end_many(ends, who)
 
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:
@@ -333,7 +334,7 @@ class Claiming(BoardBase):
         asked: list[tuple[int, Finish]] = []
         first: dict[tuple[str, Holder], int] = {}
         repeated: list[tuple[int, int]] = []
-        for index, (job, claim, verb, delay, error) in enumerate(ends):
+        for index, (job, claim, verb, delay, error, refund) in enumerate(ends):
             try:
                 holder = self._holder(job, claim, who)
             except JobFailure as failure:
@@ -342,7 +343,7 @@ class Claiming(BoardBase):
             # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
             original = first.setdefault((job.uuid, holder), index)
             if original == index:
-                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error)))
+                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund)))
             else:
                 repeated.append((index, original))
         for start in range(0, len(asked), BATCH):
@@ -377,7 +378,7 @@ class Claiming(BoardBase):
 
     def _ended(self, session: Session, ends: list[_End]) -> None:
         wake = False
-        for job, claim, verb, delay, error in ends:
+        for job, claim, verb, delay, error, refund in ends:
             if claim is not None:
                 claim.ended = True
             else:
@@ -387,7 +388,7 @@ class Claiming(BoardBase):
             record = job._record
             if error is not None:
                 job._record = record._replace(error=error)
-            if verb == Verb.ABANDON and not record.exhausted:
+            if verb == Verb.ABANDON and (refund or not record.exhausted):
                 job.seen_state = SCHEDULED if delay else UNCLAIMED
                 self._notify(notifier.ABANDONED, job)
                 wake = True

@@ -95,13 +95,15 @@ class Posting:
 class Act:
     """One end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
 
-    ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash.
+    ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An
+    abandon with ``refund`` gives the attempt back, too: it does not count.
     """
 
     job: Job
     verb: Verb | str
     delay: float | datetime.timedelta | None = None
     error: str | None = None
+    refund: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,19 @@ class Claim:
     claim that was overtaken.
     """
 
-    __slots__ = ("_job", "_pid", "_told", "announced", "deadline", "ended", "kept", "seen_lost", "token", "who")
+    __slots__ = (
+        "_job",
+        "_pid",
+        "_told",
+        "_unwanted",
+        "announced",
+        "deadline",
+        "ended",
+        "kept",
+        "seen_lost",
+        "token",
+        "who",
+    )
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
         self._job = job
@@ -141,6 +155,7 @@ class Claim:
         self.announced = False
         self.seen_lost = False
         self._told = False
+        self._unwanted = False
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -157,8 +172,9 @@ class Claim:
     @property
     def lost(self) -> bool:
         """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
-        machine's own clock. An :meth:`extend` that succeeds clears it."""
-        lost = self._is_lost()
+        machine's own clock; an :meth:`extend` that succeeds clears that. Also true for good once the conductor that
+        runs the work has given the job up: it took too long, or the conductor has to end."""
+        lost = self._unwanted or self._is_lost()
         # Who has read it may have stopped working: a renewal by the heartbeat must not make that look like success.
         self.seen_lost = self.seen_lost or lost
         return lost
@@ -204,6 +220,10 @@ class Claim:
 
     def _mark_lost(self) -> None:
         self._told = True
+
+    def _give_up(self) -> None:
+        """Nobody waits for the work any more, while the claim itself stands until it is ended."""
+        self._unwanted = True
 
 
 @functools.total_ordering

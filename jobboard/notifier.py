@@ -1,6 +1,6 @@
-"""Events of a board, and who listens to them.
+"""Events of a board or a conductor, and who listens to them.
 
-Callbacks run one after the other on a single thread of the board's own, so that a slow or broken listener can't hold up
+Callbacks run one after the other on a single thread of their own, so that a slow or broken listener can't hold up
 or break a claim. Where nobody listens, an event costs a dictionary look-up.
 """
 
@@ -29,6 +29,8 @@ ANY = "*"
 
 EVENTS = frozenset({POSTED, CLAIMED, ABANDONED, EXTENDED, CONSUMED, TRASHED, RELEASED, REMOVAL, LOST})
 
+DELIVERY = 5.0
+
 Callback = Callable[..., Any]
 
 
@@ -48,9 +50,15 @@ class Notifier:
 
     ANY = ANY
 
-    def __init__(self, name: str = "jobboard", on_listening: Callable[[bool], None] = lambda on: None) -> None:
+    def __init__(
+        self,
+        name: str = "jobboard",
+        on_listening: Callable[[bool], None] = lambda on: None,
+        events: frozenset[str] = EVENTS,
+    ) -> None:
         self._name = name
         self._on_listening = on_listening
+        self._events = events
         self._listeners: dict[str, list[_Listener]] = {}
         self._after_fork()
 
@@ -73,8 +81,8 @@ class Notifier:
         :raises ValueError: no such event, or this callback is registered for it already.
         :raises TypeError: it can't be called.
         """
-        if event != ANY and event not in EVENTS:
-            raise ValueError(f"there is no event {event!r}; events are {', '.join(sorted(EVENTS))} and '*'")
+        if event != ANY and event not in self._events:
+            raise ValueError(f"there is no event {event!r}; events are {', '.join(sorted(self._events))} and '*'")
         if not callable(callback):
             raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
         with self._lock:
@@ -124,14 +132,14 @@ class Notifier:
                 self._thread.start()
             self._queue.put((event, details))
 
-    def close(self) -> None:
-        """Deliver what is queued, then end the thread. A later event starts a new one."""
+    def close(self, seconds: float | None = None) -> None:
+        """Deliver what is queued, for at most 5 seconds or as said, then end the thread. A later event starts one."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5.0)
+            thread.join(DELIVERY if seconds is None else min(seconds, DELIVERY))
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
+import inspect
 import traceback
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from jobboard.arguments import micros
+from jobboard.arguments import limit, micros
 from jobboard.codec import clip_error
 from jobboard.job import Job
 from jobboard.retry import backoff
 from jobboard.states import Verb
-
-RETRY_BASE = 1.0
-RETRY_CAP = 600.0
 
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_current", default=None)
 
@@ -49,34 +48,96 @@ class Reject(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True)
+class RetryPolicy:
+    """When a job comes back whose work has failed, or raised :class:`Retry` without a delay.
+
+    :param base: about how many seconds after the first failure; twice that after the second, and so on.
+    :param cap: never more seconds than this. The second half of each delay is at random.
+    :param max_attempts: with which failed attempt the job goes to the trash instead, whatever it was posted with; None
+        leaves that to the posting's own ``max_attempts``.
+    :raises ValueError, TypeError: a value that does not fit.
+    """
+
+    base: float = 1.0
+    cap: float = 600.0
+    max_attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        micros("base", self.base, positive=True)
+        micros("cap", self.cap, positive=True)
+        if self.max_attempts is not None:
+            limit(self.max_attempts, "max_attempts")
+
+    def delay(self, attempts: int) -> float:
+        """Seconds to wait after failed attempt number ``attempts``."""
+        return backoff(attempts, self.base, self.cap)
+
+    def exhausted(self, attempts: int) -> bool:
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+
+USUAL = RetryPolicy()
+
+
 class Outcome(NamedTuple):
     """How to end the claim: arguments of an :class:`~jobboard.job.Act`."""
 
     verb: Verb
     delay: float | datetime.timedelta | None = None
     error: str | None = None
+    refund: bool = False
 
 
 CONSUMED = Outcome(Verb.CONSUME)
 GIVEN_UP = Outcome(Verb.ABANDON)
+GIVEN_BACK = Outcome(Verb.ABANDON, refund=True)
 
 
-def outcome_of(error: BaseException | None, job: Job) -> Outcome:
+def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> Outcome:
     """What the end of the work on ``job`` asks for: ``error`` is what it raised, None if it returned.
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
     """
-    attempts = job.attempts
     if error is None:
         lost = job.claim is not None and (job.claim.lost or job.claim.seen_lost)
         return GIVEN_UP if lost else CONSUMED
     if isinstance(error, Reject):
         return Outcome(Verb.TRASH, error=error.reason)
+    policy = policy or USUAL
+    delay: float | datetime.timedelta = policy.delay(job.attempts)
     if isinstance(error, Retry):
-        delay = backoff(attempts, RETRY_BASE, RETRY_CAP) if error.delay is None else error.delay
-        return Outcome(Verb.ABANDON, delay=delay, error=str(error) or None)
-    trace = "".join(traceback.format_exception(error))
-    return Outcome(Verb.ABANDON, delay=backoff(attempts, RETRY_BASE, RETRY_CAP), error=trace)
+        text = str(error) or None
+        delay = delay if error.delay is None else error.delay
+    else:
+        text = "".join(traceback.format_exception(error))
+    if policy.exhausted(job.attempts):
+        return Outcome(Verb.TRASH, error=text)
+    return Outcome(Verb.ABANDON, delay, text)
+
+
+def check_handler(handler: Any) -> Callable[..., object]:
+    """A handler as it is.
+
+    :raises TypeError: to call it is not to do its work.
+    """
+    if not callable(handler):
+        raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
+    if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
+        raise TypeError(
+            "a handler must be a plain function: to call a coroutine or generator function is not to run it"
+        )
+    return handler  # type: ignore[no-any-return]
+
+
+def check_result(result: object) -> None:
+    """A handler that answers a promise of work has done none: its job must not be consumed."""
+    if result is None:
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"the handler returned a {type(result).__name__}, which nobody runs")
 
 
 @contextlib.contextmanager

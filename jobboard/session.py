@@ -41,6 +41,8 @@ class Session:
     ) -> None:
         self.handle = uuidutils.generate_uuid(dashed=False)
         self.entities: dict[tuple[str, str], str] = {}
+        # Held while the backend is told of them.
+        self.roster = threading.Lock()
         self.closed = False
         self._retry_for = retry_for
         self._on_lost = on_lost

@@ -12,6 +12,7 @@ import pytest
 import jobboard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure
+from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 
 MakeBoard = Callable[..., Any]
@@ -47,7 +48,7 @@ def start() -> Iterator[Runner]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed jobs come back at once."""
-    monkeypatch.setattr("jobboard.outcomes.RETRY_BASE", 1e-6)
+    monkeypatch.setattr("jobboard.outcomes.USUAL", RetryPolicy(base=1e-6))
 
 
 def test_handlers_by_name(make_board: MakeBoard, start: Runner) -> None:

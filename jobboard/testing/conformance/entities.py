@@ -50,6 +50,20 @@ class TestEntities:
         board.connect()
         assert len(board.entities()) == 1
 
+    def test_gone_when_deregistered(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=0.4), make_board()
+        one, two = Entity("conductor", "one"), Entity("conductor", "two", {"a": 1})
+        board.register_entity(one)
+        board.register_entity(two)
+        board.deregister_entity(one)
+        board.deregister_entity(one)
+        other.deregister_entity(two)
+        assert other.entities() == [two]
+        until = time.monotonic() + board.characteristics.claim_ttl
+        while time.monotonic() < until:
+            assert other.entities() == [two]
+            time.sleep(0.02)
+
     def test_there_beyond_claim_ttl(self, make_board: MakeBoard) -> None:
         board, other = make_board(claim_ttl=0.4), make_board()
         board.register_entity(Entity("conductor", "one"))

@@ -1,0 +1,405 @@
+"""The conductor itself: claims, hands out, and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from jobboard import arguments, codec
+from jobboard.board import JobBoard
+from jobboard.conductor import events
+from jobboard.conductor.finishing import Finisher, Tally, outage_pause, tally_of
+from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
+from jobboard.conductor.signals import stopped_by_signals
+from jobboard.conductor.slots import Run, Slots
+from jobboard.conductor.threads import ThreadWorker, Timekeeper
+from jobboard.exceptions import JobBoardError
+from jobboard.job import Act, Claim, Entity, Job
+from jobboard.notifier import Notifier
+from jobboard.outcomes import GIVEN_BACK, RetryPolicy
+
+LOG = logging.getLogger(__name__)
+
+RESERVE, RESERVED = 1.0, 0.2
+"""Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
+
+F = TypeVar("F", bound=Handler)
+W = TypeVar("W", bound=Wrapper)
+
+
+class Conductor:
+    """Works on the jobs of a board, several at once.
+
+    :param name: who claims; also shown among the board's entities, as a ``conductor``.
+    :param board: connected by :meth:`run` if it is not, and then closed by it too.
+    :param handlers: job names and what to call with a :class:`~jobboard.job.Job` of each, or one callable for the jobs
+        of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
+    :param max_simultaneous_jobs: how many jobs at once. At most twice as many are claimed at any time: those that run,
+        and those that are done and about to be finished.
+    :param job_timeout: seconds after which a handler is given up, and its job abandoned as a failure; :meth:`handles`
+        takes another for its own. A thread is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, what it
+        returns does not count, and it keeps its slot until it ends.
+    :param drain_timeout: seconds after :meth:`stop`, or a signal, within which :meth:`run` returns. Jobs that still run
+        by then are given back, and that attempt does not count. None: for as long as they take.
+    :param retry: when the jobs come back whose handlers fail; :meth:`handles` takes another for its own.
+    :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
+        thread of the listeners; an error of its own is logged and does no harm.
+    :param extra: further arguments of the board's ``claim_many``, ``where=`` on SQL for instance.
+    :raises TypeError, ValueError: an argument does not fit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        board: JobBoard,
+        handlers: Mapping[str, Handler] | Handler | None = None,
+        *,
+        max_simultaneous_jobs: int = 8,
+        job_timeout: float | None = None,
+        drain_timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        on_error: Callable[[Job, BaseException], object] | None = None,
+        **extra: Any,
+    ) -> None:
+        self._name = codec.check_text("a conductor's name", name)
+        self._board = board
+        self._count = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
+        self._timeout = job_timeout
+        self._drain_timeout = drain_timeout
+        arguments.micros("drain_timeout", drain_timeout)
+        self._retry = retry
+        self._extra = extra
+        self._notifier = Notifier(name, events=events.EVENTS)
+        if on_error is not None:
+            if not callable(on_error):
+                raise TypeError(f"on_error must be callable, not {type(on_error).__name__}")
+            self._notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
+        self._handlers = Handlers()
+        if isinstance(handlers, Mapping):
+            for job_name, handler in handlers.items():
+                self._handlers.add(job_name, self._handling(handler))
+        elif handlers is not None:
+            self._handlers.any = self._handling(handlers)
+        self._stopping = threading.Event()
+        self._dispatching = False
+        self._ran = False
+        self._changed = threading.Condition()
+        # Jobs of which it is not known yet what becomes of them.
+        self._unsettled: set[Run] = set()
+        # Slots that are taken, be it by a handler that nobody waits for any longer.
+        self._taken = 0
+        # Claims that have not ended, of jobs whose handlers have, included.
+        self._open = 0
+        self._tally = Tally()
+        self._claiming = False
+        self._over = False
+        self._broken: BaseException | None = None
+        self._stopped_at: float | None = None
+        self._slots: Slots
+        self._finisher: Finisher
+
+    def __repr__(self) -> str:
+        return f"<Conductor {self._name!r} of {self._board!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def board(self) -> JobBoard:
+        return self._board
+
+    @property
+    def notifier(self) -> Notifier:
+        """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`."""
+        return self._notifier
+
+    @property
+    def tally(self) -> Tally:
+        """What came of the jobs so far."""
+        return self._tally
+
+    @property
+    def dispatching(self) -> bool:
+        """Whether :meth:`run` is under way, its draining included."""
+        return self._dispatching
+
+    def handles(self, *names: str, retry: RetryPolicy | None = None, timeout: float | None = None) -> Callable[[F], F]:
+        """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
+
+        :param retry: for these jobs, instead of the conductor's own.
+        :param timeout: for these jobs, instead of the conductor's ``job_timeout``.
+        """
+        if not names:
+            raise TypeError("handles() takes the names of the jobs to handle")
+
+        def register(handler: F) -> F:
+            handling = self._handling(handler, retry, timeout)
+            for name in names:
+                self._handlers.add(name, handling)
+            return handler
+
+        return register
+
+    def wraps(self, wrapper: W) -> W:
+        """Run each handler within a context: ``wrapper(job)`` gives a context manager, which is entered before the
+        handler is called and left after it, with what it raised. Of several, the first one is outermost.
+
+        An exception of the context counts as one of the handler, and one that it swallows has not been raised.
+        """
+        if not callable(wrapper):
+            raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
+        self._handlers.wrappers.append(wrapper)
+        return wrapper
+
+    def _handling(self, handler: Handler, retry: RetryPolicy | None = None, timeout: float | None = None) -> Handling:
+        return Handling(handler, retry or self._retry, self._timeout if timeout is None else timeout)
+
+    def run(self, max_dispatches: int | None = None) -> None:
+        """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
+
+        In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT, a second or more
+        later, ends the process. A backend that can't be reached later on is tried again for as long as it takes.
+
+        :raises ConnectionFailure: the backend can't be reached at the start, or the board was closed meanwhile.
+        """
+        limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
+        if not self._handlers:
+            raise ValueError(f"the conductor {self._name!r} has no handlers")
+        with self._changed:
+            if self._dispatching:
+                raise RuntimeError(f"the conductor {self._name!r} is running already")
+            self._dispatching = True
+        try:
+            with stopped_by_signals(self._name, self.stop), self._connected():
+                self._run(limit)
+        finally:
+            with self._changed:
+                self._dispatching, self._ran = False, True
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Claim no more; :meth:`run` returns once the work at hand is done.
+
+        A stopped conductor stays stopped, also when it was not running yet. Not for signal handlers of one's own.
+        """
+        with self._changed:
+            self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
+            self._stopping.set()
+            self._changed.notify_all()
+        self._board.wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._dispatching and (self._ran or self._stopping.is_set()), timeout
+            )
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        if self._board.connected:
+            yield
+            return
+        self._board.connect()
+        try:
+            yield
+        finally:
+            self._board.close()
+
+    def _run(self, limit: int | None) -> None:
+        self._over, self._broken, self._claiming = False, None, True
+        entity = Entity("conductor", self._name, self._metadata())
+        timekeeper = Timekeeper(self._name, self)
+        self._finisher = Finisher(self._name, self._board, self._counted)
+        self._slots = Slots(
+            self._name,
+            self._count,
+            lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper),
+            self._freed,
+        )
+        # Not on this thread: a request that the backend does not answer must not hold up the end.
+        claimer = threading.Thread(target=self._claim, args=(limit, entity), name=f"{self._name}-claimer", daemon=True)
+        claimer.start()
+        try:
+            self._wait_for_work()
+        except BaseException:
+            # A signal handler of the caller's own has raised.
+            self.stop()
+            self._wait_for_work()
+            raise
+        finally:
+            self._give_back()
+            timekeeper.close()
+            self._slots.close(self._left())
+            self._finisher.close(self._left(), lambda: self._leave(entity))
+            self._notifier.close(self._left())
+        if self._broken is not None:
+            raise self._broken
+
+    def _wait_for_work(self) -> None:
+        """Until there is nothing more to claim and to work on, or no time."""
+        with self._changed:
+            while self._claiming or self._unsettled:
+                left = self._left(self._reserve())
+                if left is not None and left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _left(self, reserve: float = 0.0) -> float | None:
+        """Seconds until this has to end; None for no limit."""
+        if self._drain_timeout is None or self._stopped_at is None:
+            return None
+        return max(0.0, self._stopped_at + self._drain_timeout - reserve - time.monotonic())
+
+    def _reserve(self) -> float:
+        """What is kept of the drain's time for handing over."""
+        return min(RESERVE, (self._drain_timeout or 0.0) * RESERVED)
+
+    def _give_back(self) -> None:
+        with self._changed:
+            self._over = True
+            runs = list(self._unsettled)
+            self._unsettled.clear()
+        for run in runs:
+            LOG.warning("%s gives %s back, as it has to end", self._name, run.job)
+            self._finisher.put(run.job, GIVEN_BACK)
+            _claim_of(run.job)._give_up()
+
+    # Claiming
+
+    def _claim(self, limit: int | None, entity: Entity) -> None:
+        try:
+            self._claim_on(limit, entity)
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._broken = error
+        finally:
+            with self._changed:
+                self._claiming = False
+                self._changed.notify_all()
+
+    def _claim_on(self, limit: int | None, entity: Entity) -> None:
+        begun = failures = 0
+        registered = False
+        while not self._stopping.is_set() and (limit is None or begun < limit):
+            free = self._wait_for_slots()
+            want = free if limit is None else min(free, limit - begun)
+            if not want:
+                continue
+            try:
+                if not registered:
+                    self._board.register_entity(entity)
+                    registered = True
+                jobs = self._board.claim_many(
+                    self._name,
+                    want,
+                    names=self._handlers.names,
+                    timeout=None,
+                    unless=self._stopping.is_set,
+                    **self._extra,
+                )
+            except JobBoardError as error:
+                if not self._board.connected:
+                    raise
+                failures += 1
+                pause = outage_pause(failures)
+                LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
+                self._stopping.wait(pause)
+                continue
+            failures = 0
+            begun += len(jobs)
+            self._begin(jobs)
+
+    def _begin(self, jobs: list[Job]) -> None:
+        runs = [Run(job, self._handlers.of(job)) for job in jobs]
+        with self._changed:
+            over = self._over
+            if not over:
+                self._unsettled.update(runs)
+                self._taken += len(runs)
+                self._open += len(runs)
+                self._tally += Tally(dispatched=len(runs))
+        if over:
+            # They came too late, after an outage: nobody is left to work on them.
+            with contextlib.suppress(JobBoardError):
+                self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
+            return
+        for run in runs:
+            self._notifier.notify(events.JOB_CLAIMED, {"job": run.job})
+            self._slots.put(run)
+
+    def _wait_for_slots(self) -> int:
+        """How many jobs may be claimed now; 0 only when stopping."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
+            return 0 if self._stopping.is_set() else self._free()
+
+    def _free(self) -> int:
+        # While results pile up, taking on more work would only make more of it to be done again after a crash.
+        return min(self._count - self._taken, 2 * self._count - self._open)
+
+    def _metadata(self) -> dict[str, Any]:
+        names = self._handlers.names
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "names": None if names is None else sorted(names),
+            "slots": self._count,
+            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+
+    def _leave(self, entity: Entity) -> None:
+        try:
+            self._board.deregister_entity(entity)
+        except JobBoardError as error:
+            LOG.warning("%s shows among the entities for a while: %s", self._name, error)
+
+    # What becomes of the jobs
+
+    def begun(self, run: Run) -> None:
+        run.began = time.monotonic()
+        self._notifier.notify(events.JOB_STARTED, {"job": run.job})
+
+    def ended(self, run: Run, ending: Ending) -> bool:
+        job, (outcome, error, failed, seconds) = run.job, ending
+        with self._changed:
+            if run not in self._unsettled:
+                LOG.warning("%s: the work on %s ended after it was given up, and does not count", self._name, job)
+                return False
+            self._unsettled.discard(run)
+        if error is not None:
+            LOG.info("%s: the handler of %s raised %s", self._name, job, type(error).__name__, exc_info=error)
+        if self._notifier.listened_to:
+            told = {"job": job, "seconds": seconds, "error": error}
+            self._notifier.notify(events.JOB_FINISHED, told)
+            if failed:
+                self._notifier.notify(events.JOB_FAILED, told)
+        self._finisher.put(job, outcome)
+        return True
+
+    def settled(self, run: Run) -> bool:
+        return run not in self._unsettled
+
+    def _freed(self) -> None:
+        with self._changed:
+            self._taken -= 1
+            self._changed.notify_all()
+
+    def _counted(self, event: str, job: Job) -> None:
+        with self._changed:
+            self._open -= 1
+            self._tally += tally_of(event)
+            self._changed.notify_all()
+        self._notifier.notify(event, {"job": job})
+
+
+def _claim_of(job: Job) -> Claim:
+    assert job.claim is not None
+    return job.claim

@@ -1,0 +1,187 @@
+"""How a conductor hands over what became of its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from jobboard.base import BATCH
+from jobboard.board import JobBoard
+from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailures, NotFound
+from jobboard.job import Act, Job
+from jobboard.outcomes import Outcome
+from jobboard.retry import backoff
+from jobboard.states import COMPLETE, TRASHED
+
+LOG = logging.getLogger(__name__)
+
+OUTAGE_BASE = 0.1
+OUTAGE_CAP = 2.0
+
+
+def outage_pause(failures: int) -> float:
+    """Seconds to leave a backend alone that has failed so many times in a row."""
+    return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a conductor has done so far. ``lost``: results that did not count, as the claim was no longer the
+    conductor's, or the backend could not be reached any more to hand them over."""
+
+    dispatched: int = 0
+    consumed: int = 0
+    abandoned: int = 0
+    trashed: int = 0
+    lost: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+_ENDS = {
+    JOB_CONSUMED: Tally(consumed=1),
+    JOB_ABANDONED: Tally(abandoned=1),
+    JOB_TRASHED: Tally(trashed=1),
+    JOB_LOST: Tally(lost=1),
+}
+
+
+class _Done:
+    """A job whose work has ended, and how its claim is to end."""
+
+    __slots__ = ("act", "doubtful", "job")
+
+    def __init__(self, job: Job, outcome: Outcome) -> None:
+        self.job = job
+        self.act = Act(job, *outcome)
+        # An earlier try to end the claim may have been carried out without our hearing of it.
+        self.doubtful = False
+
+
+class Finisher:
+    """Ends claims on a thread of its own: one at once, and together what comes in meanwhile.
+
+    :param ended: told of each job how its claim has ended: the event.
+    """
+
+    def __init__(self, name: str, board: JobBoard, ended: Callable[[str, Job], None]) -> None:
+        self._name = name
+        self._board = board
+        self._ended = ended
+        self._done: queue.SimpleQueue[_Done | None] = queue.SimpleQueue()
+        # Set when nobody is working any more: what can't be handed over now is given up.
+        self._hurry = threading.Event()
+        self._then: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name=f"{name}-finisher", daemon=True)
+        self._thread.start()
+
+    def put(self, job: Job, outcome: Outcome) -> None:
+        self._done.put(_Done(job, outcome))
+
+    def close(self, seconds: float | None, then: Callable[[], None]) -> None:
+        """Hand over what is left and do ``then``, for at most so many seconds."""
+        self._then = then
+        self._hurry.set()
+        self._done.put(None)
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self._name)
+
+    def _run(self) -> None:
+        failures = 0
+        batch: list[_Done] = []
+        last = False
+        while batch or not last:
+            last = self._gather(batch, last)
+            final = self._hurry.is_set()
+            try:
+                self._finish(batch)
+                failures = 0
+            except ConnectionFailure as error:
+                for done in batch:
+                    done.doubtful = done.doubtful or error.outcome == "unknown"
+                if final or not self._board.connected:
+                    LOG.error("%s leaves %d jobs to be done again: %s", self._name, len(batch), error)
+                    for done in batch:
+                        self._ended(JOB_LOST, done.job)
+                    batch.clear()
+                else:
+                    failures += 1
+                    pause = outage_pause(failures)
+                    LOG.warning("%s could not finish, trying again in %.1f s: %s", self._name, pause, error)
+                    self._hurry.wait(pause)
+        self._then()
+
+    def _gather(self, batch: list[_Done], last: bool) -> bool:
+        """Fill up ``batch`` with what is done, waiting for the first; whether that was all there will ever be."""
+        with contextlib.suppress(queue.Empty):
+            while not last and len(batch) < BATCH:
+                done = self._done.get(block=not batch)
+                if done is None:
+                    return True
+                if done.job.claim is not None and done.job.claim.ended:
+                    self._tell(done.job)
+                else:
+                    batch.append(done)
+        return last
+
+    def _finish(self, batch: list[_Done]) -> None:
+        """End the claims of ``batch`` and empty it; what is left in it after an error has not been ended."""
+        if not batch:
+            return
+        failed: dict[Job, Exception] = {}
+        try:
+            self._board.finish_many([done.act for done in batch], self._name)
+        except JobFailures as failures:
+            failed = {failure.job: failure for failure in failures.exceptions if isinstance(failure, JobBoardError)}
+        except ConnectionFailure:
+            raise
+        except Exception as error:
+            if len(batch) > 1:
+                # One of them is to blame; the others must not suffer for it.
+                while batch:
+                    self._finish(batch[:1])
+                    del batch[0]
+                return
+            LOG.exception("%s could not finish %s", self._name, batch[0].job)
+            failed = {batch[0].job: error}
+            with contextlib.suppress(Exception):
+                self._board.abandon(batch[0].job, self._name, delay=OUTAGE_CAP)
+        for done in batch:
+            if done.job in failed:
+                self._not_counted(done, failed[done.job])
+            else:
+                self._tell(done.job)
+        batch.clear()
+
+    def _not_counted(self, done: _Done, error: Exception) -> None:
+        if done.doubtful and isinstance(error, ClaimLost | NotFound):
+            LOG.warning("%s: %s was finished by a try without an answer, or its claim is lost", self._name, done.job)
+        else:
+            LOG.warning("%s: the work on %s does not count: %s", self._name, done.job, error)
+        self._ended(JOB_LOST, done.job)
+
+    def _tell(self, job: Job) -> None:
+        if job.seen_state == COMPLETE:
+            self._ended(JOB_CONSUMED, job)
+        elif job.seen_state == TRASHED:
+            LOG.warning("%s: %s is in the trash: %s", self._name, job, _last_line(job.error))
+            self._ended(JOB_TRASHED, job)
+        else:
+            LOG.warning("%s: %s is to be tried again: %s", self._name, job, _last_line(job.error))
+            self._ended(JOB_ABANDONED, job)
+
+
+def tally_of(event: str) -> Tally:
+    """What an end of a claim adds to the tally."""
+    return _ENDS[event]
+
+
+def _last_line(error: str | None) -> str:
+    return (error or "").strip().rpartition("\n")[2] or "no reason given"

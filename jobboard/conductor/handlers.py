@@ -1,0 +1,107 @@
+"""The handlers of a conductor, and one call of one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jobboard import arguments, codec, outcomes
+from jobboard.job import Job
+from jobboard.outcomes import Outcome, Reject, Retry, RetryPolicy
+
+LOG = logging.getLogger(__name__)
+
+Handler = Callable[[Job], object]
+Wrapper = Callable[[Job], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Handling:
+    """A handler, and what goes for its jobs: the usual retries if None are given, and a ``timeout`` in seconds."""
+
+    handler: Handler
+    retry: RetryPolicy | None
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        outcomes.check_handler(self.handler)
+        if not isinstance(self.retry, RetryPolicy | None):
+            raise TypeError(f"retry must be a RetryPolicy, not {type(self.retry).__name__}")
+        arguments.micros("timeout", self.timeout, positive=True)
+
+
+class Ending(NamedTuple):
+    """How a call of a handler has ended. ``error`` is what it raised, ``failed`` whether that counts as a failure."""
+
+    outcome: Outcome
+    error: BaseException | None
+    failed: bool
+    seconds: float
+
+
+class Handlers:
+    """By the names of the jobs, or one for the jobs of any name."""
+
+    def __init__(self) -> None:
+        self.any: Handling | None = None
+        self.named: dict[str, Handling] = {}
+        self.wrappers: list[Wrapper] = []
+
+    def add(self, name: str, handling: Handling) -> None:
+        codec.check_text("a job's name", name)
+        if self.any is not None:
+            raise ValueError("this conductor has one handler for the jobs of any name")
+        if name in self.named:
+            raise ValueError(f"jobs named {name!r} have a handler already")
+        self.named[name] = handling
+
+    def __bool__(self) -> bool:
+        return self.any is not None or bool(self.named)
+
+    def of(self, job: Job) -> Handling:
+        return self.any or self.named[job.name]
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names to claim by; None for any."""
+        return None if self.any else tuple(self.named)
+
+
+def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
+    """Call the handler, within the wrappers, the first one outermost."""
+    begun = time.perf_counter()
+    error: BaseException | None = None
+    try:
+        with outcomes.working_on(job), contextlib.ExitStack() as stack:
+            for wrapper in wrappers:
+                stack.enter_context(wrapper(job))
+            outcomes.check_result(handling.handler(job))
+    except BaseException as raised:  # noqa: BLE001 - the job's, not the conductor's
+        error = raised
+    return ending_of(error, job, handling, time.perf_counter() - begun)
+
+
+def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:
+    """What ``error`` makes of the job; one that asks for what can't be done is a failure like any other."""
+    try:
+        outcome = outcomes.outcome_of(error, job, handling.retry)
+        arguments.micros("delay", outcome.delay)
+        codec.clip_error(outcome.error)
+    except Exception as mistake:
+        LOG.exception("the handler of %s asked for what can't be done", job)
+        outcome, error = outcomes.outcome_of(mistake, job, handling.retry), mistake
+    lost = job.claim is not None and job.claim.lost
+    failed = error is not None and not isinstance(error, Retry | Reject) and not lost
+    return Ending(outcome, error, failed, seconds)
+
+
+def timed_out(handling: Handling, job: Job, seconds: float, where: str = "") -> Ending:
+    """The end of a call that nobody waits for any longer; ``where`` goes before the error, as a traceback does."""
+    error = TimeoutError(f"the handler of {job} was still at work after {handling.timeout:g} s, its timeout")
+    ending = ending_of(error, job, handling, seconds)
+    return ending._replace(outcome=ending.outcome._replace(error=f"{where}{ending.outcome.error}"))

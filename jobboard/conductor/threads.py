@@ -1,0 +1,90 @@
+"""Handlers that run in the threads of the conductor itself."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+
+from jobboard.conductor.handlers import Wrapper, perform, timed_out
+from jobboard.conductor.slots import Reports, Run
+
+
+class ThreadWorker:
+    """Calls handlers in the thread of its slot."""
+
+    def __init__(self, reports: Reports, wrappers: Sequence[Wrapper], timekeeper: Timekeeper) -> None:
+        self._reports = reports
+        self._wrappers = wrappers
+        self._timekeeper = timekeeper
+
+    def work(self, run: Run) -> None:
+        self._reports.begun(run)
+        timed = run.handling.timeout is not None
+        if timed:
+            self._timekeeper.watch(run)
+        ending = perform(run.handling, self._wrappers, run.job)
+        if timed:
+            self._timekeeper.forget(run)
+        self._reports.ended(run, ending)
+
+    def close(self) -> None: ...
+
+
+class Timekeeper:
+    """Gives up the runs that take too long.
+
+    A thread can't be killed: it is told (``job.claim.lost``, and so :func:`jobboard.cancelled`), what it returns does
+    not count, and its slot stays taken until it ends.
+    """
+
+    def __init__(self, name: str, reports: Reports) -> None:
+        self._name = name
+        self._reports = reports
+        self._runs: dict[Run, int] = {}
+        self._news = threading.Condition()
+        self._until: float | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def watch(self, run: Run) -> None:
+        """From the thread that calls the handler."""
+        with self._news:
+            self._runs[run] = threading.get_ident()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name=f"{self._name}-timekeeper", daemon=True)
+                self._thread.start()
+            deadline = run.deadline
+            if self._until is None or (deadline is not None and deadline < self._until):
+                self._news.notify()
+
+    def forget(self, run: Run) -> None:
+        with self._news:
+            self._runs.pop(run, None)
+
+    def close(self) -> None:
+        with self._news:
+            self._closed = True
+            self._news.notify()
+
+    def _keep(self) -> None:
+        with self._news:
+            while not self._closed:
+                deadlines = {run: run.deadline for run in self._runs}
+                self._until = min((each for each in deadlines.values() if each is not None), default=None)
+                now = time.monotonic()
+                if self._until is None or self._until > now:
+                    self._news.wait(None if self._until is None else self._until - now)
+                    continue
+                for run, deadline in deadlines.items():
+                    if deadline is not None and deadline <= now:
+                        self._give_up(run, self._runs.pop(run))
+
+    def _give_up(self, run: Run, thread: int) -> None:
+        frame = sys._current_frames().get(thread)
+        where = "" if frame is None else "".join(["Where it was:\n", *traceback.format_stack(frame)])
+        if self._reports.ended(run, timed_out(run.handling, run.job, run.seconds(), where)):
+            assert run.job.claim is not None
+            run.job.claim._give_up()

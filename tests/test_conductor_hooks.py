@@ -1,0 +1,219 @@
+"""What a conductor tells, what may be put around its handlers, and how its retries are set."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.conductor import Conductor
+from jobboard.conductor.events import EVENTS
+from jobboard.outcomes import RetryPolicy
+from jobboard.testing import eventually
+from tests.test_conductor import MakeBoard, Runner
+
+pytestmark = pytest.mark.backends("memory")
+
+
+@pytest.fixture(name="start")
+def _start() -> Iterator[Runner]:
+    runner = Runner()
+    yield runner
+    runner.end()
+
+
+def listening(conductor: Conductor) -> list[tuple[str, dict[str, Any]]]:
+    heard: list[tuple[str, dict[str, Any]]] = []
+    conductor.notifier.register("*", lambda event, details: heard.append((event, details)))
+    return heard
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [
+        (lambda job: None, "claimed started finished consumed"),
+        (lambda job: fail(ValueError("broken")), "claimed started finished failed abandoned"),
+        (lambda job: fail(jobboard.Retry("later")), "claimed started finished abandoned"),
+        (lambda job: fail(jobboard.Reject("never")), "claimed started finished trashed"),
+        (lambda job: job.board.release(job), "claimed started finished lost"),
+        (lambda job: [job.board.release(job), fail(ValueError("too late"))], "claimed started finished failed lost"),
+    ],
+    ids=["done", "failed", "retry", "reject", "lost", "failed and lost"],
+)
+def test_what_is_told(make_board: MakeBoard, handler: Callable[[Any], object], told: str) -> None:
+    board = make_board()
+    job = board.post("a")
+    conductor = Conductor("one", board, handler)
+    heard = listening(conductor)
+    conductor.run(1)
+    assert [event for event, _ in heard] == [f"job_{word}" for word in told.split()]
+    assert {event for event, _ in heard} <= EVENTS
+    assert all(details["job"] == job for _, details in heard)
+    finished = dict(heard)["job_finished"]
+    assert finished["seconds"] >= 0
+    assert (finished["error"] is None) == (
+        told in ("claimed started finished consumed", "claimed started finished lost")
+    )
+
+
+def test_a_handler_that_stops_because_its_claim_is_lost_has_not_failed(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+
+    def handler(job: jobboard.Job) -> None:
+        job.board.release(job)
+        with contextlib.suppress(jobboard.ClaimLost):
+            job.claim.extend()
+        assert not jobboard.cancelled(), "stopped"
+
+    conductor = Conductor("one", board, handler)
+    heard = listening(conductor)
+    conductor.run(1)
+    assert [event for event, _ in heard] == ["job_claimed", "job_started", "job_finished", "job_lost"]
+
+
+def test_only_events_that_there_are(make_board: MakeBoard) -> None:
+    conductor = Conductor("one", make_board(), print)
+    with pytest.raises(ValueError, match="job_claimed"):
+        conductor.notifier.register("CLAIMED", print)
+
+
+def test_on_error(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    board.post_many([{"name": "bad"}, {"name": "good"}, {"name": "later"}])
+    called: list[tuple[str, BaseException]] = []
+
+    def on_error(job: jobboard.Job, error: BaseException) -> None:
+        called.append((job.name, error))
+        raise RuntimeError("the hook itself")
+
+    conductor = Conductor("one", board, on_error=on_error, max_simultaneous_jobs=1)
+    conductor.handles("bad")(lambda job: fail(ValueError("broken")))
+    conductor.handles("good")(lambda job: None)
+    conductor.handles("later")(lambda job: fail(jobboard.Retry()))
+    conductor.run(3)
+    [(name, error)] = called
+    assert (name, type(error), str(error)) == ("bad", ValueError, "broken")
+    assert conductor.tally.abandoned == 2
+    assert conductor.tally.consumed == 1
+    assert "the hook itself" in caplog.text
+    with pytest.raises(TypeError, match="on_error"):
+        Conductor("one", board, on_error=7)  # type: ignore[arg-type]
+
+
+def test_a_bad_listener_harms_nothing(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 5)
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.notifier.register("*", lambda event, details: fail(RuntimeError("bad listener")))
+    heard = listening(conductor)
+    conductor.run(5)
+    assert conductor.tally.consumed == 5
+    assert len(heard) == 20
+    assert "bad listener" in caplog.text
+
+
+def test_wrappers_are_around_the_handler(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+    seen: list[str] = []
+    thread: list[int] = []
+    conductor = Conductor("one", board, lambda job: (seen.append("handler"), thread.append(threading.get_ident())))
+
+    def wrapper(name: str) -> Any:
+        @contextlib.contextmanager
+        def context(job: jobboard.Job) -> Iterator[None]:
+            thread.append(threading.get_ident())
+            seen.append(f"{name} begins {job.name}")
+            try:
+                yield
+            finally:
+                seen.append(f"{name} ends")
+
+        return context
+
+    conductor.wraps(wrapper("outer"))
+    conductor.wraps(wrapper("inner"))
+    conductor.run(1)
+    assert seen == ["outer begins a", "inner begins a", "handler", "inner ends", "outer ends"]
+    assert len(set(thread)) == 1
+    with pytest.raises(TypeError, match="wraps"):
+        conductor.wraps(7)  # type: ignore[type-var]
+
+
+def test_an_error_of_a_wrapper_is_one_of_the_handler(make_board: MakeBoard) -> None:
+    board = make_board()
+    job = board.post("a")
+    ran: list[str] = []
+    conductor = Conductor("one", board, lambda job: ran.append(job.uuid))
+
+    @conductor.wraps
+    @contextlib.contextmanager
+    def broken(job: jobboard.Job) -> Iterator[None]:
+        raise ValueError("no span")
+        yield
+
+    conductor.run(1)
+    assert ran == []
+    assert job.state == "SCHEDULED"
+    assert "no span" in job.error
+
+
+def test_a_retry_policy_of_its_own(make_board: MakeBoard) -> None:
+    board = make_board()
+    jobs = {name: board.post(name) for name in ("usual", "own", "later")}
+    conductor = Conductor("one", board, retry=RetryPolicy(base=100))
+    conductor.handles("usual")(lambda job: 1 / 0)
+    conductor.handles("own", "later", retry=RetryPolicy(base=1000, cap=700))(
+        lambda job: fail(jobboard.Retry()) if job.name == "later" else 1 / 0
+    )
+    conductor.run(3)
+    for name, (least, most) in {"usual": (50, 100), "own": (350, 700), "later": (350, 700)}.items():
+        jobs[name] = board.get(jobs[name].uuid)
+        assert least <= (jobs[name].due - jobs[name].last_modified).total_seconds() <= most
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), jobboard.Retry("broken", delay=0)])
+def test_a_policys_last_attempt(make_board: MakeBoard, start: Runner, error: Exception) -> None:
+    board = make_board()
+    board.post("a")
+    runs: list[int] = []
+    conductor = Conductor("one", board)
+
+    @conductor.handles("a", retry=RetryPolicy(base=1e-6, max_attempts=3))
+    def handler(job: jobboard.Job) -> None:
+        runs.append(job.attempts)
+        raise error
+
+    start(conductor)
+    eventually(lambda: conductor.tally.trashed == 1)
+    [job] = board.trashed()
+    assert runs == [1, 2, 3]
+    assert "broken" in job.error
+
+
+def test_policies_that_are_none(make_board: MakeBoard) -> None:
+    for wrong in ({"base": 0}, {"cap": -1}, {"max_attempts": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            RetryPolicy(**wrong)
+    with pytest.raises(TypeError, match="RetryPolicy"):
+        Conductor("one", make_board(), print, retry=3)  # type: ignore[arg-type]
+
+
+def test_a_conductor_that_has_ended_is_shown_no_longer(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.register_entity(jobboard.Entity("conductor", "other"))
+    conductor = start(Conductor("one", board, {"b": print, "a": print}, max_simultaneous_jobs=3))
+    eventually(lambda: len(board.entities("conductor")) == 2)
+    [entity] = [each for each in board.entities() if each.name == "one"]
+    assert entity.metadata["slots"] == 3
+    assert entity.metadata["started"].endswith("+00:00")
+    conductor.stop()
+    assert conductor.wait(30)
+    assert [each.name for each in board.entities()] == ["other"]
