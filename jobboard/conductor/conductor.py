@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from jobboard import arguments, codec
+from jobboard import arguments, codec, logs
 from jobboard.board import JobBoard
 from jobboard.conductor import events
 from jobboard.conductor.finishing import Finisher, Tally, outage_pause, tally_of
@@ -269,7 +269,7 @@ class Conductor:
             runs = list(self._unsettled)
             self._unsettled.clear()
         for run in runs:
-            LOG.warning("%s gives %s back, as it has to end", self._name, run.job)
+            LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
             _claim_of(run.job)._give_up()
 
@@ -371,11 +371,13 @@ class Conductor:
         job, (outcome, error, failed, seconds) = run.job, ending
         with self._changed:
             if run not in self._unsettled:
-                LOG.warning("%s: the work on %s ended after it was given up, and does not count", self._name, job)
+                what = "ended after it was given up, and does not count"
+                LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
                 return False
             self._unsettled.discard(run)
         if error is not None:
-            LOG.info("%s: the handler of %s raised %s", self._name, job, type(error).__name__, exc_info=error)
+            what, extra = type(error).__name__, logs.fields(job)
+            LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
         if self._notifier.listened_to:
             told = {"job": job, "seconds": seconds, "error": error}
             self._notifier.notify(events.JOB_FINISHED, told)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from jobboard import logs
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
@@ -149,7 +150,7 @@ class Finisher:
                     self._finish(batch[:1])
                     del batch[0]
                 return
-            LOG.exception("%s could not finish %s", self._name, batch[0].job)
+            LOG.exception("%s could not finish %s", self._name, batch[0].job, extra=logs.fields(batch[0].job))
             failed = {batch[0].job: error}
             with contextlib.suppress(Exception):
                 self._board.abandon(batch[0].job, self._name, delay=OUTAGE_CAP)
@@ -161,21 +162,22 @@ class Finisher:
         batch.clear()
 
     def _not_counted(self, done: _Done, error: Exception) -> None:
+        job = done.job
         if done.doubtful and isinstance(error, ClaimLost | NotFound):
-            LOG.warning("%s: %s was finished by a try without an answer, or its claim is lost", self._name, done.job)
+            why = "was finished by a try without an answer, or its claim is lost"
+            LOG.warning("%s: %s %s", self._name, job, why, extra=logs.fields(job))
         else:
-            LOG.warning("%s: the work on %s does not count: %s", self._name, done.job, error)
-        self._ended(JOB_LOST, done.job)
+            LOG.warning("%s: the work on %s does not count: %s", self._name, job, error, extra=logs.fields(job))
+        self._ended(JOB_LOST, job)
 
     def _tell(self, job: Job) -> None:
         if job.seen_state == COMPLETE:
             self._ended(JOB_CONSUMED, job)
-        elif job.seen_state == TRASHED:
-            LOG.warning("%s: %s is in the trash: %s", self._name, job, _last_line(job.error))
-            self._ended(JOB_TRASHED, job)
-        else:
-            LOG.warning("%s: %s is to be tried again: %s", self._name, job, _last_line(job.error))
-            self._ended(JOB_ABANDONED, job)
+            return
+        trashed = job.seen_state == TRASHED
+        what = "is in the trash" if trashed else "is to be tried again"
+        LOG.warning("%s: %s %s: %s", self._name, job, what, _last_line(job.error), extra=logs.fields(job))
+        self._ended(JOB_TRASHED if trashed else JOB_ABANDONED, job)
 
 
 def tally_of(event: str) -> Tally:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobboard import arguments, codec, outcomes
+from jobboard import arguments, codec, logs, outcomes
 from jobboard.job import Job
 from jobboard.outcomes import Outcome, Reject, Retry, RetryPolicy
 
@@ -93,7 +93,7 @@ def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds
         arguments.micros("delay", outcome.delay)
         codec.clip_error(outcome.error)
     except Exception as mistake:
-        LOG.exception("the handler of %s asked for what can't be done", job)
+        LOG.exception("the handler of %s asked for what can't be done", job, extra=logs.fields(job))
         outcome, error = outcomes.outcome_of(mistake, job, handling.retry), mistake
     lost = job.claim is not None and job.claim.lost
     failed = error is not None and not isinstance(error, Retry | Reject) and not lost
