@@ -124,8 +124,6 @@ class Database:
     """Whether one statement can pick, change, answer and return."""
     wakes = False
     """Whether it can call those who listen when a statement asks it to."""
-    counts_commits = False
-    """Whether it counts what other connections have committed."""
     exclusive = False
     """Whether a transaction that writes is alone from its begin on."""
     precision = 0
@@ -153,23 +151,6 @@ class Database:
     def end_read(self, raw: Raw) -> None:
         # Its snapshot and its locks on the tables' definitions would stay.
         raw.rollback()
-
-    @property
-    def can_listen(self) -> bool:
-        """Whether :meth:`listen` and :meth:`calls` work with this driver."""
-        return False
-
-    def listen(self, raw: Raw, channel: str) -> None:
-        """Listen on a channel from now on."""
-        raise NotImplementedError
-
-    def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
-        """Wait for calls, or until ``stop`` has something to read; what was called."""
-        raise NotImplementedError
-
-    def commits(self, cursor: Any) -> int:
-        """A count that another connection's commit changes."""
-        raise NotImplementedError
 
     def detach(self, raw: Raw, idle: bool) -> None:
         """In a forked child: make sure that nothing of this connection ever reaches the parent's server.
@@ -247,12 +228,15 @@ class PostgreSQL(Database):
 
     @property
     def can_listen(self) -> bool:
+        """Whether :meth:`listen` and :meth:`calls` work with this driver."""
         return self.dialect.driver.startswith("psycopg") and hasattr(self.dialect.dbapi, "Connection")
 
     def listen(self, raw: Raw, channel: str) -> None:
+        """Listen on a channel from now on."""
         raw.cursor().execute("LISTEN " + self.dialect.identifier_preparer.quote_identifier(channel))
 
     def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
+        """Wait for calls, or until ``stop`` has something to read; what was called."""
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
         poll.register(stop.fileno(), select.POLLIN)
@@ -358,7 +342,6 @@ class MySQL(Database):
 
 class SQLite(Database):
     exclusive = True
-    counts_commits = True
     precision = 1000
 
     # BUSY, LOCKED
@@ -407,6 +390,7 @@ class SQLite(Database):
         self._busy(cursor, seconds)
 
     def commits(self, cursor: Any) -> int:
+        """A count that another connection's commit changes."""
         cursor.execute("PRAGMA data_version")
         return int(cursor.fetchone()[0])
 

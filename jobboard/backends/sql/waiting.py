@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jobboard.sql.dialects import Database
+from jobboard.sql.dialects import Database, PostgreSQL, SQLite
 from jobboard.sql.links import Link, Links
 
 LOG = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class FileWaiter(Waiter):
 
 
 def _commits(link: Link) -> tuple[Link, int]:
+    assert isinstance(link.product, SQLite)
     # The count is one connection's own, so it goes with that connection.
     return link, link.product.commits(link.cursor)
 
@@ -142,7 +143,9 @@ class _Ear:
 
     def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None]) -> None:
         self._hear = hear
-        self._product: Database = links.known_product()
+        product = links.known_product()
+        assert isinstance(product, PostgreSQL)
+        self._product = product
         self._connection = links.listener()
         try:
             self._raw: Any = self._connection.connection.dbapi_connection
@@ -186,8 +189,8 @@ def waiter(
     session: Callable[[], Napper | None], links: Links, product: Database, notify: bool, channel: str, board: str
 ) -> Waiter:
     """The best waiter for a database."""
-    if product.counts_commits:
+    if isinstance(product, SQLite):
         return FileWaiter(session, links)
-    if notify and product.can_listen:
+    if notify and isinstance(product, PostgreSQL) and product.can_listen:
         return ListeningWaiter(session, links, channel, board)
     return Waiter(session)
