@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jobboard.testing.conformance.support import board, other  # noqa: F401 - fixtures
 from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
 
 _uris = pytest.StashKey[dict[str, str]]()

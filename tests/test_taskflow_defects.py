@@ -23,17 +23,6 @@ from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, 
 PRIVATE = "4111 1111 1111 1111"
 
 
-@pytest.fixture
-def board(make_board: MakeBoard) -> JobBoard:
-    return make_board()
-
-
-@pytest.fixture
-def other(board: JobBoard, make_board: MakeBoard) -> JobBoard:
-    """Another handle on the same board."""
-    return make_board()
-
-
 def overtaken(board: JobBoard, other: JobBoard, who: str) -> tuple[Job, Job]:
     """A job whose claim by anna has lapsed, and been followed by one of ``who``: the handles of both."""
     stale = board.post("resize")

@@ -29,14 +29,5 @@ def board_conf(valkey: Redis) -> dict[str, Any]:
     return {"board": valkey.uri.replace("redis", "valkey"), "namespace": uuid.uuid4().hex}
 
 
-@pytest.fixture
-def make_board(board_conf: dict[str, Any], open_board: Callable[..., Any]) -> Callable[..., Any]:
-    def make(name: str = "board", **options: Any) -> Any:
-        conf = {**board_conf, **options}
-        return open_board(conf.pop("board"), name, **conf)
-
-    return make
-
-
 def test_it_is_valkey(make_board: Callable[..., Any]) -> None:
     assert make_board().characteristics.notes.startswith("Valkey ")

@@ -12,11 +12,6 @@ _DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "s
 
 
 @pytest.fixture
-def board(make_board: Callable[..., SQLJobBoard]) -> SQLJobBoard:
-    return make_board()
-
-
-@pytest.fixture
 def engine(backend: str, board_conf: dict[str, Any]) -> Iterator[sa.Engine]:
     """An engine of the user's, in the board's database."""
     url = sa.make_url(board_conf["board"]).set(drivername=_DRIVERS[backend])
