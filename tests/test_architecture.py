@@ -51,6 +51,7 @@ DRIVERS = {
     "kazoo": {"backends.zookeeper", "testing"},
     "taskflow": {"contrib", "testing"},
     "prometheus_client": {"contrib"},
+    "opentelemetry": {"contrib"},
 }
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant
 
@@ -67,3 +68,25 @@ def test_what_goes_wrong(make_board: MakeBoard, caplog: pytest.LogCaptureFixture
         f"Job 'poison' ({uuid}) goes to the trash": about | {"who": "anna"},
         "a listener of TRASHED failed": about | {"who": "anna", "token": token},
     }
+
+
+def test_a_conductor(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+
+    def resize(job: jobboard.Job) -> None:
+        raise jobboard.Reject("no picture") if job.attempts > 1 else ValueError("no room")
+
+    job = board.post("resize", details={"password": SECRET})
+    retry = jobboard.RetryPolicy(base=1e-6)
+    jobboard.Conductor("worker", board, {"resize": resize}, retry=retry).run(max_dispatches=2)
+    records = [record for record in caplog.records if record.name.startswith("jobboard.conductor")]
+    assert [(record.levelname, record.getMessage().partition(f"{job} ")[2]) for record in records] == [
+        ("INFO", "raised ValueError"),
+        ("WARNING", "is to be tried again: ValueError: no room"),
+        ("INFO", "raised Reject"),
+        ("WARNING", "is in the trash: no picture"),
+    ]
+    tokens = [record.token for record in records]
+    assert tokens[0] == tokens[1] < tokens[2] == tokens[3]
+    assert {(record.job, record.job_name, record.who) for record in records} == {(job.uuid, "resize", "worker")}
+    assert SECRET not in caplog.text

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 IMPORT_LIMIT = 0.150
-CONTRIB = {"prometheus": "prometheus_client"}
+CONTRIB = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 """What a module of ``jobboard.contrib`` needs; the extra of its name brings it."""
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
 SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"

@@ -1,0 +1,127 @@
+"""Follows jobs across processes with OpenTelemetry; needs ``jobboard[opentelemetry]``, and an SDK to see anything::
+
+    instrument(board)           # where jobs are posted
+    instrument(conductor)       # where they are worked on; and its board
+
+Each job has three spans, each the child of the one before, in the trace of whoever posts it: ``post resize``, ``claim
+resize`` for each claim, and ``run resize`` for the work. A span of the caller's own that claims by hand is linked. The
+context travels with the posting, in the formats of the global propagator; a job that was posted without any begins a
+trace with its claim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobboard import codec
+from jobboard.board import JobBoard
+from jobboard.conductor import Conductor
+from jobboard.exceptions import MissingDriver
+from jobboard.job import Job, Posting, boottime
+from jobboard.outcomes import Retry
+from jobboard.tracing import Tracing
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
+except ModuleNotFoundError as error:
+    raise MissingDriver(f"{__name__} needs {error.name}: install 'jobboard[opentelemetry]'", error) from error
+
+MAX_HEADER = codec.MAX_CONTEXT // 4
+"""In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
+
+
+def instrument(traced: JobBoard | Conductor, tracer_provider: TracerProvider | None = None) -> None:
+    """Have a board traced, or a conductor and its board.
+
+    :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.
+    """
+    board = traced.board if isinstance(traced, Conductor) else traced
+    board.tracing = tracing = _Tracing(board.name, tracer_provider)
+    if isinstance(traced, Conductor):
+        traced.wraps(tracing.run)
+
+
+class _Tracing(Tracing):
+    def __init__(self, board: str, tracer_provider: TracerProvider | None) -> None:
+        self._made_of = (board, tracer_provider)
+        self._board = board
+        self._tracer = trace.get_tracer(__name__, tracer_provider=tracer_provider)
+
+    def __reduce__(self) -> Any:
+        # A tracer may hold locks and connections; another process makes its own.
+        return type(self), self._made_of
+
+    def post(self, postings: Sequence[Posting], insert: Callable[[Sequence[Posting]], list[Job]]) -> list[Job]:
+        names = {posting.name for posting in postings}
+        name = names.pop() if len(names) == 1 else "jobs"
+        attributes = self._attributes("post", "send") | {"messaging.batch.message_count": len(postings)}
+        with self._tracer.start_as_current_span(f"post {name}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
+            headers = _headers()
+            jobs = insert([replace(each, context={**headers, **(each.context or {})}) for each in postings])
+            if len(jobs) == 1:
+                span.set_attribute("messaging.message.id", jobs[0].uuid)
+            return jobs
+
+    def claimed(self, job: Job, since: float) -> None:
+        asking = trace.get_current_span().get_span_context()
+        poster = propagate.extract(job.context)
+        span = self._tracer.start_span(
+            f"claim {job.name}",
+            poster,
+            SpanKind.CLIENT,
+            self._attributes("claim", "receive", job),
+            [Link(asking)] if asking.is_valid else None,
+            start_time=time.time_ns() - round((boottime() - since) * 1e9),
+        )
+        span.end()
+        job.context = {**job.context, **_headers(trace.set_span_in_context(span, poster))}
+
+    @contextlib.contextmanager
+    def run(self, job: Job) -> Iterator[None]:
+        token = context.attach(propagate.extract(job.context))
+        try:
+            with self._tracer.start_as_current_span(
+                f"run {job.name}",
+                kind=SpanKind.CONSUMER,
+                attributes=self._attributes("run", "process", job),
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span:
+                try:
+                    yield
+                except Retry as again:
+                    span.add_event("retry", {"message": str(again)})
+                    raise
+                except BaseException as error:
+                    # SystemExit, too: it fails the job like any other.
+                    span.record_exception(error)
+                    span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+                    raise
+        finally:
+            context.detach(token)
+
+    def _attributes(self, verb: str, kind: str, job: Job | None = None) -> dict[str, str | int]:
+        """By the conventions for messaging, where there is one."""
+        attributes: dict[str, str | int] = {
+            "messaging.system": "jobboard",
+            "messaging.destination.name": self._board,
+            "messaging.operation.name": verb,
+            "messaging.operation.type": kind,
+        }
+        if job is not None:
+            attributes |= {"messaging.message.id": job.uuid, "jobboard.attempt": job.attempts}
+        if job is not None and job.claim is not None:
+            attributes |= {"jobboard.who": job.claim.who, "jobboard.token": job.claim.token}
+        return attributes
+
+
+def _headers(of: context.Context | None = None) -> dict[str, str]:
+    """What the global propagator sends along; None: of the span at hand."""
+    headers: dict[str, str] = {}
+    propagate.inject(headers, of)
+    return {name: value for name, value in headers.items() if len(value) <= MAX_HEADER}

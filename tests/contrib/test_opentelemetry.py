@@ -1,0 +1,213 @@
+"""What OpenTelemetry's own SDK records of the jobs of boards and conductors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import jobboard
+from jobboard import Conductor, Posting, Reject, Retry
+from jobboard.contrib.opentelemetry import instrument
+from jobboard.testing import eventually
+
+MakeBoard = Callable[..., Any]
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+class Spans:
+    """An SDK, and what it has recorded."""
+
+    def __init__(self) -> None:
+        self.provider = TracerProvider()
+        self._exporter = InMemorySpanExporter()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = self.named(name)
+        return span
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(span.name for span in self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+def board(make_board: MakeBoard, spans: Spans) -> Any:
+    board = make_board()
+    instrument(board, spans.provider)
+    return board
+
+
+def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
+    return span.context.trace_id == parent.context.trace_id and span.parent.span_id == parent.context.span_id
+
+
+def conduct(conf: dict[str, Any], sender: Any) -> None:
+    """The conductor of another process, which sends what it has recorded."""
+    spans = Spans()
+    trace.set_tracer_provider(spans.provider)
+
+    def resize(job: jobboard.Job) -> None:
+        with trace.get_tracer("handler").start_as_current_span("pixels"):
+            job.board.post("tell")
+
+    with jobboard.backend("board", conf) as board:
+        conductor = Conductor("worker", board, {"resize": resize})
+        instrument(conductor)
+        conductor.run(max_dispatches=1)
+    found = [spans.one(name) for name in ("claim resize", "run resize", "pixels", "post tell")]
+    sender.send([(span.context, span.parent, span.kind, dict(span.attributes)) for span in found])
+
+
+def test_a_trace_goes_from_one_process_to_another(board: Any, board_conf: dict[str, Any], spans: Spans) -> None:
+    with spans.tracer.start_as_current_span("request"):
+        job = board.post("resize")
+    posted = spans.one("post resize")
+    assert posted.kind == SpanKind.PRODUCER
+    assert is_child(posted, spans.one("request"))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    worker = multiprocessing.get_context("spawn").Process(target=conduct, args=(board_conf, sender))
+    worker.start()
+    found = receiver.recv()
+    worker.join()
+    assert {each.trace_id for each, *_ in found} == {posted.context.trace_id}
+    ids = [posted.context.span_id, *(each.span_id for each, *_ in found)]
+    assert [parent.span_id for _, parent, *_ in found] == ids[:-1], "each is the child of the one before"
+    (claim, run, *_) = found
+    assert (claim[2], run[2]) == (SpanKind.CLIENT, SpanKind.CONSUMER)
+    token = run[3].pop("jobboard.token")
+    assert token > 0
+    assert run[3] == {
+        "messaging.system": "jobboard",
+        "messaging.destination.name": "board",
+        "messaging.operation.name": "run",
+        "messaging.operation.type": "process",
+        "messaging.message.id": job.uuid,
+        "jobboard.attempt": 1,
+        "jobboard.who": "worker",
+    }
+
+
+def test_what_a_handler_raises(board: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure is an error of the run; to ask for another try is none."""
+    raised = iter([Retry("not now", delay=0), ValueError("no picture"), SystemExit(3), Reject("never")])
+
+    def resize(job: jobboard.Job) -> None:
+        raise next(raised)
+
+    conductor = Conductor("worker", board, {"resize": resize}, retry=jobboard.RetryPolicy(base=1e-6))
+    instrument(conductor, spans.provider)
+    board.post("resize")
+    conductor.run(max_dispatches=4)
+    assert spans.names == ["claim resize"] * 4 + ["post resize"] + ["run resize"] * 4
+    runs, claims = spans.named("run resize"), spans.named("claim resize")
+    assert all(is_child(claim, spans.one("post resize")) for claim in claims)
+    assert all(is_child(run, claim) for run, claim in zip(runs, claims, strict=True))
+    assert [run.attributes["jobboard.attempt"] for run in runs] == [1, 2, 3, 4]
+    codes = [(run.status.status_code, run.status.description) for run in runs]
+    assert codes == [
+        (StatusCode.UNSET, None),
+        (StatusCode.ERROR, "ValueError: no picture"),
+        (StatusCode.ERROR, "SystemExit: 3"),
+        (StatusCode.ERROR, "Reject: never"),
+    ]
+    events = [[event.name for event in run.events] for run in runs]
+    assert events == [["retry"], ["exception"], ["exception"], ["exception"]]
+    assert "no picture" in runs[1].events[0].attributes["exception.stacktrace"]
+
+
+def test_many_at_once(board: Any, spans: Spans) -> None:
+    jobs = board.post_many([Posting("resize", context={"user": "anna"}), Posting("crop")])
+    posted = spans.one("post jobs")
+    assert posted.attributes["messaging.batch.message_count"] == 2
+    claimed = board.claim_many("ben", 2)
+    assert claimed == jobs
+    assert is_child(spans.one("claim resize"), posted)
+    assert is_child(spans.one("claim crop"), posted)
+    assert claimed[0].context["user"] == "anna"
+
+
+def test_work_within_a_block(board: Any, spans: Spans) -> None:
+    board.post("resize")
+    with pytest.raises(ValueError, match="no picture"), board.working("ben"):
+        raise ValueError("no picture")
+    run = spans.one("run resize")
+    assert is_child(run, spans.one("claim resize"))
+    assert run.status.status_code == StatusCode.ERROR
+
+
+def test_a_failed_post(board: Any, spans: Spans) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        board.post("resize", details={"a": 2**64})
+    assert spans.one("post resize").status.status_code == StatusCode.ERROR
+
+
+def test_a_job_that_was_posted_without_any(make_board: MakeBoard, board: Any, spans: Spans) -> None:
+    """It begins a trace of its own, and who claims it by hand is linked, as in any other case."""
+    make_board().post("resize")
+    with spans.tracer.start_as_current_span("by hand") as mine:
+        board.claim_next("ben")
+    claim = spans.one("claim resize")
+    assert claim.parent is None
+    assert claim.context.trace_id != mine.get_span_context().trace_id
+    assert [link.context.span_id for link in claim.links] == [mine.get_span_context().span_id]
+
+
+def test_a_claim_begins_with_the_request_that_got_the_job(board: Any, spans: Spans) -> None:
+    """And not with the wait for it, which may have lasted for hours."""
+    asked: list[int] = []
+
+    def unless() -> bool:
+        asked.append(time.time_ns())
+        return False
+
+    waiter = threading.Thread(target=board.claim_next, args=("ben",), kwargs={"timeout": 30, "unless": unless})
+    waiter.start()
+    eventually(lambda: len(asked) >= 2)  # before a look, and after it has found nothing
+    board.post("resize")
+    waiter.join()
+    claim = spans.one("claim resize")
+    assert asked[1] < claim.start_time < claim.end_time < time.time_ns()
+
+
+def test_baggage_travels_unless_there_is_too_much_of_it(board: Any) -> None:
+    seen = []
+    for size in (10, 100_000):
+        token = context.attach(baggage.set_baggage("user", "x" * size))
+        board.post("resize")
+        context.detach(token)
+        with board.working("ben"):
+            seen.append(baggage.get_baggage("user"))
+    assert seen == ["x" * 10, None]
+    assert baggage.get_baggage("user") is None
+
+
+def test_an_sdk_is_not_needed(make_board: MakeBoard) -> None:
+    """A process without one hands on what it got."""
+    board = make_board()
+    instrument(board)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert board.post("resize", context={"traceparent": parent}).context == {"traceparent": parent}
+    with board.working("ben") as job:
+        assert job.context == {"traceparent": parent}
+        assert f"{trace.get_current_span().get_span_context().span_id:x}" == parent.split("-")[2]
