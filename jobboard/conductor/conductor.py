@@ -10,15 +10,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jobboard import arguments, codec, logs
 from jobboard.board import JobBoard
-from jobboard.conductor import events
+from jobboard.conductor import events, processes
 from jobboard.conductor.finishing import Finisher, Tally, outage_pause, tally_of
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.signals import stopped_by_signals
-from jobboard.conductor.slots import Run, Slots
+from jobboard.conductor.slots import Run, Slots, Worker
 from jobboard.conductor.threads import ThreadWorker, Timekeeper
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Act, Claim, Entity, Job
@@ -27,6 +27,7 @@ from jobboard.outcomes import GIVEN_BACK, RetryPolicy
 
 LOG = logging.getLogger(__name__)
 
+WORKERS = ("threads", "processes")
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
 
@@ -43,9 +44,13 @@ class Conductor:
         of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
     :param max_simultaneous_jobs: how many jobs at once. At most twice as many are claimed at any time: those that run,
         and those that are done and about to be finished.
+    :param workers: handlers run in threads of this process, or each in a process of its own, which is started when it
+        is first needed and used for many jobs. Handlers for processes must be importable by name, and a program that
+        runs them as a script needs ``if __name__ == "__main__":``. Their job can be read, but does not know its board.
     :param job_timeout: seconds after which a handler is given up, and its job abandoned as a failure; :meth:`handles`
-        takes another for its own. A thread is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, what it
-        returns does not count, and it keeps its slot until it ends.
+        takes another for its own. A process is killed, with all that the handler has started. A thread is told by
+        ``job.claim.lost`` and :func:`jobboard.cancelled`, what it returns does not count, and it keeps its slot until
+        it ends.
     :param drain_timeout: seconds after :meth:`stop`, or a signal, within which :meth:`run` returns. Jobs that still run
         by then are given back, and that attempt does not count. None: for as long as they take.
     :param retry: when the jobs come back whose handlers fail; :meth:`handles` takes another for its own.
@@ -62,6 +67,7 @@ class Conductor:
         handlers: Mapping[str, Handler] | Handler | None = None,
         *,
         max_simultaneous_jobs: int = 8,
+        workers: Literal["threads", "processes"] = "threads",
         job_timeout: float | None = None,
         drain_timeout: float | None = None,
         retry: RetryPolicy | None = None,
@@ -71,6 +77,9 @@ class Conductor:
         self._name = codec.check_text("a conductor's name", name)
         self._board = board
         self._count = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
+        if workers not in WORKERS:
+            raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
+        self._workers = workers
         self._timeout = job_timeout
         self._drain_timeout = drain_timeout
         arguments.micros("drain_timeout", drain_timeout)
@@ -87,6 +96,8 @@ class Conductor:
                 self._handlers.add(job_name, self._handling(handler))
         elif handlers is not None:
             self._handlers.any = self._handling(handlers)
+        if workers == "processes":
+            processes.packed(self._handlers)
         self._stopping = threading.Event()
         self._dispatching = False
         self._ran = False
@@ -156,10 +167,14 @@ class Conductor:
         """
         if not callable(wrapper):
             raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
+        if self._workers == "processes":
+            processes.check_importable(wrapper)
         self._handlers.wrappers.append(wrapper)
         return wrapper
 
     def _handling(self, handler: Handler, retry: RetryPolicy | None = None, timeout: float | None = None) -> Handling:
+        if self._workers == "processes":
+            processes.check_importable(handler)
         return Handling(handler, retry or self._retry, self._timeout if timeout is None else timeout)
 
     def run(self, max_dispatches: int | None = None) -> None:
@@ -217,14 +232,17 @@ class Conductor:
     def _run(self, limit: int | None) -> None:
         self._over, self._broken, self._claiming = False, None, True
         entity = Entity("conductor", self._name, self._metadata())
+        in_processes = self._workers == "processes"
+        packed = processes.packed(self._handlers) if in_processes else b""
         timekeeper = Timekeeper(self._name, self)
+
+        def worker() -> Worker:
+            if in_processes:
+                return processes.ProcessWorker(self._name, self, packed)
+            return ThreadWorker(self, self._handlers.wrappers, timekeeper)
+
         self._finisher = Finisher(self._name, self._board, self._counted)
-        self._slots = Slots(
-            self._name,
-            self._count,
-            lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper),
-            self._freed,
-        )
+        self._slots = Slots(self._name, self._count, worker, self._freed)
         # Not on this thread: a request that the backend does not answer must not hold up the end.
         claimer = threading.Thread(target=self._claim, args=(limit, entity), name=f"{self._name}-claimer", daemon=True)
         claimer.start()
@@ -238,7 +256,8 @@ class Conductor:
         finally:
             self._give_back()
             timekeeper.close()
-            self._slots.close(self._left())
+            # A thread ends by itself, unless it hangs; a process is ended.
+            self._slots.close(self._left() if in_processes else 0)
             self._finisher.close(self._left(), lambda: self._leave(entity))
             self._notifier.close(self._left())
         if self._broken is not None:
@@ -351,6 +370,7 @@ class Conductor:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "names": None if names is None else sorted(names),
+            "workers": self._workers,
             "slots": self._count,
             "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }

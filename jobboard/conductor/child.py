@@ -1,0 +1,144 @@
+"""A process that runs handlers for a conductor, seen from within.
+
+It hears from the conductor through a pipe: of jobs, that the claim of the job at hand is lost, and that it may end.
+When the pipe breaks, the conductor is gone, and with it the claim: the process kills itself and what it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, NoReturn
+
+from jobboard.codec import Content
+from jobboard.conductor.handlers import Ending, Handlers, perform
+from jobboard.exceptions import JobFailure
+from jobboard.job import Claim, Job
+from jobboard.states import CLAIMED, Record
+
+READY = "ready"
+LOST = "lost"
+END = "end"
+
+
+class Task(NamedTuple):
+    """A claimed job, as it travels."""
+
+    record: Record
+    content: Content
+    who: str
+    token: int
+
+
+class Report(NamedTuple):
+    """How a call of a handler has ended; what it raised travels as its traceback, and packed if that can be."""
+
+    ending: Ending
+    trace: str | None = None
+    error: bytes | None = None
+
+
+class Broken(NamedTuple):
+    """Instead of READY: the handlers could not be loaded; the traceback."""
+
+    trace: str
+
+
+class Elsewhere:
+    """Stands for the board of a job that is worked on in another process than its conductor's."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return "<the board is in the conductor's process>"
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise JobFailure(
+            "a handler in a process of its own can read its job, but not reach the board through it: return, or raise "
+            "Retry or Reject, or fetch a board there"
+        )
+
+    _extend_claim = _end_claim = _refresh = _load_book = _refuse
+
+
+def task_of(job: Job) -> Task:
+    assert job.claim is not None
+    return Task(job._record, job._content, job.claim.who, job.claim.token)
+
+
+def job_of(task: Task) -> Job:
+    job = Job(Elsewhere(), task.record, task.content, CLAIMED)
+    # The conductor keeps the claim, and tells when it is lost.
+    job.claim = Claim(job, task.token, task.who, True, None)
+    return job
+
+
+def main(connection: Connection, handlers: bytes) -> None:
+    # A group of its own, to be killed together with what the handlers start; and a signal that is meant for the
+    # conductor, but is sent to all that it has started, must not end the work at hand.
+    os.setpgrp()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
+    ear = _Ear(connection)
+    try:
+        found: Handlers = pickle.loads(handlers)
+    except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
+        connection.send(Broken(traceback.format_exc()))
+        return
+    connection.send(READY)
+    while (job := ear.next()) is not None:
+        connection.send(_reported(perform(found.of(job), found.wrappers, job)))
+
+
+def _ignore(*args: object) -> None:
+    """Not SIG_IGN, which what the handlers start would inherit."""
+
+
+class _Ear:
+    """Hears what the conductor says while a handler is at work."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        threading.Thread(target=self._hear, name="jobboard-conductor", daemon=True).start()
+
+    def next(self) -> Job | None:
+        """The job to work on; None if that is all."""
+        return self._jobs.get()
+
+    def _hear(self) -> None:
+        job: Job | None = None
+        while True:
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os.killpg(0, signal.SIGKILL)
+            if message == END:
+                self._jobs.put(None)
+                return
+            if message == LOST:
+                assert job is not None
+                assert job.claim is not None
+                job.claim._mark_lost()
+            else:
+                job = job_of(message)
+                self._jobs.put(job)
+
+
+def _reported(ending: Ending) -> Report:
+    if ending.error is None:
+        return Report(ending)
+    text = "".join(traceback.format_exception(ending.error))
+    try:
+        error = pickle.dumps(ending.error)
+    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
+        error = None
+    return Report(ending._replace(error=None), text, error)

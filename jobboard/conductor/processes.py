@@ -1,0 +1,187 @@
+"""Handlers that run in processes: one for each slot, so that killing one harms no other job."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from jobboard.conductor import child
+from jobboard.conductor.handlers import Ending, Handlers, ending_of, timed_out
+from jobboard.conductor.slots import Reports, Run
+from jobboard.exceptions import JobFailure
+
+TICK = 0.1
+"""Seconds between two looks at the clock and the claim while a handler is at work."""
+
+START_LIMIT = 60.0
+"""Seconds for a process to start and to import the handlers."""
+
+END_LIMIT = 5.0
+"""Seconds for an idle process to end by itself."""
+
+
+_IMPORTABLE = "what runs in processes must be importable by its name, as functions of a module are"
+
+
+class WorkerDied(Exception):
+    """The process of a handler ended in the middle of its job."""
+
+
+def check_importable(handler: object) -> None:
+    """What can be seen of a function while its module is still being made.
+
+    :raises TypeError: no other process would find it by its name.
+    """
+    name = getattr(handler, "__qualname__", "")
+    if "<" in name:
+        raise TypeError(f"{_IMPORTABLE}: this is {name}")
+
+
+def packed(handlers: Handlers) -> bytes:
+    """The handlers as they travel.
+
+    :raises TypeError: one of them can't, as another process would not find it by its name.
+    """
+    try:
+        return pickle.dumps(handlers)
+    except Exception as error:
+        raise TypeError(f"{_IMPORTABLE}: {error}") from error
+
+
+class Process:
+    """A process that runs handlers, seen from the conductor."""
+
+    def __init__(self, name: str, handlers: bytes) -> None:
+        # Not forked: threads, locks and connections of this process are nothing that a handler should inherit.
+        context = multiprocessing.get_context("spawn")
+        self._connection: Connection
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=child.main, args=(other, handlers), name=name)
+        self._process.start()
+        other.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, message: object) -> None:
+        """Nothing if it is dead: that is seen where its answer is missing."""
+        with contextlib.suppress(OSError):
+            self._connection.send(message)
+
+    def answers(self, seconds: float) -> bool:
+        """Whether it has answered, or died."""
+        return self._connection.poll(seconds)
+
+    def answer(self) -> Any:
+        """
+        :raises WorkerDied: instead.
+        """
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            self.kill()
+            code = self._process.exitcode or 0
+            how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
+            raise WorkerDied(f"the process of the handler died: {how}") from None
+
+    def kill(self) -> None:
+        """It, and what its handler has started."""
+        if self._process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.ident or 0, signal.SIGKILL)
+            self._process.kill()
+        self._process.join(END_LIMIT)
+        self._connection.close()
+
+    def end(self) -> None:
+        self.send(child.END)
+        self._process.join(END_LIMIT)
+        self.kill()
+
+
+class _UnwantedError(Exception):
+    """The conductor waits for the job no longer."""
+
+
+class ProcessWorker:
+    """Has a process call the handlers; another one after it had to be killed or has died."""
+
+    def __init__(self, name: str, reports: Reports, handlers: bytes) -> None:
+        self._name = name
+        self._reports = reports
+        self._handlers = handlers
+        self._process: Process | None = None
+
+    def work(self, run: Run) -> None:
+        run.began = time.monotonic()
+        try:
+            process = self._process if self._process is not None and self._process.alive else self._start(run)
+            self._reports.begun(run)
+            process.send(child.task_of(run.job))
+            report = self._await(process, run, run.handling.timeout, at_work=True)
+            if report is None:
+                self._drop()
+                ending = timed_out(run.handling, run.job, run.seconds())
+            else:
+                ending = _received(report)
+        except _UnwantedError:
+            self._drop()
+            return
+        except (WorkerDied, OSError) as error:
+            self._drop()
+            # Where in this process that was found out says nothing.
+            ending = ending_of(error.with_traceback(None), run.job, run.handling, run.seconds())
+        self._reports.ended(run, ending)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.end()
+
+    def _start(self, run: Run) -> Process:
+        self._drop()
+        self._process = Process(self._name, self._handlers)
+        answer = self._await(self._process, run, START_LIMIT, at_work=False)
+        if answer is None:
+            raise WorkerDied(f"the process for the handler did not start within {START_LIMIT:g} s")
+        if isinstance(answer, child.Broken):
+            raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
+        return self._process
+
+    def _await(self, process: Process, run: Run, limit: float | None, *, at_work: bool) -> Any:
+        """What the process answers; None if it does not within ``limit`` seconds."""
+        until = math.inf if limit is None else time.monotonic() + limit
+        claim = run.job.claim
+        while not process.answers(max(0.0, min(TICK, until - time.monotonic()))):
+            if self._reports.settled(run):
+                raise _UnwantedError
+            if time.monotonic() >= until:
+                return None
+            if at_work and claim is not None and claim._is_lost():
+                process.send(child.LOST)
+                claim = None
+        return process.answer()
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+def _received(report: child.Report) -> Ending:
+    if report.trace is None:
+        return report.ending
+    error: BaseException
+    try:
+        error = pickle.loads(report.error or b"")
+        error.add_note(f"In the process of the handler:\n{report.trace}")
+    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
+        error = JobFailure(f"the handler raised what can't be shown here:\n{report.trace}")
+    return report.ending._replace(error=error)

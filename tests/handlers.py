@@ -1,0 +1,102 @@
+"""Handlers for conductors that run them in processes: these import them by name."""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jobboard
+from jobboard.testing import eventually
+
+
+class OddError(Exception):
+    """Can be packed, but not unpacked."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def note(job: jobboard.Job, text: object) -> None:
+    """For the test to read, in one write."""
+    with Path(job.details["notes"]).open("a") as file:
+        file.write(f"{text}\n")
+
+
+def show(job: jobboard.Job) -> None:
+    claim = job.claim
+    note(job, [job.uuid, job.name, job.attempts, job.priority, job.key, job.max_attempts, claim.token, claim.lost])
+
+
+def pid(job: jobboard.Job) -> None:
+    note(job, os.getpid())
+
+
+def fail(job: jobboard.Job) -> None:
+    raise ValueError("broken in there")
+
+
+def fail_oddly(job: jobboard.Job) -> None:
+    raise OddError("very ", "odd")
+
+
+def later(job: jobboard.Job) -> None:
+    raise jobboard.Retry("not today", delay=3600)
+
+
+def refuse(job: jobboard.Job) -> None:
+    raise jobboard.Reject("no such picture")
+
+
+def act(job: jobboard.Job) -> None:
+    job.claim.consume()
+
+
+def post(job: jobboard.Job) -> None:
+    job.board.post("more")
+
+
+def crash(job: jobboard.Job) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang(job: jobboard.Job) -> None:
+    """With a process of its own, which is to end with it."""
+    started = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    note(job, f"{os.getpid()} {started.pid}")
+    started.wait()
+
+
+def until_lost(job: jobboard.Job) -> None:
+    note(job, "begun")
+    eventually(jobboard.cancelled)
+    assert job.claim.lost
+    note(job, "told")
+
+
+def until_there(job: jobboard.Job) -> None:
+    note(job, os.getpid())
+    eventually(Path(job.details["notes"] + ".go").exists)
+
+
+@contextlib.contextmanager
+def context(job: jobboard.Job) -> Iterator[None]:
+    note(job, "context begins")
+    yield
+    note(job, "context ends")
+
+
+class Unpacked:
+    """Can't be loaded in another process."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if state["home"] != os.getpid():
+            raise pickle.UnpicklingError("not here")
+
+    def __call__(self, job: jobboard.Job) -> None: ...

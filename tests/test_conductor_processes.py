@@ -1,0 +1,246 @@
+"""Conductors whose handlers run in processes."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.conductor import Conductor
+from jobboard.testing import eventually
+from tests import handlers
+from tests.test_conductor import MakeBoard, Runner
+from tests.test_conductor_hooks import listening
+
+pytestmark = pytest.mark.backends("memory")
+
+HANDLERS = {
+    name: getattr(handlers, name)
+    for name in (
+        "show",
+        "pid",
+        "fail",
+        "fail_oddly",
+        "later",
+        "refuse",
+        "act",
+        "post",
+        "crash",
+        "hang",
+        "until_lost",
+        "until_there",
+    )
+}
+
+
+@pytest.fixture(name="start")
+def _start() -> Iterator[Runner]:
+    runner = Runner()
+    yield runner
+    runner.end()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Callable[[], list[str]]:
+    return lambda: (tmp_path / "notes").read_text().splitlines() if (tmp_path / "notes").exists() else []
+
+
+@pytest.fixture
+def post(make_board: MakeBoard, tmp_path: Path) -> Any:
+    """Posts on the board of the test, with where to make notes."""
+    board = make_board()
+    return board, functools.partial(board.post, details={"notes": str(tmp_path / "notes")})
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def test_what_becomes_of_the_jobs(post: Any, notes: Any) -> None:
+    """Of one process for them all, until one of them takes it down."""
+    board, post_job = post
+    names = ["pid", "show", "fail", "fail_oddly", "later", "refuse", "act", "post", "pid", "crash", "pid"]
+    jobs = [
+        post_job(name, priority="HIGH", key=f"{number}", max_attempts=3 + number) for number, name in enumerate(names)
+    ]
+    failures: dict[str, BaseException] = {}
+    conductor = Conductor(
+        "one",
+        board,
+        HANDLERS,
+        workers="processes",
+        max_simultaneous_jobs=1,
+        on_error=lambda job, error: failures.update({job.name: error}),
+    )
+    heard = listening(conductor)
+    conductor.run(len(names))
+    by_name = dict(zip(names, jobs, strict=True))
+    first, shown, again, after = notes()
+    assert first == again != after
+    assert int(first) != os.getpid()
+    job = by_name["show"]
+    token = next(told["job"].claim.token for event, told in heard if told["job"] == job)
+    assert shown == str([job.uuid, "show", 1, job.priority, "1", 4, token, False])
+    errors = {name: job.error or "" for name, job in by_name.items() if job.state == "SCHEDULED"}
+    assert set(errors) == {"fail", "fail_oddly", "later", "act", "post", "crash"}
+    assert errors["later"] == "not today"
+    assert "Traceback" in errors["fail"]
+    assert "in fail\n" in errors["fail"]
+    assert errors["fail"].endswith("ValueError: broken in there\n")
+    assert errors["fail_oddly"].endswith("OddError: very odd\n")
+    for name in ("act", "post"):
+        assert "can read its job" in errors[name]
+    assert "SIGSEGV" in errors["crash"]
+    assert (by_name["refuse"].state, by_name["refuse"].error) == ("TRASHED", "no such picture")
+    assert set(failures) == {"fail", "fail_oddly", "act", "post", "crash"}
+    assert isinstance(failures["fail"], ValueError)
+    assert "in fail\n" in "".join(failures["fail"].__notes__)
+    assert "very odd" in str(failures["fail_oddly"])
+    assert conductor.tally == type(conductor.tally)(11, 4, 6, 1, 0)
+    assert [event for event, told in heard if told["job"] == by_name["crash"]] == [
+        "job_claimed",
+        "job_started",
+        "job_finished",
+        "job_failed",
+        "job_abandoned",
+    ]
+
+
+def test_a_job_that_takes_too_long_is_killed_alone(post: Any, notes: Any, start: Runner) -> None:
+    board, post_job = post
+    hanging = post_job("hang")
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=2, job_timeout=1.0))
+    conductor_pids = eventually(notes)[0].split()
+    post_job("pid")
+    eventually(lambda: conductor.tally.abandoned == 1)
+    eventually(lambda: all(gone(int(pid)) for pid in conductor_pids))
+    assert hanging.state == "SCHEDULED"
+    assert "still at work after 1 s" in hanging.error
+    eventually(lambda: conductor.tally.consumed == 1)
+    post_job("pid")
+    eventually(lambda: conductor.tally.consumed == 2)
+    assert conductor.tally.dispatched == 3
+
+
+def test_a_handler_is_told_that_its_claim_is_lost(make_board: MakeBoard, post: Any, notes: Any, start: Runner) -> None:
+    board, post_job = post
+    job = post_job("until_lost")
+    conductor = Conductor("one", board, HANDLERS, workers="processes")
+    heard = listening(conductor)
+    start(conductor)
+    eventually(notes)
+    conductor.stop()
+    held = next(told["job"] for event, told in heard if event == "job_started")
+    board.release(job)
+    with pytest.raises(jobboard.ClaimLost):
+        held.claim.extend()
+    assert conductor.wait(30)
+    assert notes() == ["begun", "told"]
+    assert (conductor.tally.lost, conductor.tally.consumed, conductor.tally.abandoned) == (1, 0, 0)
+    assert "job_failed" not in [event for event, _ in heard]
+    assert job.state == "UNCLAIMED"
+
+
+def test_draining_with_a_limit(post: Any, notes: Any, start: Runner) -> None:
+    board, post_job = post
+    hanging = post_job("hang", max_attempts=1)
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", drain_timeout=1.0))
+    pids = eventually(notes)[0].split()
+    begun = time.monotonic()
+    conductor.stop()
+    assert conductor.wait(30)
+    assert time.monotonic() - begun <= 1.0
+    assert all(gone(int(pid)) for pid in pids)
+    hanging = board.get(hanging.uuid)
+    assert (hanging.seen_state, hanging.attempts, hanging.error) == ("UNCLAIMED", 0, None)
+
+
+def test_signals_are_for_the_conductor(post: Any, notes: Any, start: Runner, tmp_path: Path) -> None:
+    """A supervisor may send them to all the processes of a service."""
+    board, post_job = post
+    post_job("until_there")
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes"))
+    [pid] = eventually(notes)
+    os.kill(int(pid), signal.SIGTERM)
+    os.kill(int(pid), signal.SIGINT)
+    (tmp_path / "notes.go").touch()
+    eventually(lambda: conductor.tally.consumed == 1)
+
+
+KILLED = """
+import sys
+import jobboard
+from tests import handlers
+
+if __name__ == "__main__":
+    with jobboard.backend("board", "memory") as board:
+        board.post("hang", details={"notes": sys.argv[1]})
+        jobboard.Conductor("one", board, handlers.hang, workers="processes").run()
+"""
+
+
+def test_processes_end_with_a_conductor_that_is_killed(notes: Any, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(KILLED)
+    program = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "notes")], env={**os.environ, "PYTHONPATH": "."}
+    )
+    try:
+        pids = eventually(notes)[0].split()
+    finally:
+        program.kill()
+        program.wait()
+    eventually(lambda: all(gone(int(pid)) for pid in pids))
+
+
+def test_contexts_are_around_the_handler_in_its_process(post: Any, notes: Any) -> None:
+    board, post_job = post
+    post_job("pid")
+    conductor = Conductor("one", board, HANDLERS, workers="processes")
+    conductor.wraps(handlers.context)
+    conductor.run(1)
+    assert [notes()[0], notes()[2]] == ["context begins", "context ends"]
+    assert int(notes()[1]) != os.getpid()
+
+
+def test_handlers_that_can_not_be_loaded(post: Any) -> None:
+    board, post_job = post
+    job = post_job("a")
+    conductor = Conductor("one", board, handlers.Unpacked(), workers="processes")
+    conductor.run(1)
+    assert job.state == "SCHEDULED"
+    assert "could not load the handlers" in job.error
+    assert "not here" in job.error
+
+
+def test_what_no_other_process_finds_is_refused(post: Any) -> None:
+    board, _ = post
+
+    def local(job: jobboard.Job) -> None: ...
+
+    def shadowed(job: jobboard.Job) -> None: ...
+
+    shadowed.__qualname__ = "show"
+    for wrong in (lambda job: None, local, functools.partial(local), {"a": local}):
+        with pytest.raises(TypeError, match="importable"):
+            Conductor("one", board, wrong, workers="processes")
+    conductor = Conductor("one", board, workers="processes")
+    with pytest.raises(TypeError, match="importable"):
+        conductor.handles("a")(local)
+    with pytest.raises(TypeError, match="importable"):
+        conductor.wraps(lambda job: None)  # type: ignore[arg-type, return-value]
+    conductor.handles("a")(shadowed)
+    with pytest.raises(TypeError, match="importable"):
+        conductor.run()
+    with pytest.raises(ValueError, match="threads, processes"):
+        Conductor("one", board, print, workers="fibres")  # type: ignore[arg-type]
