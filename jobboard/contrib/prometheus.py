@@ -1,9 +1,12 @@
 """Boards and conductors as metrics of prometheus-client; needs ``jobboard[prometheus]``::
 
-from prometheus_client import REGISTRY, start_http_server
+    from prometheus_client import REGISTRY, start_http_server
 
-REGISTRY.register(BoardCollector(board))
-start_http_server(9100)
+    REGISTRY.register(BoardCollector(board))
+    ConductorMetrics(REGISTRY).observe(conductor)
+    start_http_server(9100)
+
+Boards have one collector in a process, and conductors one set of metrics.
 """
 
 from __future__ import annotations
@@ -14,18 +17,29 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from jobboard.board import JobBoard
+from jobboard.conductor import Conductor, events
 from jobboard.exceptions import JobBoardError, MissingDriver
 from jobboard.primitives import BoardStats
 
 try:
+    from prometheus_client import REGISTRY, Counter, Histogram
     from prometheus_client.core import GaugeMetricFamily
-    from prometheus_client.registry import Collector
+    from prometheus_client.registry import Collector, CollectorRegistry
 except ModuleNotFoundError as error:
     raise MissingDriver(f"{__name__} needs {error.name}: install 'jobboard[prometheus]'", error) from error
 
 LOG = logging.getLogger(__name__)
+
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
+"""In seconds: from what a thread does in between to what runs over night."""
+
+MAX_NAMES = 100
+"""How many names of jobs have series of their own: each costs about forty."""
+
+OTHER = "(other)"
 
 
 class BoardCollector(Collector):
@@ -88,3 +102,48 @@ class _Count:
             if self._look is None or self._look.done():
                 self._look = self._thread.submit(self.board.stats, self._max_age)
             return self._look
+
+
+class ConductorMetrics:
+    """What becomes of the jobs of this process's conductors, by the names of the jobs::
+
+        jobboard_job_events_total{board="pictures",job_name="resize",event="consumed"} 7.0
+        jobboard_job_run_seconds      how long the handlers have run, whatever came of it
+        jobboard_job_wait_seconds     from when a job could be claimed for the first time until it was
+
+    The events are those of :mod:`jobboard.conductor.events`, without their ``job_``. The first 100 names of jobs have
+    series of their own, as whoever posts may make up any; further ones share ``(other)``.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        labels = ("board", "job_name")
+        self._events = Counter("jobboard_job_events", "What has become of jobs.", (*labels, "event"), registry=registry)
+        self._run = Histogram(
+            "jobboard_job_run_seconds", "How long handlers have run.", labels, buckets=BUCKETS, registry=registry
+        )
+        self._wait = Histogram(
+            "jobboard_job_wait_seconds",
+            "How long jobs have waited for their first claim, from their post or due time.",
+            labels,
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._names: set[str] = set()
+
+    def observe(self, conductor: Conductor) -> None:
+        """Count the jobs of this conductor, too, from now on."""
+        conductor.notifier.register(conductor.notifier.ANY, self._count, args=(conductor.board.name,))
+
+    def _count(self, event: str, told: dict[str, Any], board: str) -> None:
+        job = told["job"]
+        labels = board, self._label(job.name)
+        self._events.labels(*labels, event.removeprefix("job_")).inc()
+        if event == events.JOB_FINISHED:
+            self._run.labels(*labels).observe(told["seconds"])
+        elif event == events.JOB_CLAIMED and job.attempts == 1:
+            self._wait.labels(*labels).observe((job.last_modified - job.ready_on).total_seconds())
+
+    def _label(self, name: str) -> str:
+        if len(self._names) < MAX_NAMES:
+            self._names.add(name)
+        return name if name in self._names else OTHER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,14 +12,17 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 
 import jobboard
-from jobboard.contrib.prometheus import BoardCollector
+from jobboard import Conductor, Posting, Reject
+from jobboard.backends.memory import ManualClock
+from jobboard.contrib import prometheus
+from jobboard.contrib.prometheus import BoardCollector, ConductorMetrics
 from jobboard.testing import eventually
 
 MakeBoard = Callable[..., Any]
 
 
 def parsed(text: str) -> dict[tuple[str, ...], float]:
-    """Values by metric and its labels' values."""
+    """Values by metric and its labels' values, which come in the order of the labels' names."""
     families = text_string_to_metric_families(text)
     samples = [sample for family in families for sample in family.samples]
     values = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
@@ -101,3 +105,70 @@ def test_a_closed_board_is_down(make_board: MakeBoard, registry: CollectorRegist
     registry.register(BoardCollector(board))
     board.close()
     assert read(registry) == {("jobboard_up", "board"): 0.0}
+
+
+@pytest.mark.backends("sqlite")
+def test_what_becomes_of_the_jobs_of_conductors(
+    make_board: MakeBoard, registry: CollectorRegistry, scrape: Callable[[], dict[tuple[str, ...], float]]
+) -> None:
+    board = make_board("pictures")
+    metrics = ConductorMetrics(registry)
+
+    def resize(job: jobboard.Job) -> None:
+        if job.attempts == 1:
+            raise ValueError("no room")
+
+    def crop(job: jobboard.Job) -> None:
+        raise Reject("no picture")
+
+    board.post_many([Posting("resize"), Posting("resize"), Posting("crop")])
+    retry = jobboard.RetryPolicy(base=1e-6)
+    for handlers, jobs in (({"resize": resize}, 4), ({"crop": crop}, 1)):
+        conductor = Conductor("worker", board, handlers, retry=retry)
+        metrics.observe(conductor)
+        conductor.run(max_dispatches=jobs)
+    values = scrape()
+    told = {labels[2:]: value for labels, value in values.items() if labels[0] == "jobboard_job_events_total"}
+    assert told == {
+        **dict.fromkeys([(event, "resize") for event in ("claimed", "started", "finished")], 4),
+        **dict.fromkeys([(event, "resize") for event in ("failed", "abandoned", "consumed")], 2),
+        **dict.fromkeys([(event, "crop") for event in ("claimed", "started", "finished", "trashed")], 1),
+    }
+    assert values["jobboard_job_run_seconds_count", "pictures", "resize"] == 4
+    assert values["jobboard_job_run_seconds_bucket", "pictures", "resize", "10000.0"] == 4
+    assert values["jobboard_job_wait_seconds_count", "pictures", "resize"] == 2, "the first claim of each"
+    assert values["jobboard_job_wait_seconds_count", "pictures", "crop"] == 1
+
+
+@pytest.mark.backends("memory")
+def test_waiting_and_running_take_time(make_board: MakeBoard, registry: CollectorRegistry) -> None:
+    """A job has not waited before it was due."""
+    clock = ManualClock()
+    board = make_board("pictures", clock=clock)
+    conductor = Conductor("worker", board, lambda job: time.sleep(0.01))
+    ConductorMetrics(registry).observe(conductor)
+    board.post("resize")
+    board.post("resize", delay=60)
+    for seconds in (7, 57):
+        clock.advance(seconds)
+        conductor.run(max_dispatches=1)
+    values = read(registry)
+    name, *labels = next(labels for labels in values if labels[0] == "jobboard_job_wait_seconds_sum")
+    assert values[name, *labels] == 7 + 4
+    assert values["jobboard_job_run_seconds_sum", *labels] >= 0.02
+
+
+@pytest.mark.backends("sqlite")
+def test_names_without_end_make_no_series_without_end(
+    make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "MAX_NAMES", 2)
+    board = make_board()
+    board.post_many([Posting(name) for name in ("a", "b", "c", "d", "a")])
+    conductor = Conductor("worker", board, lambda job: None)
+    ConductorMetrics(registry).observe(conductor)
+    conductor.run(max_dispatches=5)
+    values = read(registry)
+    counter = ("jobboard_job_events_total", "board", "consumed")
+    consumed = {labels[3]: value for labels, value in values.items() if labels[:3] == counter}
+    assert consumed == {"a": 2, "b": 1, "(other)": 2}
