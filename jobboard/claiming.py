@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
 
 from jobboard import arguments, codec, logs, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, BoardBase, about
@@ -21,6 +21,9 @@ from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 
 LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _End(NamedTuple):
@@ -43,6 +46,40 @@ class _Round(NamedTuple):
 
     def left(self) -> float:
         return math.inf if self.end is None else self.end - time.monotonic()
+
+
+class Working(contextlib.AbstractContextManager[Job, bool]):
+    """The work on a job, as a block or as a function; see :meth:`~jobboard.board.JobBoard.working`."""
+
+    def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[Job]]) -> None:
+        self._begin = begin
+        self._block: contextlib.AbstractContextManager[Job] | None = None
+
+    def __enter__(self) -> Job:
+        if self._block is not None:
+            raise RuntimeError("this block is being worked in already; ask the board for another one")
+        block = self._begin()
+        job = block.__enter__()
+        self._block = block
+        return job
+
+    def __exit__(self, *error: Any) -> bool:
+        block, self._block = self._block, None
+        assert block is not None
+        return bool(block.__exit__(*error))
+
+    def __call__(self, function: Callable[Concatenate[Job, P], T]) -> Callable[P, T | None]:
+        outcomes.check_handler(function)
+
+        @functools.wraps(function)
+        def work(*args: P.args, **kwargs: P.kwargs) -> T | None:
+            with self._begin() as job:
+                result = function(job, *args, **kwargs)
+                outcomes.check_result(result)
+                return result
+            return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
+
+        return work
 
 
 class Claiming(BoardBase):
@@ -114,20 +151,32 @@ class Claiming(BoardBase):
             session.wake()
             self._rouse()
 
-    @contextlib.contextmanager
-    def working(self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None) -> Iterator[Job]:
+    @final
+    def working(
+        self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
+    ) -> Working:
         """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body.
 
         A body that ends well consumes the job, unless it has finished it itself. :class:`~jobboard.outcomes.Retry` and
         :class:`~jobboard.outcomes.Reject` steer and go no further; any other exception abandons the job, with a backoff
         and the traceback, and is raised again.
 
+        ``@board.working(who)`` makes a function of a job into one that does so with each call: the job is its first
+        argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
+
+        :param names: take only jobs of these names.
+        :param timeout: seconds to wait for one; None waits for ever.
+        :param extra: further arguments of :meth:`claim_next`, ``where=`` on SQL for instance.
         :raises NotFound: no job in time.
         :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
         """
-        job = self.claim_next(who, names=names, timeout=timeout)
+        return Working(lambda: self._working(who, {"names": names, "timeout": timeout, **extra}))
+
+    @contextlib.contextmanager
+    def _working(self, who: str, wish: dict[str, Any]) -> Iterator[Job]:
+        job = self.claim_next(who, **wish)
         if job is None or job.claim is None:
-            raise NotFound(f"no job to claim in {timeout:g} s")
+            raise NotFound(f"no job to claim in {wish['timeout']:g} s")
         try:
             with outcomes.working_on(job), self.tracing.run(job):
                 yield job

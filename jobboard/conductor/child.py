@@ -31,6 +31,7 @@ class Task(NamedTuple):
 
     record: Record
     content: Content
+    context: Any
     who: str
     token: int
 
@@ -71,11 +72,12 @@ class Elsewhere:
 
 def task_of(job: Job) -> Task:
     assert job.claim is not None
-    return Task(job._record, job._content, job.claim.who, job.claim.token)
+    return Task(job._record, job._content, job.context, job.claim.who, job.claim.token)
 
 
 def job_of(task: Task) -> Job:
     job = Job(Elsewhere(), task.record, task.content, CLAIMED)
+    job.context = task.context
     # The conductor keeps the claim, and tells when it is lost.
     job.claim = Claim(job, task.token, task.who, True, None)
     return job

@@ -87,7 +87,7 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
-from jobboard.testing.conformance.working import TestBooks, TestWorking  # noqa: E402
+from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
 __all__ = [
     "TestApart",
@@ -133,6 +133,7 @@ __all__ = [
     "TestWaiting",
     "TestWakeUp",
     "TestWorking",
+    "TestWorkingFunctions",
     "board",
     "other",
     "puppet",

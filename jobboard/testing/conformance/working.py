@@ -9,6 +9,7 @@ import pytest
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.job import Job
 from jobboard.outcomes import Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import LONG, take
@@ -106,6 +107,65 @@ class TestWorking:
                 board.extend(mine, "anna")
             assert cancelled()
         assert not cancelled()
+
+    def test_one_block_at_a_time(self, board: JobBoard) -> None:
+        board.post_many([{"name": "a"}, {"name": "b"}])
+        working = board.working("anna", timeout=0)
+        with working as first, pytest.raises(RuntimeError, match="already"), working:
+            pytest.fail("it was entered twice")
+        with working as second:
+            assert (first.name, second.name) == ("a", "b")
+        with pytest.raises(NotFound):
+            working.__enter__()
+        assert board.job_count == 0
+
+    def test_arguments_that_nobody_takes(self, board: JobBoard) -> None:
+        board.post("resize")
+        with pytest.raises(TypeError, match="colour"), board.working("anna", colour="red"):
+            pytest.fail("there is no such argument")
+        assert board.stats().unclaimed == 1
+
+
+class TestWorkingFunctions:
+    def test_each_call_works_on_a_job(self, board: JobBoard) -> None:
+        jobs = board.post_many([{"name": "resize", "details": {"n": n}} for n in range(2)])
+
+        @board.working("anna", names=["resize"], timeout=0)
+        def resize(job: Job, factor: int, *, plus: int = 0) -> int:
+            "Makes it larger."
+            assert board.find_owner(job) == "anna"
+            assert not cancelled()
+            return int(job.details["n"]) * factor + plus
+
+        assert (resize(3), resize(3, plus=1)) == (0, 4)
+        assert [job.state for job in jobs] == [COMPLETE, COMPLETE]
+        assert (resize.__name__, resize.__doc__) == ("resize", "Makes it larger.")
+        with pytest.raises(NotFound):
+            resize(3)
+
+    def test_how_a_call_may_end(self, board: JobBoard) -> None:
+        jobs = board.post_many([{"name": name} for name in ("later", "never", "broken", "lazy")])
+        ends = {"later": Retry("not yet", delay=LONG), "never": Reject("no"), "broken": ValueError("broken")}
+
+        @board.working("anna", timeout=0)
+        def work(job: Job) -> Any:
+            if job.name in ends:
+                raise ends[job.name]
+            return (n for n in range(3))
+
+        assert work() is None
+        assert work() is None
+        with pytest.raises(ValueError, match="broken"):
+            work()
+        with pytest.raises(TypeError, match="generator"):
+            work()
+        assert [job.state for job in jobs] == [SCHEDULED, TRASHED, SCHEDULED, SCHEDULED]
+
+    def test_functions_that_only_promise_to_work(self, board: JobBoard) -> None:
+        async def coroutine(job: Job) -> None: ...
+
+        with pytest.raises(TypeError, match="plain function"):
+            board.working("anna")(coroutine)
 
 
 class Persistence:

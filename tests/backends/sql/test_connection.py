@@ -180,7 +180,8 @@ def test_where_narrows_and_keeps_the_order(board: SQLJobBoard) -> None:
     assert [job.name for job in board.claim_many("anna", 5, where=low)] == ["c", "a", "d"]
     assert board.claim_next("anna", where=low) is None
     assert board.claim_next("anna", where=board.table.c.name == "b", names=["a", "c"]) is None
-    assert board.claim_next("anna", where=board.table.c.name == sa.literal("b")).name == "b"
+    with board.working("anna", where=board.table.c.name == sa.literal("b")) as job:
+        assert job.name == "b"
 
 
 def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engine, spy: Any) -> None:
