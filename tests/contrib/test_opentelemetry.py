@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ import jobboard
 from jobboard import Conductor, Posting, Reject, Retry
 from jobboard.contrib.opentelemetry import instrument
 from jobboard.testing import eventually
+from tests.contrib import traced
 
 MakeBoard = Callable[..., Any]
 
@@ -106,6 +109,24 @@ def test_a_trace_goes_from_one_process_to_another(board: Any, board_conf: dict[s
         "jobboard.attempt": 1,
         "jobboard.who": "worker",
     }
+
+
+def test_a_handler_in_a_process_of_its_own(
+    board: Any, spans: Spans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the SDK that its module sets up, and gets its parent from the conductor's process."""
+    monkeypatch.setenv("SPANS", str(tmp_path / "spans"))
+    board.post("resize")
+    conductor = Conductor("worker", board, {"resize": traced.resize}, workers="processes")
+    instrument(conductor)
+    instrument(board, spans.provider)
+    conductor.run(max_dispatches=1)
+    [run] = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
+    claim = spans.one("claim resize")
+    assert run["name"] == "run resize"
+    assert run["parent_id"] == f"0x{claim.context.span_id:016x}"
+    assert run["context"]["trace_id"] == f"0x{spans.one('post resize').context.trace_id:032x}"
+    assert run["status"] == {"status_code": "ERROR", "description": "ValueError: no picture"}
 
 
 def test_what_a_handler_raises(board: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
