@@ -1,10 +1,12 @@
 """Conductors in trouble: backends that go away, signals, and SIGKILL."""
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -238,3 +240,31 @@ def test_a_signal_stops_an_idle_conductor(make_board: MakeBoard) -> None:
     conductor.run()
     shooter.join(30)
     assert conductor.tally.dispatched == 0
+
+
+# Logs
+
+
+def test_a_log_that_takes_its_time_loses_no_result(make_board: MakeBoard) -> None:
+    """The conductor must not think that all is done while it still tells of the last job."""
+
+    def linger(record: logging.LogRecord) -> bool:
+        conductor.stop()
+        limit = time.monotonic() + 0.3
+        while time.monotonic() < limit and any(each.name == "one-finisher" for each in threading.enumerate()):
+            time.sleep(0.01)
+        return True
+
+    board = make_board()
+    board.post("job")
+    conductor = Conductor("one", board, {"job": lambda job: 1 / 0})
+    log = logging.getLogger("jobboard.conductor.conductor")
+    level = log.level
+    log.addFilter(linger)
+    log.setLevel(logging.INFO)
+    try:
+        conductor.run(max_dispatches=1)
+    finally:
+        log.removeFilter(linger)
+        log.setLevel(level)
+    assert conductor.tally == jobboard.conductor.Tally(dispatched=1, abandoned=1)

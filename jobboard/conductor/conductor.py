@@ -102,7 +102,7 @@ class Conductor:
         self._dispatching = False
         self._ran = False
         self._changed = threading.Condition()
-        # Jobs of which it is not known yet what becomes of them.
+        # Jobs whose outcome the finisher has not got yet.
         self._unsettled: set[Run] = set()
         # Slots that are taken, be it by a handler that nobody waits for any longer.
         self._taken = 0
@@ -285,7 +285,9 @@ class Conductor:
     def _give_back(self) -> None:
         with self._changed:
             self._over = True
-            runs = list(self._unsettled)
+            runs = [run for run in self._unsettled if not run.settled]
+            for run in runs:
+                run.settled = True
             self._unsettled.clear()
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
@@ -390,11 +392,11 @@ class Conductor:
     def ended(self, run: Run, ending: Ending) -> bool:
         job, (outcome, error, failed, seconds) = run.job, ending
         with self._changed:
-            if run not in self._unsettled:
+            if run.settled:
                 what = "ended after it was given up, and does not count"
                 LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
                 return False
-            self._unsettled.discard(run)
+            run.settled = True
         if error is not None:
             what, extra = type(error).__name__, logs.fields(job)
             LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
@@ -404,10 +406,13 @@ class Conductor:
             if failed:
                 self._notifier.notify(events.JOB_FAILED, told)
         self._finisher.put(job, outcome)
+        with self._changed:
+            self._unsettled.discard(run)
+            self._changed.notify_all()
         return True
 
     def settled(self, run: Run) -> bool:
-        return run not in self._unsettled
+        return run.settled
 
     def _freed(self) -> None:
         with self._changed:

@@ -15,12 +15,13 @@ from jobboard.job import Job
 class Run:
     """A claimed job on its way through a slot. It is settled once, by whoever knows first what becomes of it."""
 
-    __slots__ = ("began", "handling", "job")
+    __slots__ = ("began", "handling", "job", "settled")
 
     def __init__(self, job: Job, handling: Handling) -> None:
         self.job = job
         self.handling = handling
         self.began = 0.0
+        self.settled = False
 
     @property
     def deadline(self) -> float | None:
