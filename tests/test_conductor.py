@@ -14,6 +14,7 @@ from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, HOLDS
 
 MakeBoard = Callable[..., Any]
 
@@ -236,7 +237,7 @@ def test_a_claim_lost_in_the_middle(make_board: MakeBoard, start: Runner, ends_w
 
 @pytest.mark.backends("sqlite")
 def test_a_handler_can_ask_whether_it_is_still_wanted(make_board: MakeBoard, start: Runner) -> None:
-    board, operator = make_board(claim_ttl=0.5), make_board()
+    board, operator = make_board(claim_ttl=HELD), make_board()
     job = board.post("a")
     stopped, begun = threading.Event(), threading.Event()
 
@@ -258,7 +259,7 @@ def test_a_handler_can_ask_whether_it_is_still_wanted(make_board: MakeBoard, sta
 
 @pytest.mark.backends("sqlite")
 def test_claims_are_kept_alive(make_board: MakeBoard, start: Runner) -> None:
-    board, other = make_board(claim_ttl=0.3), make_board()
+    board, other = make_board(claim_ttl=HELD), make_board()
     job = board.post("a")
     gate, begun = threading.Event(), threading.Event()
 
@@ -268,7 +269,7 @@ def test_claims_are_kept_alive(make_board: MakeBoard, start: Runner) -> None:
 
     conductor = start(Conductor("one", board, handler))
     assert begun.wait(30)
-    assert other.claim_next("other", timeout=1) is None
+    assert other.claim_next("other", timeout=HOLDS * HELD) is None
     gate.set()
     eventually(lambda: conductor.tally.consumed == 1)
     assert conductor.tally.lost == 0

@@ -30,12 +30,12 @@ def ask(address: str) -> dict[str, Any]:
 def test_workers_forked_after_connect(
     make_board: Callable[..., jobboard.JobBoard], board_conf: dict[str, Any], tmp_path: Path
 ) -> None:
-    board = make_board("preloaded", claim_ttl=1)
+    board = make_board("preloaded")
     kept = board.post("kept")
     numbers = range(REQUESTS)
     board.post_many({"name": "small", "details": {"number": number}} for number in numbers)
     log = tmp_path / "gunicorn.log"
-    env = {"PRELOADED_CONF": json.dumps({**board_conf, "claim_ttl": 1})}
+    env = {"PRELOADED_CONF": json.dumps({**board_conf, "claim_ttl": 3})}
     served = gunicorn("tests.preloaded:application", ROOT, log, "--preload", "--workers", "2", **env)
     with served as address, ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: ask(f"{address}/small"), numbers))

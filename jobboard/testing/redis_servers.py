@@ -317,7 +317,10 @@ class RedisSentinel(_Topology):
         """Have a replica take over from the primary, dead or alive, and wait until it has."""
         former = self.primary
         eventually(lambda: self._has_moved_from(former), self.timeout)
-        return self.wait_for_primary()
+        primary = self.wait_for_primary()
+        # Until it is told that it is none any more, it acknowledges what it then throws away.
+        eventually(lambda: not _is_primary(self.node(former)), self.timeout)
+        return primary
 
     def _has_moved_from(self, former: Address) -> bool:
         # One that a busy machine delays is given up, so that it has to be asked for again. Right after
@@ -345,9 +348,8 @@ class RedisSentinel(_Topology):
     def _agreed(self) -> Address | None:
         if len(named := self._named()) == 1:
             address = named.pop()
-            with suppress(OSError):
-                if self.node(address).call("ROLE")[0] == "master":
-                    return address
+            if _is_primary(self.node(address)):
+                return address
         return None
 
     def _prepare(self) -> None:
@@ -437,10 +439,18 @@ def _primary_for(sentinel: Redis) -> Address:
     return host, int(port)
 
 
-def _is_replica(node: Redis) -> bool:
+def _role(node: Redis) -> str | None:
     with suppress(OSError):
-        return bool(node.call("ROLE")[0] == "slave")
-    return False
+        return str(node.call("ROLE")[0])
+    return None
+
+
+def _is_replica(node: Redis) -> bool:
+    return _role(node) == "slave"
+
+
+def _is_primary(node: Redis) -> bool:
+    return _role(node) == "master"
 
 
 def _has_its_data(node: Redis) -> bool:

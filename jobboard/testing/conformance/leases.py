@@ -14,6 +14,8 @@ from jobboard.job import Job, Posting
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
+    HELD,
+    HOLDS,
     LIMIT,
     LONG,
     SHORT,
@@ -202,7 +204,7 @@ class TestKeptAndFixed:
 
     def test_kept_beyond_claim_ttl(self, make_board: MakeBoard) -> None:
         """A kept claim outlives many leases; a fixed one that was kept once does not."""
-        board, other = make_board(claim_ttl=1), make_board()
+        board, other = make_board(claim_ttl=HELD), make_board()
         ttl = board.characteristics.claim_ttl
         board.post_many([Posting("kept"), Posting("turned"), Posting("taken"), Posting("fixed")])
         kept, turned = take(board, names=["kept"]), take(board, names=["turned"], expiry=SHORT)
@@ -211,7 +213,7 @@ class TestKeptAndFixed:
         board.extend(turned, "anna")  # revived, and kept from now on
         board.extend(fixed, "anna", SHORT)
         eventually(lambda: other.find_owner(fixed) is None, LIMIT)
-        until = time.monotonic() + 2.5 * ttl
+        until = time.monotonic() + HOLDS * ttl
         while time.monotonic() < until:
             assert [other.find_owner(job) for job in (kept, turned, taken)] == ["anna"] * 3
             assert uuids(other.iterjobs(only_unclaimed=True)) == [fixed.uuid]
@@ -264,7 +266,7 @@ class TestKeptAndFixed:
         assert (theirs.seen_state, theirs.attempts) == (SCHEDULED, 1)
 
     def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
-        board, other = make_board(claim_ttl=0.5), make_board()
+        board, other = make_board(claim_ttl=HELD), make_board()
         events = Events(board, "LOST")
         job = board.post("resize")
         claim = board.claim(job, "anna")

@@ -21,9 +21,9 @@ from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet, work_once
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, Events, MakeBoard, take
+from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, LONG, SHORT, Background, Events, MakeBoard, take
 
-TTL = 0.5
+TTL = 1.0
 
 
 @pytest.fixture
@@ -227,11 +227,10 @@ class TestFork:
 
     def test_both_keep_their_claims(self, make_board: MakeBoard) -> None:
         """The heartbeat of the parent goes on, and the child has one of its own."""
-        # Not less: a busy machine may stop either process for half a second.
-        board = make_board(claim_ttl=1.5)
+        board = make_board(claim_ttl=HELD)
         board.post("held by parent")
         held = take(board)
-        until = boottime() + 2.5 * board.characteristics.claim_ttl
+        until = boottime() + HOLDS * board.characteristics.claim_ttl
 
         def hold(job: Any) -> str:
             while boottime() < until:

@@ -23,6 +23,12 @@ T = TypeVar("T")
 SHORT = 0.05
 """A lease or a delay that is meant to end within the test, in seconds. No test relies on one that still runs."""
 
+HELD = 1.5
+"""A lease that is renewed, in seconds: a busy machine may stop a process for longer than a third of a second."""
+
+HOLDS = 1.75
+"""For how many of its leases a test looks on: to stand for so long, it has been renewed three times at least."""
+
 LONG = 600.0
 """A lease or a delay that does not end within the test."""
 
