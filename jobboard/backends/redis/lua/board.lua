@@ -24,6 +24,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local PUBLISH = redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH'
 
+local function set_of(list)
+  local set = {}
+  for _, member in ipairs(list) do set[member] = true end
+  return set
+end
+
 -- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try.
 
 local function answered()
@@ -105,6 +111,10 @@ end
 
 local function place(record)
   return record[PRIORITY] * 2 ^ 50 + record[SEQUENCE]
+end
+
+local function by_place(one, two)
+  return place(one.record) < place(two.record)
 end
 
 local function named(id, record)
@@ -284,7 +294,7 @@ end
 local function serve()
   if #came == 0 or not anybody() then return end
   local left = false
-  table.sort(came, function(one, two) return place(one.record) < place(two.record) end)
+  table.sort(came, by_place)
   for _, job in ipairs(came) do
     job = load(job.id)
     if job and job.record[STATE] == 'U' then
@@ -294,8 +304,9 @@ local function serve()
     end
   end
   for _, member in ipairs(left and waiting('p') or {}) do
-    local bell = forget(string.sub(member, -32))
-    if bell then redis.pcall(PUBLISH, channel(string.sub(member, -32)), cmsgpack.pack({bell[BELL.TICKET], false})) end
+    local waiter = string.sub(member, -32)
+    local bell = forget(waiter)
+    if bell then redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], false})) end
   end
 end
 
@@ -352,7 +363,7 @@ local function ready(names, limit, readable)
       return members
     end)
   end
-  table.sort(found, function(one, two) return place(one.record) < place(two.record) end)
+  table.sort(found, by_place)
   for index = #found, limit + 1, -1 do found[index] = nil end
   return found
 end
@@ -360,11 +371,7 @@ end
 -- Whether anything can be claimed: what is ready, or what has lapsed or come due and no sweep has met.
 local function claimable(names, readable)
   if #ready(names, 1, readable) > 0 then return true end
-  local wanted
-  if names then
-    wanted = {}
-    for _, name in ipairs(names) do wanted[name] = true end
-  end
+  local wanted = names and set_of(names)
   for _, clock in ipairs({LEASES, DUE}) do
     local offset = 0
     repeat

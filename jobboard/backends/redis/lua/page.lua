@@ -4,14 +4,9 @@
 
 local after, limit, walk, names = args[1], args[2], args[3], args[4]
 local CHUNK = 500
-local states, wanted = {}, nil
-for _, state in ipairs(args[5]) do states[state] = true end
-if names then
-  wanted = {}
-  for _, name in ipairs(names) do wanted[name] = true end
-end
+local states, wanted = set_of(args[5]), names and set_of(names)
 
-local function by_place(one, two)
+local function in_turn(one, two)
   return one[1] < two[1]
 end
 
@@ -33,20 +28,20 @@ local function of_names(behind)
       found[#found + 1] = {tonumber(string.sub(member, #name + 2, #name + 17)), string.sub(member, #name + 18)}
     end
   end
-  table.sort(found, by_place)
+  table.sort(found, in_turn)
   for index = #found, CHUNK + 1, -1 do found[index] = nil end
   return found
 end
 
 -- Where only what can be claimed is asked for, a board full of claims need not be walked through for the few overdue.
-local function overdue()
+local function the_overdue()
   local found = {}
   for _, clock in ipairs({LEASES, DUE}) do
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', clock, '-inf', string.format('%.0f', now))) do
       found[#found + 1] = {place(load(id).record), id}
     end
   end
-  table.sort(found, by_place)
+  table.sort(found, in_turn)
   return function(behind)
     local rest = {}
     for _, entry in ipairs(found) do
@@ -56,12 +51,8 @@ local function overdue()
   end
 end
 
-local function few_are_overdue()
-  local count = 0
-  for _, clock in ipairs({LEASES, DUE}) do
-    count = count + redis.call('ZCOUNT', clock, '-inf', string.format('%.0f', now))
-  end
-  return count <= 2 * CHUNK
+local function overdue(clock)
+  return redis.call('ZCOUNT', clock, '-inf', string.format('%.0f', now))
 end
 
 local sources = {}
@@ -72,7 +63,7 @@ if states.U then add(names and of_names or in_order(READY)) end
 if states.S or states.C then
   add(in_order(BUSY))
 elseif states.U then
-  add(few_are_overdue() and overdue() or in_order(BUSY))
+  add(overdue(LEASES) + overdue(DUE) <= 2 * CHUNK and the_overdue() or in_order(BUSY))
 end
 
 local function next_entry()
