@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -85,9 +86,42 @@ def test_a_conductor(backend: str, tmp_path: Path) -> None:
     assert "dispatched=11, consumed=10, abandoned=0, trashed=1, lost=0" in log.read_text()
 
 
+def run(example: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / example)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+
+
 @pytest.mark.backends("sqlite")
 def test_a_transaction(backend: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "transaction.py")], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "shipped order 1 and 0 jobs are left\n"
+    assert run("transaction.py", tmp_path).stdout == "shipped order 1 and 0 jobs are left\n"
+
+
+@pytest.mark.backends("memory")
+def test_logs_as_json(backend: str, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in run("observability/logs.py", tmp_path).stderr.splitlines()]
+    assert [line["level"] for line in lines] == ["INFO", "WARNING"]
+    assert {(line["job_name"], line["who"]) for line in lines} == {("resize", "resizer")}
+    assert "Reject: it names no picture" in lines[0]["traceback"]
+
+
+@pytest.mark.backends("memory")
+def test_metrics(backend: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running(tmp_path, log, str(EXAMPLES / "observability/metrics.py"), PORT="0"):
+        address = eventually(lambda: re.search(r"http://\S+", log.read_text())).group()
+
+        def scraped() -> str:
+            with urllib.request.urlopen(address, timeout=30) as reply:
+                text: str = reply.read().decode()
+            return text
+
+        consumed = 'jobboard_job_events_total{board="pictures",event="consumed",job_name="resize"} 1.0'
+        eventually(lambda: consumed in scraped())
+        assert 'jobboard_jobs{board="pictures",state="scheduled"} 1.0' in scraped()
+
+
+@pytest.mark.backends("memory")
+def test_traces(backend: str, tmp_path: Path) -> None:
+    spans = [json.loads(line) for line in run("observability/traces.py", tmp_path).stdout.splitlines()]
+    assert [span["name"] for span in spans] == ["post resize", "GET /order", "claim resize", "scale down", "run resize"]
+    assert len({span["context"]["trace_id"] for span in spans}) == 1
