@@ -18,6 +18,7 @@ from jobboard.testing.servers import KINDS, Server, ServerError, running, select
 _uris = pytest.StashKey[dict[str, str]]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
 _serial = itertools.count(1)
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 
 
 def selected() -> list[str]:
@@ -93,13 +94,12 @@ def database_uri(server_uris: dict[str, str], request: pytest.FixtureRequest) ->
     import sqlalchemy
 
     made: dict[str, str] = {}
-    drivers = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
     name = "jobboard_" + getattr(request.config, "workerinput", {}).get("workerid", "main")
 
     def uri(kind: str) -> str:
         if kind not in made:
             shared = sqlalchemy.make_url(server_uris[kind])
-            engine = sqlalchemy.create_engine(shared.set(drivername=drivers[kind]), isolation_level="AUTOCOMMIT")
+            engine = sqlalchemy.create_engine(shared.set(drivername=_DRIVERS[kind]), isolation_level="AUTOCOMMIT")
             with engine.connect() as connection:
                 connection.exec_driver_sql(f"CREATE DATABASE {name}")
             engine.dispose()
@@ -146,6 +146,17 @@ def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..
             return board
 
         yield make
+
+
+@pytest.fixture
+def engine(backend: str, board_conf: dict[str, Any]) -> Iterator[Any]:
+    """An engine of a user's, in the database of ``board_conf``."""
+    import sqlalchemy
+
+    url = sqlalchemy.make_url(board_conf["board"]).set(drivername=_DRIVERS[backend])
+    engine = sqlalchemy.create_engine(url, connect_args={"timeout": 1} if backend == "sqlite" else {})
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.sql.dialects import Database, Now
+from jobboard.sql.dialects import Database
+from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
 
 Values = Callable[[sa.ColumnElement[int]], Mapping[Any, Any]]

@@ -1,7 +1,6 @@
-"""Everything that differs from one database to the next, and nothing else.
+"""Everything that differs from one database to the next but how it spells expressions, and nothing else.
 
-Expressions compile to what each database understands; a :class:`Database` says what one can do, prepares connections
-and sorts its errors. Times are microseconds since 1970, UTC, on the database's clock.
+A :class:`Database` says what one can do, prepares connections and sorts its errors.
 """
 
 from __future__ import annotations
@@ -16,94 +15,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import ColumnElement
-from sqlalchemy.sql.functions import GenericFunction
+from sqlalchemy.engine import Connection, Dialect
 
 from jobboard.exceptions import JobFailure
 
 Raw = Any
 """A connection of the driver's own, as PEP 249 has it."""
-
-
-class Now(ColumnElement[int]):
-    """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-class Greatest(GenericFunction[int]):
-    """The larger of two integers."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-    name = "greatest"
-
-
-class Exact(sa.String):
-    """Text that is compared byte by byte: no case folding, no accents, no padding."""
-
-
-class LongText(sa.Text):
-    """Text of some megabytes at least."""
-
-
-@compiles(Now)
-def _now(element: Now, compiler: Any, **kw: Any) -> str:
-    return str(compiler.process(sa.cast(sa.extract("epoch", sa.func.now()) * 1000000, sa.BigInteger), **kw))
-
-
-@compiles(Now, "postgresql")
-def _now_postgresql(element: Now, compiler: Any, **kw: Any) -> str:
-    # clock_timestamp() is volatile and would keep conditions off the index; now() stands still inside a transaction.
-    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
-
-
-@compiles(Now, "mysql", "mariadb")
-def _now_mysql(element: Now, compiler: Any, **kw: Any) -> str:
-    # UNIX_TIMESTAMP() goes through the session's time zone and repeats an hour when its summer ends.
-    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
-
-
-@compiles(Now, "sqlite")
-def _now_sqlite(element: Now, compiler: Any, **kw: Any) -> str:
-    # 'subsec' came with 3.42; older versions answer NULL to it.
-    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)"
-
-
-@compiles(Greatest, "sqlite")
-def _greatest_sqlite(element: Greatest, compiler: Any, **kw: Any) -> str:
-    return f"max{compiler.process(element.clause_expr, **kw)}"
-
-
-@compiles(Exact, "postgresql")
-def _exact_postgresql(type_: Exact, compiler: Any, **kw: Any) -> str:
-    return f'{compiler.visit_VARCHAR(type_, **kw)} COLLATE "C"'
-
-
-@compiles(Exact, "mysql", "mariadb")
-def _exact_mysql(type_: Exact, compiler: Any, **kw: Any) -> str:
-    # Which of the two answers to a mysql:// URL is known only once connected.
-    collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
-    return str(compiler.process(mysql.VARCHAR(type_.length, charset="utf8mb4", collation=collation), **kw))
-
-
-@compiles(LongText)
-def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
-    return str(compiler.visit_TEXT(type_, **kw))
-
-
-@compiles(LongText, "mysql", "mariadb")
-def _long_text_mysql(type_: LongText, compiler: Any, **kw: Any) -> str:
-    return str(compiler.process(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), **kw))
-
-
-def serial() -> sa.types.TypeEngine[int]:
-    """A 64-bit key that the database counts up."""
-    # Only a column declared INTEGER counts by itself there, and it has 64 bits.
-    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Trouble(enum.Enum):
@@ -126,6 +43,14 @@ class Database:
     """Whether it can call those who listen when a statement asks it to."""
     exclusive = False
     """Whether a transaction that writes is alone from its begin on."""
+    commits_at_create = False
+    """Whether creating a table commits the transaction."""
+    nulls_last = False
+    """Whether what is NULL comes behind all else."""
+    ignored: sa.TextClause | None = None
+    """What tells, as level, code and message, of the errors that :func:`insert_counted` has passed over."""
+    duplicate = 0
+    """The code of a key that is taken, among these."""
     precision = 0
     """By how many µs its clock may lag within a reading."""
 
@@ -141,6 +66,16 @@ class Database:
 
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
+
+    def begin_on(self, connection: Connection) -> None:
+        """Have a transaction that has just begun on a caller's connection be one for writing."""
+        # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def commits_each(self, raw: Raw) -> bool:
+        """Whether a connection of the caller's commits each statement by itself."""
+        tell = getattr(raw, "get_autocommit", None)
+        return bool(tell() if tell else getattr(raw, "autocommit", False))
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         raw.commit()
@@ -204,6 +139,7 @@ class Database:
 
 class PostgreSQL(Database):
     skip_locked = True
+    nulls_last = True
     returning = True
     wakes = True
 
@@ -292,6 +228,10 @@ class PostgreSQL(Database):
 
 
 class MySQL(Database):
+    commits_at_create = True
+    ignored = sa.text("SHOW WARNINGS")
+    duplicate = 1062
+
     _CONTENDED = frozenset({1205, 1213, 1020, 3572})
     # Going away, lost, shut down, too many connections, killed, refused, read-only after a failover.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
@@ -365,6 +305,16 @@ class SQLite(Database):
     def begin(self, cursor: Any) -> None:
         # A transaction that reads first and writes later fails at once when another has written in between.
         cursor.execute("BEGIN IMMEDIATE")
+
+    def begin_on(self, connection: Connection) -> None:
+        # The driver by itself begins only when something is written.
+        raw: Any = connection.connection.dbapi_connection
+        if not raw.in_transaction:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def commits_each(self, raw: Raw) -> bool:
+        # Whatever the driver does by itself, it was told to begin.
+        return False
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")
@@ -456,3 +406,11 @@ def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:
         key = next(iter(table.primary_key))
         return mysql.insert(table).on_duplicate_key_update({key.name: key})
     return sa.insert(table)
+
+
+def insert_counted(table: sa.Table, dialect: Dialect) -> sa.Insert:
+    """As :func:`insert_new`, where the rows that are new must be counted; see :attr:`Database.ignored`."""
+    if dialect.name in ("mysql", "mariadb"):
+        # The other way counts the rows that it passes over, too.
+        return sa.insert(table).prefix_with("IGNORE")
+    return insert_new(table, dialect)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
@@ -27,6 +27,38 @@ class Contended(Exception):
 
 class Refused(Exception):
     """A constraint refused a statement, and the transaction was rolled back."""
+
+
+def sorted_out(
+    error: Exception, product: Database, url: URL, remedy: str, raw: Raw | None = None, in_doubt: bool = False
+) -> Exception:
+    """What an error of the driver's is for us: of this library's own, :class:`Contended` or :class:`Refused`; one that
+    is not about the database stays as it is.
+
+    :param remedy: what brings a table that is missing.
+    """
+    cause = getattr(error, "orig", None) or error
+    kept = None if _tells(url, cause) else cause
+    name = type(cause).__name__
+    trouble = product.trouble(error, raw)
+    if trouble is Trouble.DISCONNECTED:
+        text = f"the connection to {url.get_backend_name()} broke ({name})"
+        return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
+    text = name if kept is None else f"{name}: {cause}"
+    if trouble is Trouble.CONTENDED:
+        return Contended(text)
+    if trouble is Trouble.REFUSED:
+        return Refused(text)
+    if trouble is Trouble.MISSING:
+        return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
+    if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error)):
+        return JobFailure(f"the database refused it: {text}", kept)
+    return error
+
+
+def _tells(url: URL, error: BaseException) -> bool:
+    """Whether the text of an error shows the password."""
+    return bool(url.password) and str(url.password) in str(error)
 
 
 class Link(Runner):
@@ -105,12 +137,18 @@ class Links:
     :param make: gives the engine; again in a forked child, which needs another.
     :param own: whether the engine is ours to dispose of.
     :param patience: for how many seconds to repeat what lost against another transaction.
+    :param name: what the errors call that which works here.
+    :param remedy: what brings a table that is missing.
     :param options: passed to :meth:`Database.prepare`.
     """
 
-    def __init__(self, make: Callable[[], Engine], own: bool, patience: float, **options: Any) -> None:
+    def __init__(
+        self, make: Callable[[], Engine], own: bool, patience: float, name: str, remedy: str, **options: Any
+    ) -> None:
         self._make = make
         self._patience = patience
+        self._name = name
+        self._remedy = remedy
         self.product: Database | None = None
         self._own = own
         self._options = options
@@ -153,24 +191,7 @@ class Links:
 
     def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """What an error of the driver's is for us."""
-        assert self.product is not None
-        cause = getattr(error, "orig", None) or error
-        kept = None if self._tells(cause) else cause
-        name = type(cause).__name__
-        trouble = self.product.trouble(error, raw)
-        if trouble is Trouble.DISCONNECTED:
-            text = f"the connection to {self.engine.url.get_backend_name()} broke ({name})"
-            return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
-        text = name if kept is None else f"{name}: {cause}"
-        if trouble is Trouble.CONTENDED:
-            return Contended(text)
-        if trouble is Trouble.REFUSED:
-            return Refused(text)
-        if trouble is Trouble.MISSING:
-            return JobFailure(f"a table of the board is missing; `jobboard setup` creates it ({text})", kept)
-        if isinstance(error, (sa.exc.SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error)):
-            return JobFailure(f"the database refused it: {text}", kept)
-        return error
+        return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T]) -> T:
         link: Link = getattr(self._local, "link", None) or self._connect()
@@ -178,7 +199,7 @@ class Links:
         link.busy = True
         try:
             if self._closed:
-                raise ConnectionFailure("the board is closed")
+                raise ConnectionFailure(f"{self._name} is closed")
             return work(link)
         except Exception as error:
             in_doubt = link.in_doubt
@@ -232,7 +253,7 @@ class Links:
 
     def _connect(self) -> Link:
         if self._closed:
-            raise ConnectionFailure("the board is closed")
+            raise ConnectionFailure(f"{self._name} is closed")
         try:
             connection = self.engine.connect()
         except sa.exc.DBAPIError as error:
@@ -270,16 +291,11 @@ class Links:
         except Exception:  # noqa: BLE001 - what can't be rolled back is broken
             self.drop(link)
 
-    def _tells(self, error: BaseException) -> bool:
-        """Whether the text of an error shows the password."""
-        password = self.engine.url.password
-        return bool(password) and str(password) in str(error)
-
     def _unreachable(self, error: BaseException) -> ConnectionFailure:
         url = self.engine.url
         where = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
-        reason = type(error).__name__ if self._tells(error) else f"{type(error).__name__}: {error}"
+        reason = type(error).__name__ if _tells(url, error) else f"{type(error).__name__}: {error}"
         return ConnectionFailure(
             f"can't connect to {url.get_backend_name()} at {where}: {reason}",
-            None if self._tells(error) else error,
+            None if _tells(url, error) else error,
         )

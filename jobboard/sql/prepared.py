@@ -107,7 +107,11 @@ class Prepared:
 
 
 class Runner(abc.ABC):
-    """Runs prepared statements somewhere."""
+    """Runs prepared statements on a connection."""
+
+    connection: Connection
+    joined = False
+    """Whether the transaction is the caller's own."""
 
     @abc.abstractmethod
     def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]: ...
@@ -121,10 +125,14 @@ class Runner(abc.ABC):
 
 
 class CallersConnection(Runner):
-    """In a transaction of the caller's, on their connection."""
+    """On a connection of the caller's.
 
-    def __init__(self, connection: Connection) -> None:
+    :param joined: in a transaction of theirs.
+    """
+
+    def __init__(self, connection: Connection, joined: bool = True) -> None:
         self.connection = connection
+        self.joined = joined
 
     def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
         return [tuple(row) for row in self.connection.execute(statement.statement, dict(params))]

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,6 @@ from jobboard.sql.links import Links
 from jobboard.sql.prepared import CallersConnection, param, text
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
-
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
-
-
-@pytest.fixture
-def engine(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    url = f"sqlite:///{tmp_path}/rows.db"
-    if backend != "sqlite":
-        uri = sa.make_url(request.getfixturevalue("database_uri")(backend))
-        url = uri.set(drivername=_DRIVERS[backend]).render_as_string(hide_password=False)
-    engine = sa.create_engine(url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
@@ -58,7 +44,7 @@ class Rows:
         )
         table.drop(engine, checkfirst=True)
         table.create(engine)
-        self.links = Links(lambda: engine, own=False, patience=10)
+        self.links = Links(lambda: engine, own=False, patience=10, name="it", remedy="nothing")
         self.links.run(lambda link: link.end_read())
         known = product(self.links.known_product())
         columns = list(table.primary_key)

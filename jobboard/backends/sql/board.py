@@ -157,6 +157,8 @@ class SQLJobBoard(JobBoard):
             make,
             own=client is None,
             patience=conf["retry_for"],
+            name="the board",
+            remedy="`jobboard setup`",
             busy=conf["retry_for"],
             relaxed=conf["synchronous"] == "normal",
             read_only=conf["read_only"],

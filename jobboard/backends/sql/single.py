@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import among, locking
-from jobboard.sql.dialects import Now
+from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED
 

@@ -10,7 +10,8 @@ from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal
 from jobboard.sql.claims import Claim, locking
-from jobboard.sql.dialects import Database, Greatest, Now, by_index, insert_new
+from jobboard.sql.dialects import Database, by_index, insert_new
+from jobboard.sql.expressions import Greatest, Now
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.sql.dialects import Exact, LongText, serial, storage
+from jobboard.sql.dialects import storage
+from jobboard.sql.expressions import Exact, LongText, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
 LAYOUT = 1

@@ -1,23 +1,11 @@
 """What the tests of the SQL board share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from jobboard.backends.sql import SQLJobBoard
-
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
-
-
-@pytest.fixture
-def engine(backend: str, board_conf: dict[str, Any]) -> Iterator[sa.Engine]:
-    """An engine of the user's, in the board's database."""
-    url = sa.make_url(board_conf["board"]).set(drivername=_DRIVERS[backend])
-    engine = sa.create_engine(url, connect_args={"timeout": 1} if backend == "sqlite" else {})
-    yield engine
-    engine.dispose()
 
 
 class Spy:

@@ -1,0 +1,195 @@
+"""Where work on a database of the user's is done: on an engine, or on a connection that may be within a transaction."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.retry import retrying
+from jobboard.sql.dialects import Database, database
+from jobboard.sql.links import Contended, Link, Links, Refused, sorted_out
+from jobboard.sql.prepared import CallersConnection, Runner
+
+T = TypeVar("T")
+Work = Callable[[Runner, Database], T]
+
+PATIENCE = 10.0
+"""For how many seconds to repeat what lost against another transaction, or found no connection."""
+
+
+class Bind:
+    """Runs work in transactions: of our own, short and repeated when they lose against others; or, where a connection
+    has one open, as a part of that, and neither committed nor repeated.
+
+    :param bind: an Engine; a Connection; or a callable that gives a Connection, and is called each time.
+    :param name: what the errors call that which works here.
+    :param remedy: what creates a table that is missing.
+    :raises TypeError: none of these.
+    :raises ValueError: an engine on SQLite's memory, where there is one connection only: give that.
+    """
+
+    def __init__(self, bind: Engine | Connection | Callable[[], Connection], name: str, remedy: str) -> None:
+        self._name = name
+        self._remedy = remedy
+        self._closed = False
+        self._links: Links | None = None
+        if isinstance(bind, Engine):
+            if bind.dialect.name == "sqlite" and bind.url.database in (None, "", ":memory:"):
+                raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
+            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy)
+            _binds.add(self)
+        elif isinstance(bind, Connection):
+            self._give: Callable[[], object] = lambda: bind
+        elif callable(bind):
+            self._give = bind
+        else:
+            raise _no_connection(bind)
+
+    def write(self, work: Work[T], *, keep: bool = True) -> T:
+        """Run ``work`` in a transaction, with what to run statements on and the database's kind.
+
+        :param keep: False: take back what it did.
+        :raises ConnectionFailure: there is no connection, or it broke; ``outcome`` tells whether the work may have been
+            done. Nothing is repeated that may have been.
+        :raises JobFailure: the database refused it.
+        """
+        links = self._open_links()
+        if links is not None:
+            return self._on(links, lambda link: _alone(link, work, keep))
+        connection = self._connection()
+        if connection.in_transaction():
+            return self._within(connection, work, keep)
+        again = retrying(Contended, PATIENCE, base=0.005, cap=0.25)
+        try:
+            return again(lambda: self._own(connection, work, keep))
+        except Contended as error:
+            raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}") from error
+
+    def read(self, work: Work[T]) -> T:
+        """As :meth:`write`, for what only reads; needs no right to write."""
+        links = self._open_links()
+        if links is not None:
+            return self._on(links, lambda link: _looking(link, work))
+        connection = self._connection()
+        try:
+            if connection.in_transaction():
+                return work(CallersConnection(connection), database(connection.dialect))
+            with connection.begin():
+                return work(CallersConnection(connection), database(connection.dialect))
+        except sa.exc.SQLAlchemyError as error:
+            raise self._raised(connection, error) from error
+
+    def close(self) -> None:
+        """Give the engine's connections back. A connection that was given is left as it is."""
+        self._closed = True
+        if self._links is not None:
+            self._links.close()
+
+    def forked(self) -> None:
+        """In a forked child: the inherited connections are the parent's."""
+        if self._links is not None:
+            self._links.leak()
+
+    def _open_links(self) -> Links | None:
+        if self._closed:
+            raise ConnectionFailure(f"{self._name} is closed")
+        return self._links
+
+    def _connection(self) -> Connection:
+        given = self._give()
+        if not isinstance(given, Connection):
+            raise _no_connection(given)
+        return given
+
+    def _on(self, links: Links, work: Callable[[Link], T]) -> T:
+        again = retrying(lambda error: _not_done(error) and not self._closed, PATIENCE)
+        try:
+            return again(lambda: links.run(work))
+        except Refused as error:
+            raise JobFailure(f"the database refused it: {error}") from error
+
+    def _own(self, connection: Connection, work: Work[T], keep: bool) -> T:
+        product = database(connection.dialect)
+        in_doubt = False
+        try:
+            with connection.begin() as transaction:
+                self._check(connection, product)
+                product.begin_on(connection)
+                result = work(CallersConnection(connection, joined=False), product)
+                if not keep:
+                    transaction.rollback()
+                in_doubt = keep
+            return result
+        except sa.exc.SQLAlchemyError as error:
+            raise self._raised(connection, error, in_doubt) from error
+
+    def _within(self, connection: Connection, work: Work[T], keep: bool) -> T:
+        product = database(connection.dialect)
+        try:
+            self._check(connection, product)
+            if product.exclusive:
+                product.begin_on(connection)
+            savepoint = None if keep else connection.begin_nested()
+            result = work(CallersConnection(connection), product)
+            if savepoint is not None:
+                savepoint.rollback()
+            return result
+        except sa.exc.SQLAlchemyError as error:
+            raised = self._raised(connection, error)
+            if isinstance(raised, Contended):
+                message = f"this transaction lost against another: roll it back, and do all of it again ({raised})"
+                raised = JobFailure(message)
+            raise raised from error
+
+    def _check(self, connection: Connection, product: Database) -> None:
+        if product.commits_each(connection.connection.dbapi_connection):
+            raise JobFailure(f"{self._name} needs a transaction, and the connection commits by itself (AUTOCOMMIT)")
+
+    def _raised(self, connection: Connection, error: sa.exc.SQLAlchemyError, in_doubt: bool = False) -> Exception:
+        product = database(connection.dialect)
+        raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
+        return JobFailure(f"the database refused it: {raised}") if isinstance(raised, Refused) else raised
+
+
+def _no_connection(given: object) -> TypeError:
+    return TypeError(
+        f"{type(given).__name__} is neither an SQLAlchemy Engine nor a Connection, nor does it give one; "
+        "of a driver's own connection make one by sqlalchemy.create_engine(url, creator=...)"
+    )
+
+
+def _not_done(error: BaseException) -> bool:
+    return isinstance(error, ConnectionFailure) and error.outcome == "none"
+
+
+def _alone(link: Link, work: Work[T], keep: bool) -> T:
+    link.begin()
+    result = work(link, link.product)
+    if keep:
+        link.commit()
+    else:
+        link.rollback()
+    return result
+
+
+def _looking(link: Link, work: Work[T]) -> T:
+    result = work(link, link.product)
+    link.end_read()
+    return result
+
+
+_binds: weakref.WeakSet[Bind] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for bind in list(_binds):
+        bind.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

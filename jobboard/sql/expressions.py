@@ -1,0 +1,93 @@
+"""Expressions and types that compile to what each database understands.
+
+Times are microseconds since 1970, UTC, on the database's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.sql.functions import GenericFunction
+
+
+class Now(ColumnElement[int]):
+    """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+class Greatest(GenericFunction[int]):
+    """The larger of two integers."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "greatest"
+
+
+class Exact(sa.String):
+    """Text that is compared byte by byte: no case folding, no accents, no padding."""
+
+
+class LongText(sa.Text):
+    """Text of some megabytes at least."""
+
+
+@compiles(Now)
+def _now(element: Now, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(sa.cast(sa.extract("epoch", sa.func.now()) * 1000000, sa.BigInteger), **kw))
+
+
+@compiles(Now, "postgresql")
+def _now_postgresql(element: Now, compiler: Any, **kw: Any) -> str:
+    # clock_timestamp() is volatile and would keep conditions off the index; now() stands still inside a transaction.
+    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(Now, "mysql", "mariadb")
+def _now_mysql(element: Now, compiler: Any, **kw: Any) -> str:
+    # UNIX_TIMESTAMP() goes through the session's time zone and repeats an hour when its summer ends.
+    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
+
+
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Now, compiler: Any, **kw: Any) -> str:
+    # 'subsec' came with 3.42; older versions answer NULL to it.
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)"
+
+
+@compiles(Greatest, "sqlite")
+def _greatest_sqlite(element: Greatest, compiler: Any, **kw: Any) -> str:
+    return f"max{compiler.process(element.clause_expr, **kw)}"
+
+
+@compiles(Exact, "postgresql")
+def _exact_postgresql(type_: Exact, compiler: Any, **kw: Any) -> str:
+    return f'{compiler.visit_VARCHAR(type_, **kw)} COLLATE "C"'
+
+
+@compiles(Exact, "mysql", "mariadb")
+def _exact_mysql(type_: Exact, compiler: Any, **kw: Any) -> str:
+    # Which of the two answers to a mysql:// URL is known only once connected.
+    collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
+    return str(compiler.process(mysql.VARCHAR(type_.length, charset="utf8mb4", collation=collation), **kw))
+
+
+@compiles(LongText)
+def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return str(compiler.visit_TEXT(type_, **kw))
+
+
+@compiles(LongText, "mysql", "mariadb")
+def _long_text_mysql(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), **kw))
+
+
+def serial() -> sa.types.TypeEngine[int]:
+    """A 64-bit key that the database counts up."""
+    # Only a column declared INTEGER counts by itself there, and it has 64 bits.
+    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
