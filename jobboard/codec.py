@@ -47,8 +47,8 @@ class Content(NamedTuple):
     due: int | None = None
 
 
-_FIELDS = Content._fields
-_KINDS = (dict, dict, dict, int, int)
+_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int}
+_OPTIONAL = Content._fields[1:]
 
 
 class Undecodable(ValueError):
@@ -146,7 +146,7 @@ def _shaped_key(key: Any, path: str) -> str:
 
 def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:
     """A checked content as a posting of :data:`VERSION`."""
-    body = {name: value for name, value in zip(_FIELDS, content, strict=True) if value is not None}
+    body = {name: value for name, value in zip(_KINDS, content, strict=True) if value is not None}
     if wire == "json":
         return _JSON(body)
     return bytes(msgpack.packb(body))
@@ -159,11 +159,12 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     """
     try:
         body = json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
-        content = Content(body["details"], *map(body.get, _FIELDS[1:]))
+        content = Content(body["details"], *map(body.get, _OPTIONAL))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
-    for name, value, kind in zip(_FIELDS, content, _KINDS, strict=True):
-        if type(value) is not kind and (value is not None or name == "details"):
+    for name in body:
+        kind = _KINDS.get(name)
+        if kind is not None and type(body[name]) is not kind:
             raise Undecodable(f"the posting can't be decoded: its {name} is no {kind.__name__}")
     if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
         raise Undecodable("the posting can't be decoded: its context holds something other than str")
