@@ -8,7 +8,7 @@ import pytest
 
 import jobboard
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import plant
+from jobboard.testing.conformance.support import plant, replaced
 
 MakeBoard = Callable[..., Any]
 SECRET = "correct-horse-battery-staple"
@@ -90,3 +90,18 @@ def test_a_conductor(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) ->
     assert tokens[0] == tokens[1] < tokens[2] == tokens[3]
     assert {(record.job, record.job_name, record.who) for record in records} == {(job.uuid, "resize", "worker")}
     assert SECRET not in caplog.text
+
+
+def test_jobs_that_are_left_behind(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    """Which they are is what somebody will want to know after the outage."""
+    board = make_board(retry_for=0)
+    jobs = board.post_many([{"name": "resize"}] * 2)
+
+    def gone(*args: Any, **kwargs: Any) -> None:
+        raise jobboard.ConnectionFailure("the server is gone")
+
+    with replaced(board, "_finish", gone):
+        jobboard.Conductor("worker", board, lambda job: None).run(max_dispatches=2)
+    left = {record.job: record for record in caplog.records if record.levelno == logging.ERROR}
+    assert set(left) == {job.uuid for job in jobs}
+    assert all(record.getMessage().endswith("to be done again: the server is gone") for record in left.values())

@@ -108,8 +108,9 @@ class Finisher:
                 for done in batch:
                     done.doubtful = done.doubtful or error.outcome == "unknown"
                 if final or not self._board.connected:
-                    LOG.error("%s leaves %d jobs to be done again: %s", self._name, len(batch), error)
                     for done in batch:
+                        extra = logs.fields(done.job)
+                        LOG.error("%s leaves %s to be done again: %s", self._name, done.job, error, extra=extra)
                         self._ended(JOB_LOST, done.job)
                     batch.clear()
                 else:
