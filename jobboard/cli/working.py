@@ -18,15 +18,36 @@ import click
 from jobboard.cli.common import Settings, board_options, example, fetch_board
 from jobboard.cli.output import log_to_stderr, say, say_json
 
+SECONDS: Any = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECONDS"}
 
-@click.command(epilog=example("jobboard work handlers:resize", "jobboard work app.jobs:HANDLERS --jobs 16"))
+
+@click.command(
+    epilog=example(
+        "jobboard work handlers:resize",
+        "jobboard work app.jobs:HANDLERS --jobs 16",
+        "jobboard work app.jobs:HANDLERS --processes --job-timeout 600 --drain-timeout 25",
+    )
+)
 @click.argument("handlers", metavar="MODULE:NAME")
 @click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="How many jobs at once.")
+@click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
+@click.option("--job-timeout", **SECONDS, help="Give a job up that takes longer, as a failure.")
+@click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("--who", help="The name to claim as.  [default: host and process]")
 @click.option("-v", "--verbose", is_flag=True, help="Log more; every traceback, too.")
 @board_options
-def work(settings: Settings, handlers: str, jobs: int, max_jobs: int | None, who: str | None, verbose: bool) -> None:
+def work(
+    settings: Settings,
+    handlers: str,
+    jobs: int,
+    processes: bool,
+    job_timeout: float | None,
+    drain_timeout: float | None,
+    max_jobs: int | None,
+    who: str | None,
+    verbose: bool,
+) -> None:
     """Work on jobs until SIGTERM or Ctrl-C, then finish what was begun.
 
     MODULE:NAME is a callable, called with every job, or a mapping of job names to callables; the current folder is
@@ -37,7 +58,15 @@ def work(settings: Settings, handlers: str, jobs: int, max_jobs: int | None, who
     board = fetch_board(settings.uri, settings.board_name)
     found = load(handlers)
     try:
-        conductor = Conductor(who or f"{socket.gethostname()}-{os.getpid()}", board, found, max_simultaneous_jobs=jobs)
+        conductor = Conductor(
+            who or f"{socket.gethostname()}-{os.getpid()}",
+            board,
+            found,
+            max_simultaneous_jobs=jobs,
+            workers="processes" if processes else "threads",
+            job_timeout=job_timeout,
+            drain_timeout=drain_timeout,
+        )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
