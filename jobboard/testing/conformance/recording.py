@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,15 @@ number when it has ended: what a killed process was about stays on record."""
 
 
 class Recorder:
-    """The verbs of a board, recorded. They raise nothing of the library's own but answer what came of the act."""
+    """The verbs of a board, recorded. They raise nothing of the library's own but answer what came of the act. May be
+    used by several threads."""
 
     def __init__(self, board: JobBoard, process: str, write: Write) -> None:
         self.board = board
         self.process = process
         self.failures: list[JobBoardError] = []
         self._write = write
-        self._number = 0
+        self._numbers = itertools.count(1)
 
     def post_many(self, postings: Sequence[Any]) -> list[Job]:
         began = boottime()
@@ -107,9 +110,9 @@ class Recorder:
         return outcomes
 
     def _put(self, entry: Entry) -> int:
-        self._number += 1
-        self._write(self._number, entry)
-        return self._number
+        number = next(self._numbers)
+        self._write(number, entry)
+        return number
 
 
 def _claim(job: Job) -> Any:
@@ -120,9 +123,11 @@ def _claim(job: Job) -> Any:
 def to_file(path: Path) -> Write:
     """Writes entries as lines of JSON, each one handed to the system at once, so that a SIGKILL loses none."""
     file = path.open("a", buffering=1)
+    lock = threading.Lock()
 
     def write(number: int, entry: Entry) -> None:
-        file.write(json.dumps([number, entry.as_dict()]) + "\n")
+        with lock:
+            file.write(json.dumps([number, entry.as_dict()]) + "\n")
 
     return write
 

@@ -1,0 +1,132 @@
+"""Conductors under load, on real servers: one is killed, another told to end, and servers are restarted."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard import Conductor
+from jobboard.history import judge
+from jobboard.job import Posting
+from jobboard.states import Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+
+CONDUCTOR = Path(__file__).with_name("conductor.py")
+TTL = 1.0
+DRAIN = 5.0
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(board_conf: dict[str, Any], tmp_path: Path) -> Iterator[Start]:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start_one(who: str) -> subprocess.Popen[bytes]:
+        given = {
+            "board": "board",
+            "conf": {**board_conf, "claim_ttl": TTL},
+            "process": who,
+            "file": str(tmp_path / f"{who}.jsonl"),
+            "who": who,
+            "drain_timeout": DRAIN,
+        }
+        made.append(subprocess.Popen([sys.executable, str(CONDUCTOR), json.dumps(given)]))
+        return made[-1]
+
+    yield start_one
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+def shown(board: Any) -> set[str]:
+    return {entity.name for entity in board.entities("conductor")}
+
+
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+def test_one_that_is_killed_is_soon_shown_no_longer(make_board: Callable[..., Any], start: Start) -> None:
+    board = make_board()
+    process = start("killed")
+    eventually(lambda: shown(board) == {"killed"})
+    in_force = make_board(claim_ttl=TTL).characteristics.claim_ttl
+    process.kill()
+    since = time.monotonic()
+    eventually(lambda: shown(board) == set())
+    # ZooKeeper looks at its sessions once a tick.
+    assert time.monotonic() - since < in_force + 1
+
+
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+def test_one_of_four_is_killed_and_one_told_to_end(
+    make_board: Callable[..., Any], start: Start, tmp_path: Path
+) -> None:
+    board = make_board()
+    poster = Recorder(board, "poster", to_file(tmp_path / "poster.jsonl"))
+    jobs = poster.post_many([Posting("job") for _ in range(1000)])
+    names = ("killed", "told", "third", "fourth")
+    killed, told, *others = [start(name) for name in names]
+
+    eventually(lambda: shown(board) == set(names) and board.job_count < 900, 60)
+    killed.kill()
+    eventually(lambda: board.job_count < 600, 60)
+    told.send_signal(signal.SIGTERM)
+    assert told.wait(DRAIN) == 0
+    assert "told" not in shown(board)
+    eventually(lambda: board.job_count == 0, 60)
+    for process in others:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(DRAIN) for process in others] == [0, 0]
+    entries = from_files(sorted(tmp_path.glob("*.jsonl")))
+    assert judge(entries, left_on(board)) == []
+    claims = [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "ok"]
+    held = {entry.uuid for entry in claims if entry.process == "killed"}
+    again = {uuid for uuid, count in Counter(entry.uuid for entry in claims).items() if count > 1}
+    assert again <= held, "only what the killed one held was done again"
+    assert {entry.process for entry in claims} == set(names)
+    consumed = {entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome in ("ok", "unknown")}
+    assert consumed == {job.uuid for job in jobs}
+
+
+@pytest.mark.backends("postgresql", "mariadb", "redis", "zookeeper")
+def test_a_server_that_restarts(backend: str, private_server: Callable[..., Any]) -> None:
+    """What was at work is handed over, and what comes is worked on, within 5 s."""
+    server = private_server(backend)
+    conf = {"board": server.uri, "claim_ttl": 10}
+    begun, gate = threading.Event(), threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        assert job.name != "held" or gate.wait(60)
+
+    with jobboard.backend("board", conf) as board, jobboard.backend("board", conf) as other:
+        conductor = Conductor("one", board, handler, max_simultaneous_jobs=3)
+        thread = threading.Thread(target=conductor.run)
+        thread.start()
+        try:
+            other.post("held")
+            assert begun.wait(30)
+            server.kill()
+            gate.set()
+            time.sleep(1)  # the length of the outage, not a wait for anything
+            server.start()
+            back = time.monotonic()
+            other.post("next")
+            eventually(lambda: conductor.tally.consumed == 2)
+            assert time.monotonic() - back < 5
+            assert conductor.tally.dispatched == 2
+        finally:
+            gate.set()
+            conductor.stop()
+            thread.join(30)
+        assert other.job_count == 0
