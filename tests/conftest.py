@@ -6,12 +6,14 @@ A selected backend whose server cannot be started fails the run, with what to in
 import contextlib
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobboard.conductor import Conductor
 from jobboard.testing.conformance.support import board, other  # noqa: F401 - fixtures
 from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
 
@@ -168,3 +170,31 @@ def private_server() -> Iterator[Callable[..., Server]]:
             return stack.enter_context((KINDS[kind] if isinstance(kind, str) else kind)(**options))
 
         yield start
+
+
+class Runner:
+    """Runs conductors in threads, and stops what is left at the end."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[Conductor, threading.Thread]] = []
+
+    def __call__(self, conductor: Conductor, max_dispatches: int | None = None) -> Conductor:
+        thread = threading.Thread(target=conductor.run, args=(max_dispatches,))
+        thread.start()
+        self._running.append((conductor, thread))
+        return conductor
+
+    def end(self) -> None:
+        for conductor, _ in self._running:
+            conductor.stop()
+        for _, thread in self._running:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def start() -> Iterator[Runner]:
+    """``start(conductor)`` on a thread of its own, until the test ends."""
+    runner = Runner()
+    yield runner
+    runner.end()

@@ -15,35 +15,9 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, HOLDS
+from tests.conftest import Runner
 
 MakeBoard = Callable[..., Any]
-
-
-class Runner:
-    """Runs conductors in threads, and stops what is left at the end."""
-
-    def __init__(self) -> None:
-        self._running: list[tuple[Conductor, threading.Thread]] = []
-
-    def __call__(self, conductor: Conductor, max_dispatches: int | None = None) -> Conductor:
-        thread = threading.Thread(target=conductor.run, args=(max_dispatches,))
-        thread.start()
-        self._running.append((conductor, thread))
-        return conductor
-
-    def end(self) -> None:
-        for conductor, _ in self._running:
-            conductor.stop()
-        for _, thread in self._running:
-            thread.join(30)
-            assert not thread.is_alive()
-
-
-@pytest.fixture
-def start() -> Iterator[Runner]:
-    runner = Runner()
-    yield runner
-    runner.end()
 
 
 @pytest.fixture

@@ -12,16 +12,10 @@ from jobboard.conductor import Conductor
 from jobboard.conductor.events import EVENTS
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
-from tests.test_conductor import MakeBoard, Runner
+from tests.conftest import Runner
+from tests.test_conductor import MakeBoard
 
 pytestmark = pytest.mark.backends("memory")
-
-
-@pytest.fixture(name="start")
-def _start() -> Iterator[Runner]:
-    runner = Runner()
-    yield runner
-    runner.end()
 
 
 def listening(conductor: Conductor) -> list[tuple[str, dict[str, Any]]]:

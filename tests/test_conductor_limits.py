@@ -15,17 +15,11 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
-from tests.test_conductor import MakeBoard, Runner
+from tests.conftest import Runner
+from tests.test_conductor import MakeBoard
 from tests.test_conductor_hooks import listening
 
 pytestmark = pytest.mark.backends("memory")
-
-
-@pytest.fixture(name="start")
-def _start() -> Iterator[Runner]:
-    runner = Runner()
-    yield runner
-    runner.end()
 
 
 class Hanging:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.testing import eventually
 from tests import handlers
-from tests.test_conductor import MakeBoard, Runner
+from tests.conftest import Runner
+from tests.test_conductor import MakeBoard
 from tests.test_conductor_hooks import listening
 
 pytestmark = pytest.mark.backends("memory")
@@ -38,13 +39,6 @@ HANDLERS = {
         "until_there",
     )
 }
-
-
-@pytest.fixture(name="start")
-def _start() -> Iterator[Runner]:
-    runner = Runner()
-    yield runner
-    runner.end()
 
 
 @pytest.fixture

@@ -18,15 +18,8 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.testing import eventually
-from tests.test_conductor import MakeBoard, Runner
-
-
-@pytest.fixture(name="start")
-def _start() -> Iterator[Runner]:
-    runner = Runner()
-    yield runner
-    runner.end()
-
+from tests.conftest import Runner
+from tests.test_conductor import MakeBoard
 
 # Outages
 
