@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.logs import fields
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant, replaced
 
@@ -45,6 +46,19 @@ def test_the_life_of_a_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixtu
         ("CONSUMED", about | {"who": "ben", "token": again.claim.token}),
         ("REMOVAL", about | {"who": "ben", "token": again.claim.token}),
     ]
+
+
+def test_a_handle_tells_of_its_own_claim(make_board: MakeBoard) -> None:
+    """Whoever has the job by now."""
+    board = make_board()
+    board.post("resize")
+    job = board.claim_next("anna")
+    before = fields(job)
+    board.release(board.get(job.uuid))
+    board.claim_next("ben")
+    assert board.find_owner(job) == "ben"
+    assert fields(job) == before
+    assert fields(board.get(job.uuid))["who"] == "ben"
 
 
 def test_what_goes_wrong(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:

@@ -213,8 +213,8 @@ def test_a_claim_begins_with_the_request_that_got_the_job(board: Any, spans: Spa
 
 def test_baggage_travels_unless_there_is_too_much_of_it(board: Any) -> None:
     seen = []
-    for size in (10, 100_000):
-        token = context.attach(baggage.set_baggage("user", "x" * size))
+    for size in (10, 3000):
+        token = context.attach(baggage.set_baggage("more", "y" * size, baggage.set_baggage("user", "x" * size)))
         board.post("resize")
         context.detach(token)
         with board.working("ben"):
