@@ -10,11 +10,12 @@ import contextlib
 import datetime
 import functools
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
-from jobboard import arguments, codec, notifier
+from jobboard import arguments, codec, logs, notifier
 from jobboard.claiming import Claiming
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
@@ -22,6 +23,8 @@ from jobboard.job import Entity, Job, JobPriority, Posting
 from jobboard.primitives import BoardStats, Draft
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
+
+LOG = logging.getLogger(__name__)
 
 POST_BATCH = 500
 POST_BYTES = 512 * 1024
@@ -132,6 +135,7 @@ class JobBoard(Claiming):
         *,
         names: Iterable[str] | None = None,
         states: Iterable[State | str] | None = None,
+        after: Job | None = None,
     ) -> JobBoardIterator:
         """The jobs on the board, in the order in which they are served, whatever their state.
 
@@ -139,6 +143,7 @@ class JobBoard(Claiming):
         :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
         :param names: only jobs of these names.
         :param states: only jobs in these states.
+        :param after: only jobs that are served after this one, which need not be on the board any more.
         """
         session = self._live()
         wanted_names = arguments.names(names)
@@ -159,6 +164,7 @@ class JobBoard(Claiming):
             ),
             self._readable,
             PAGE,
+            after=None if after is None else after._record,
             only_unclaimed=only_unclaimed,
             ensure_fresh=ensure_fresh,
         )
@@ -227,12 +233,15 @@ class JobBoard(Claiming):
     # Operating
 
     @final
-    def release(self, job: Job) -> None:
+    def release(self, job: Job, *, reason: str | None = None) -> None:
         """Take a job away from whoever has claimed it: its holder gets ClaimLost.
 
+        :param reason: kept in ``job.error``.
         :raises NotFound: it is not claimed, or not on the board.
         """
-        self._operate_on(Verb.RELEASE, job)
+        told = logs.fields(job)
+        self._operate_on(Verb.RELEASE, job, codec.clip_error(reason))
+        LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
         self._notify(notifier.RELEASED, job)
         if self._refresh(job).state == TRASHED:
             self._gone(job, notifier.TRASHED)
@@ -247,6 +256,7 @@ class JobBoard(Claiming):
         :raises NotFound: it is not on the board.
         """
         self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
+        LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
         self._gone(job, notifier.TRASHED)
 

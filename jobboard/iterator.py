@@ -25,13 +25,14 @@ class JobBoardIterator(Iterator[Job]):
         make: Callable[[Seen], Job | None],
         page_size: int,
         *,
+        after: Record | None = None,
         only_unclaimed: bool = False,
         ensure_fresh: bool = False,
     ) -> None:
         self.board = board
         self.only_unclaimed = only_unclaimed
         self.ensure_fresh = ensure_fresh
-        self._jobs = self._walk(read, fits, make, page_size)
+        self._jobs = self._walk(read, fits, make, page_size, after)
 
     def __iter__(self) -> JobBoardIterator:
         return self
@@ -45,8 +46,8 @@ class JobBoardIterator(Iterator[Job]):
         fits: Callable[[Seen], bool],
         make: Callable[[Seen], Job | None],
         page_size: int,
+        after: Record | None,
     ) -> Iterator[Job]:
-        after: Record | None = None
         while page := read(after):
             for seen in page:
                 job = make(seen) if fits(seen) else None

@@ -281,6 +281,11 @@ class Job:
         return self._record.max_attempts
 
     @property
+    def owner(self) -> str | None:
+        """Who has claimed the job, as last seen; None if nobody has. ``board.find_owner(job)`` asks the server."""
+        return self._record.who if self.seen_state == CLAIMED else None
+
+    @property
     def error(self) -> str | None:
         """What the last failure or the trash left, as last seen: at most the last 16 KiB."""
         return self._record.error

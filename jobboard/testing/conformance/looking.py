@@ -46,6 +46,13 @@ class TestIterjobs:
         assert uuids(board.iterjobs(names=["held", "later"], states=[CLAIMED])) == [held.uuid]
         assert uuids(board.iterjobs(True, names=["held"])) == []
 
+    def test_behind_a_job(self, board: JobBoard) -> None:
+        jobs = sorted(board.post_many([Posting("resize", priority="LOW" if n % 2 else "HIGH") for n in range(6)]))
+        assert uuids(board.iterjobs(after=jobs[3])) == uuids(jobs[4:])
+        board.cancel(jobs[3])
+        assert uuids(board.iterjobs(after=board.get(jobs[3].uuid), states=[UNCLAIMED])) == uuids(jobs[4:])
+        assert uuids(board.iterjobs(after=jobs[5])) == []
+
     @pytest.mark.parametrize("states", [[COMPLETE], [TRASHED], ["nonsense"], [None]])
     def test_states_that_are_not_on_a_board(self, board: JobBoard, states: Any) -> None:
         with pytest.raises(ValueError, match=r"trash|not a valid"):

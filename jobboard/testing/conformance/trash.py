@@ -118,6 +118,16 @@ class TestRelease:
         board.release(board.get(job.uuid))
         assert job.state == UNCLAIMED
 
+    def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", max_attempts=2)
+        for fate in (UNCLAIMED, TRASHED):
+            claimed = take(board)
+            theirs = other.get(job.uuid)
+            owners = [theirs.owner]
+            other.release(theirs, reason=f"it hangs, {fate}")
+            assert [*owners, theirs.owner] == ["anna", None]
+            assert (claimed.state, claimed.error) == (fate, f"it hangs, {fate}")
+
     @pytest.mark.parametrize("state", ["unclaimed", "scheduled", "lapsed", "trashed", "absent"])
     def test_what_is_not_claimed(self, board: JobBoard, state: str) -> None:
         job = board.post("resize", delay=LONG if state == "scheduled" else None)
