@@ -206,6 +206,12 @@ class Primitives(abc.ABC):
     poll_cap: float = POLL_CAP
     """The longest that ``_wait`` may sleep without looking, in seconds; larger where the server wakes it."""
 
+    @property
+    def _requests(self) -> int | None:
+        """How many requests this board's reads have sent to its server, where a primitive may need several of them;
+        None where each is one."""
+        return None
+
     @abc.abstractmethod
     def _open(self) -> None:
         """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set

@@ -53,6 +53,8 @@ class Database:
     """The code of a key that is taken, among these."""
     precision = 0
     """By how many µs its clock may lag within a reading."""
+    read_requests = 2
+    """How many requests a read outside of a transaction is, what ends it included."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -142,6 +144,7 @@ class PostgreSQL(Database):
     nulls_last = True
     returning = True
     wakes = True
+    read_requests = 1
 
     _CONTENDED = frozenset({"40001", "40P01", "55P03"})
     # The server says goodbye (57P0x) or the connection is none (08xxx).
@@ -283,6 +286,7 @@ class MySQL(Database):
 class SQLite(Database):
     exclusive = True
     precision = 1000
+    read_requests = 1
 
     # BUSY, LOCKED
     _CONTENDED = frozenset({5, 6})

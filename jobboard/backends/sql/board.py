@@ -117,6 +117,10 @@ class SQLJobBoard(JobBoard):
         self._characteristics = self._promises(product)
         self._opened = links
 
+    @property
+    def _requests(self) -> int | None:
+        return self._store.sent
+
     def _promises(self, product: Database) -> Characteristics:
         return Characteristics(
             durable=self._conf["synchronous"] == "full" or product.dialect.name != "sqlite",

@@ -70,6 +70,10 @@ class ZooKeeperJobBoard(JobBoard):
         opened = self._opened
         return super().connected and opened is not None and opened.connection.alive
 
+    @property
+    def _requests(self) -> int | None:
+        return self._store.connection.sent
+
     # Life
 
     def setup(self) -> None:

@@ -69,6 +69,7 @@ class Connection:
         self._closed = False
         self._queueing = threading.Lock()
         self._flying = 0
+        self.sent = 0
         self.troubled = False
         self._ended: Any = None
         self._refused = False
@@ -248,6 +249,7 @@ class Connection:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
             results = [send(client, request) for request in requests]
+            self.sent += len(results)
             self._flying += 1
         try:
             return [self._answer(client, result, deadline, changes) for result in results]
@@ -307,6 +309,7 @@ class Connection:
         while True:
             client = self.open()
             results = [send(client, op) for op in [*before, *ops]]
+            self.sent += len(results)
             deadline = time.monotonic() + (patience or self.patience)
             found: list[Any] = []
             for result in results[len(before) :]:
