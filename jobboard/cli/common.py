@@ -94,9 +94,10 @@ def fetch_board(uri: str, name: str, **options: Any) -> JobBoard:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, *, create: bool = False) -> Iterator[JobBoard]:
+def opened(settings: Settings, *, create: bool = False, **options: Any) -> Iterator[JobBoard]:
     """:param create: make what is missing on the backend; not for who only looks, and may have mistyped the URI."""
-    options = {} if create else {"auto_setup": False}
+    if not create:
+        options["auto_setup"] = False
     board = fetch_board(settings.uri, settings.board_name, **options)
     board.connect()
     try:

@@ -1,29 +1,66 @@
-"""``jobboard list``, ``show`` and ``stats``: they change nothing."""
+"""``jobboard list``, ``show``, ``stats`` and ``entities``: they change nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import Settings, board_options, example, opened
-from jobboard.cli.output import SHOWN, job_as_dict, last_line, safe, say, say_jobs, say_json, table
+from jobboard.cli.common import Settings, age, board_options, example, opened
+from jobboard.cli.completing import job_names, states_on_board
+from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.job import Entity, Job
 
 
 @click.command(
     "list",
-    epilog=example("jobboard list --state CLAIMED", "jobboard list --job resize --json | head"),
+    epilog=example(
+        "jobboard list --state CLAIMED --older 1h",
+        "jobboard list --job resize --json | head",
+        "jobboard list --limit 20 --after 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e",
+    ),
 )
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; may be repeated.")
-@click.option("--job", "names", multiple=True, metavar="NAME", help="Only jobs of this name; may be repeated.")
-@click.option("--limit", type=click.IntRange(min=1), help=f"At most so many.  [default: {SHOWN}; all with --json]")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    shell_complete=states_on_board,
+    help="Only jobs in this state; may be repeated.",
+)
+@click.option(
+    "--job",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=job_names,
+    help="Only jobs of this name; may be repeated.",
+)
+@click.option("--older", metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d.")
+@click.option("--newer", metavar="AGE", help="Only jobs posted since.")
+@click.option("--after", metavar="UUID", help="Only what is served after this job.")
+@limit_option
 @board_options
-def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...], limit: int | None) -> None:
+def list_jobs(
+    settings: Settings,
+    states: tuple[str, ...],
+    names: tuple[str, ...],
+    older: str | None,
+    newer: str | None,
+    after: str | None,
+    limit: int | None,
+) -> None:
     """List the jobs on the board, in the order in which they are served.
 
     The states are UNCLAIMED, SCHEDULED and CLAIMED; 'jobboard trash list' shows the rest. Details are left out, as they
-    may be private; 'jobboard show' has them.
+    may be private; 'jobboard show' has them. However many jobs there are, they are read a page at a time.
     """
     from jobboard.states import LIVE, State
 
@@ -32,13 +69,16 @@ def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...
         if state.upper() not in live:
             raise click.UsageError(f"{state!r} is not a state on the board; these are: {', '.join(live)}")
     wanted = [live[state.upper()] for state in states] or None
+    narrowed = any((states, names, older, newer, after))
+    ages = tuple(None if each is None else age(each) for each in (older, newer))
     with opened(settings) as board:
+        jobs = board.iterjobs(names=names or None, states=wanted, after=None if after is None else board.get(after))
         say_jobs(
-            board.iterjobs(names=names or None, states=wanted),
+            _of_age(board, jobs, *ages),
             limit,
             as_json=settings.json,
-            nothing="No such job on the board." if states or names else "No job on the board.",
-            columns=("uuid", "name", "state", "priority", "attempts", "posted", "last error"),
+            nothing="No such job on the board." if narrowed else "No job on the board.",
+            columns=("uuid", "name", "state", "priority", "attempts", "posted", "owner", "last error"),
             row=lambda job: (
                 job.uuid,
                 job.name,
@@ -46,9 +86,20 @@ def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...
                 job.priority,
                 job.attempts,
                 f"{job.created_on:%Y-%m-%d %H:%M:%S}",
+                job.owner,
                 last_line(job.error),
             ),
+            go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",
         )
+
+
+def _of_age(board: JobBoard, jobs: Iterator[Job], older: float | None, newer: float | None) -> Iterator[Job]:
+    if older is None and newer is None:
+        return jobs
+    # By the clock that jobs are stamped with; ours may be wrong.
+    now = board._live().query(board._now) / 1e6
+    oldest, newest = (-math.inf if newer is None else now - newer), now - (older or 0)
+    return (job for job in jobs if oldest <= job.created_on.timestamp() <= newest)
 
 
 @click.command(epilog=example("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e"))
@@ -57,9 +108,7 @@ def list_jobs(settings: Settings, states: tuple[str, ...], names: tuple[str, ...
 def show(settings: Settings, uuid: str) -> None:
     """Show one job, on the board or in the trash, with its details and its last error."""
     with opened(settings) as board:
-        job = board.get(uuid)
-        shown = job_as_dict(job, details=True)
-        shown["owner"] = board.find_owner(job)
+        shown = job_as_dict(board.get(uuid), details=True)
     if settings.json:
         say_json(shown)
         return
@@ -78,12 +127,39 @@ def stats(settings: Settings) -> None:
     """Count the jobs in each state, and name the conductors that are at work."""
     with opened(settings) as board:
         counted = board.stats()
-        entities = board.entities()
+        there = board.entities()
     if settings.json:
-        found = [dataclasses.asdict(entity) for entity in entities]
+        found = [dataclasses.asdict(entity) for entity in there]
         say_json({**dataclasses.asdict(counted), "on_board": counted.on_board, "entities": found})
         return
     table(("state", "jobs"), dataclasses.asdict(counted).items(), numbers=["jobs"])
-    if entities:
-        rows = ((each.kind, each.name, each.metadata.get("host"), each.metadata.get("pid")) for each in entities)
-        table(("who", "name", "host", "pid"), rows)
+    if there:
+        _show_entities(there)
+
+
+@click.command(epilog=example("jobboard entities", "jobboard entities --json | jq -r .name"))
+@board_options
+def entities(settings: Settings) -> None:
+    """List the conductors, and whoever else has registered with the board, that are alive."""
+    with opened(settings) as board:
+        there = board.entities()
+    if settings.json:
+        for entity in there:
+            say_json(dataclasses.asdict(entity))
+    elif there:
+        _show_entities(there)
+    else:
+        say("Nobody is there.")
+
+
+def _show_entities(there: Iterable[Entity]) -> None:
+    rows = ((each.kind, each.name, *of_metadata(each)) for each in there)
+    table(("who", "name", "host", "pid", "runs", "more"), rows)
+
+
+def of_metadata(entity: Entity) -> tuple[object, object, str, str]:
+    """An entity's host, its process, which jobs it runs, and what else it says of itself."""
+    rest = dict(entity.metadata)
+    host, pid, names = (rest.pop(field, None) for field in ("host", "pid", "names"))
+    runs = ", ".join(map(str, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
+    return host, pid, runs, ", ".join(f"{field}={value}" for field, value in rest.items())

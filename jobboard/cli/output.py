@@ -3,11 +3,13 @@ instruction to it, and nothing is taken for markup."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,11 +21,22 @@ if TYPE_CHECKING:
 
 # Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_PIPE_WIDTH = 1000
+_WIDTH = 1000
+_AROUND = 5
+"""How many lines of a terminal go to what stands around a table, the shell's prompt included."""
 
 
 SHOWN = 100
-"""How many jobs a table shows unless it is asked for more."""
+"""How many jobs a table shows in a pipe, unless it is asked for more."""
+
+CHUNK = 500
+"""How many jobs a pager is given at once."""
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help=f"At most so many.  [default: all on a terminal, through $PAGER, and with --json; else {SHOWN}]",
+)
 
 
 def safe(text: object, *, lines: bool = False) -> str:
@@ -60,25 +73,28 @@ def say_json(value: Any) -> None:
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not made.is_terminal:
-        # What reads a pipe has no columns to fit into.
-        made.width = _PIPE_WIDTH
-    return made
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: Iterable[str] = ()) -> None:
-    from rich import box
+    click.echo(as_table(columns, rows, numbers), nl=False)
+
+
+def as_table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[str] = ()) -> str:
+    """A line for each row, however narrow the terminal: what is folded can be neither copied nor searched for."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     right = set(numbers)
     for column in columns:
-        made.add_column(Text(column), justify="right" if column in right else "left", overflow="fold")
+        made.add_column(Text(column), justify="right" if column in right else "left")
     for row in rows:
         made.add_row(*(Text(safe("" if cell is None else cell)) for cell in row))
-    console().print(made)
+    drawn = io.StringIO()
+    Console(file=drawn, width=_WIDTH, markup=False, emoji=False, highlight=False, color_system=None).print(made)
+    return "".join(line.rstrip() + "\n" for line in drawn.getvalue().splitlines())
 
 
 def say_jobs(
@@ -87,21 +103,38 @@ def say_jobs(
     *,
     as_json: bool,
     nothing: str,
-    columns: Iterable[str],
+    columns: Sequence[str],
     row: Callable[[Job], Iterable[object]],
+    go_on: Callable[[Job], str] = lambda last: "see --limit",
 ) -> None:
-    """The first ``limit`` jobs: :data:`SHOWN` of them by default in a table, all as JSON."""
+    """All jobs on a terminal, page by page, and as JSON; elsewhere the first :data:`SHOWN`; or the first ``limit``.
+
+    :param go_on: what to do to see those behind the last one.
+    """
     if as_json:
         for job in itertools.islice(jobs, limit):
             say_json(job_as_dict(job))
         return
-    shown = list(itertools.islice(jobs, limit or SHOWN))
+    paged = limit is None and sys.stdout.isatty()
+    room = max(1, console().height - _AROUND) if paged else limit or SHOWN
+    shown = list(itertools.islice(jobs, room))
     if not shown:
         say(nothing)
         return
+    more = next(jobs, None)
+    if more is not None and paged:
+        rows = map(row, itertools.chain(shown, [more], jobs))
+        click.echo_via_pager(_tables(columns, rows))
+        return
     table(columns, map(row, shown), numbers=["attempts"])
-    if next(jobs, None) is not None:
-        say(f"There are more than {len(shown)}; see --limit.")
+    if more is not None:
+        say(f"There are more than {len(shown)}; {go_on(shown[-1])}.")
+
+
+def _tables(columns: Sequence[str], rows: Iterator[Iterable[object]]) -> Iterator[str]:
+    """Made when they are read: however many jobs there are, only some are in memory."""
+    while chunk := list(itertools.islice(rows, CHUNK)):
+        yield as_table(columns, chunk, ["attempts"])
 
 
 def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
@@ -110,6 +143,7 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
         "uuid": job.uuid,
         "name": job.name,
         "state": str(job.seen_state),
+        "owner": job.owner,
         "priority": str(job.priority),
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
@@ -125,6 +159,18 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
     return shown
 
 
+def span(seconds: float) -> str:
+    """A time in two units at most."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    for unit, length, part, below in (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600)):
+        if seconds < 100 * length or unit == "d":
+            whole, rest = divmod(int(seconds), length)
+            return f"{whole}{unit}{rest // below:02d}{part}"
+    raise AssertionError("days have no limit")
+
+
 class SafeFormatter(logging.Formatter):
     """For log lines that hold names and errors of jobs."""
 
@@ -135,4 +181,6 @@ class SafeFormatter(logging.Formatter):
 def log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # What drivers tell of their doings is not what was asked for.
+    logging.getLogger("jobboard").setLevel(level)

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
+from jobboard.cli.completing import priorities
 from jobboard.cli.output import console, job_as_dict, say, say_json, warn
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Line(NamedTuple):
 )
 @click.argument("job_name", metavar="[NAME]", required=False)
 @click.option("--details", metavar="JSON", help="What the work needs: a JSON object.")
-@click.option("--priority", help="VERY_HIGH, HIGH, NORMAL, LOW or VERY_LOW.")
+@click.option("--priority", shell_complete=priorities, help="VERY_HIGH, HIGH, NORMAL, LOW or VERY_LOW.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Not to be claimed before so many seconds have passed.")
 @click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
 @click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")

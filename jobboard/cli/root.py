@@ -31,9 +31,15 @@ COMMANDS = {
     "list": "looking:list_jobs",
     "show": "looking:show",
     "stats": "looking:stats",
+    "entities": "looking:entities",
+    "top": "topping:top",
+    "watch": "watching:watch",
     "work": "working:work",
+    "release": "acting:release",
+    "cancel": "acting:cancel",
     "trash": "trashing:trash",
     "demo": "demo:demo",
+    "completion": "completing:completion",
 }
 
 

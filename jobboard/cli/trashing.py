@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, age, board_options, example, opened
-from jobboard.cli.output import SHOWN, last_line, say, say_jobs, say_json, warn
-from jobboard.exceptions import ConnectionFailure, JobBoardError
+from jobboard.cli.acting import each, report
+from jobboard.cli.common import Settings, age, board_options, example, opened
+from jobboard.cli.output import last_line, limit_option, say_jobs
 from jobboard.job import Job
 
 
@@ -24,7 +24,7 @@ def trash(context: click.Context, settings: Settings) -> None:
 
 
 @trash.command("list", epilog=example("jobboard trash list --limit 20", "jobboard trash list --json"))
-@click.option("--limit", type=click.IntRange(min=1), help=f"At most so many.  [default: {SHOWN}; all with --json]")
+@limit_option
 @board_options
 def list_trash(settings: Settings, limit: int | None) -> None:
     """List the jobs in the trash, the last one first, and why they are there."""
@@ -56,7 +56,7 @@ def restore(settings: Settings, uuids: tuple[str, ...], everything: bool) -> int
     if bool(uuids) == everything:
         raise click.UsageError("give the uuids of the jobs to restore, or --all")
     with opened(settings) as board:
-        return _each(settings, "restored", board.restore, _chosen(board, uuids))
+        return each(settings, "restored", board, board.restore, _chosen(board, uuids))
 
 
 @trash.command(
@@ -73,8 +73,8 @@ def purge(settings: Settings, uuids: tuple[str, ...], everything: bool, older_th
     seconds = None if older_than is None else age(older_than)
     with opened(settings) as board:
         if seconds is not None:
-            return _report(settings, "purged", board.purge_trash(seconds), 0)
-        return _each(settings, "purged", board.purge, _chosen(board, uuids))
+            return report(settings, "purged", board.purge_trash(seconds), 0)
+        return each(settings, "purged", board, board.purge, _chosen(board, uuids))
 
 
 def _chosen(board: JobBoard, uuids: Iterable[str]) -> Iterator[Job | str]:
@@ -83,27 +83,3 @@ def _chosen(board: JobBoard, uuids: Iterable[str]) -> Iterator[Job | str]:
         yield from board.trashed()
         return
     yield from uuids
-
-
-def _each(settings: Settings, done: str, act: Callable[[Job], None], chosen: Iterable[Job | str]) -> int:
-    count = failed = 0
-    board: JobBoard = act.__self__  # type: ignore[attr-defined]
-    for each in chosen:
-        try:
-            act(board.get(each) if isinstance(each, str) else each)
-            count += 1
-        except ConnectionFailure:
-            warn(f"{count} jobs were {done} before the backend could no longer be reached")
-            raise
-        except JobBoardError as error:
-            warn(f"jobboard: {error}")
-            failed += 1
-    return _report(settings, done, count, failed)
-
-
-def _report(settings: Settings, done: str, count: int, failed: int) -> int:
-    if settings.json:
-        say_json({done: count, "failed": failed})
-    else:
-        say(f"{count} {'job' if count == 1 else 'jobs'} {done}.")
-    return FAILED if failed else DONE

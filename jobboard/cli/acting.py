@@ -1,0 +1,97 @@
+"""What an operator does to jobs: ``jobboard release`` and ``cancel``; and how an act on many jobs is reported."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable
+
+import click
+
+from jobboard.board import JobBoard
+from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, opened
+from jobboard.cli.output import log_to_stderr, say, say_json, warn
+from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
+from jobboard.job import Job
+
+
+@click.command(
+    epilog=example(
+        "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e",
+        "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs jobboard release",
+    )
+)
+@click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
+@board_options
+def release(settings: Settings, uuids: tuple[str, ...]) -> int:
+    """Take jobs away from a holder that hangs: anybody may claim them again.
+
+    The holder's claim is lost, and whatever it still does with the job is refused. Who has released it is logged, and
+    stands in the job's error. A job whose attempts are used up goes to the trash.
+    """
+    log_to_stderr(logging.INFO)
+    reason = f"released by {operator()}"
+    with opened(settings) as board:
+        return each(settings, "released", board, lambda job: board.release(job, reason=reason), uuids)
+
+
+@click.command(
+    epilog=example(
+        "jobboard cancel 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e --reason 'posted twice'",
+        "jobboard list --job resize --json | jq -r .uuid | xargs jobboard cancel",
+    )
+)
+@click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
+@click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
+@board_options
+def cancel(settings: Settings, uuids: tuple[str, ...], reason: str | None) -> int:
+    """Put jobs that nobody has claimed into the trash.
+
+    Who has cancelled them is logged, and stands in the job's error together with the reason. 'jobboard trash restore'
+    brings them back. A claimed job is not cancelled: 'jobboard release' frees it first.
+    """
+    log_to_stderr(logging.INFO)
+    told = f"cancelled by {operator()}" + (f": {reason}" if reason else "")
+    with opened(settings) as board:
+        return each(settings, "cancelled", board, lambda job: board.cancel(job, reason=told), uuids)
+
+
+def operator() -> str:
+    """Who is at the keyboard, as far as the system can tell."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container, a user need not have a name.
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def each(
+    settings: Settings, done: str, board: JobBoard, act: Callable[[Job], None], chosen: Iterable[Job | str]
+) -> int:
+    """Act on each job; what fails is said, and the others are acted on all the same."""
+    count = failed = 0
+    for one in chosen:
+        try:
+            act(board.get(one) if isinstance(one, str) else one)
+            count += 1
+        except ConnectionFailure:
+            warn(f"{count} jobs were {done} before the backend could no longer be reached")
+            raise
+        except UnclaimableJob as error:
+            warn(f"jobboard: {error}; 'jobboard release' frees it first")
+            failed += 1
+        except JobBoardError as error:
+            warn(f"jobboard: {error}")
+            failed += 1
+    return report(settings, done, count, failed)
+
+
+def report(settings: Settings, done: str, count: int, failed: int) -> int:
+    if settings.json:
+        say_json({done: count, "failed": failed})
+    else:
+        say(f"{count} {'job' if count == 1 else 'jobs'} {done}.")
+    return FAILED if failed else DONE

@@ -1,0 +1,303 @@
+"""Looks at a board again and again without being a burden to it: what ``jobboard top`` and ``watch`` know.
+
+**What it costs.** One request at a time, :data:`REQUESTS` a second at most; and after each a pause of :data:`SHARE`
+times as long as it took, so that what does grow with the board (counting, on SQL) never takes more than a small share
+of the server. The counts are asked for with every look and the rest in turn: the claims, the first jobs that wait, who
+is there, and the last of the trash. A page has :data:`PAGE` jobs at most: on a larger board, "by name" is of the first
+ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from jobboard import notifier
+from jobboard.board import PAGE, JobBoard
+from jobboard.job import Entity
+from jobboard.primitives import BoardStats, Seen
+from jobboard.states import CLAIMED, UNCLAIMED, Record
+
+T = TypeVar("T")
+
+REQUESTS = 1.8
+"""How many requests a second, at most: a little below two leaves room for the pings of a driver."""
+
+SHARE = 10
+"""How many times as long as a request took the server is left alone."""
+
+LONGEST = 30.0
+"""But not for longer than this, in seconds: it may have been but one hiccup."""
+
+BESIDE = 2
+"""How many other requests come between two counts."""
+
+ERRORS = 10
+WINDOWS = (10.0, 60.0)
+"""Over how many seconds a rate is taken."""
+
+SHORTEST = 0.5
+"""Over less than this, a rate is not worth showing."""
+
+_LOWEST = 4
+_LAST = 2**49
+
+RATES = {
+    notifier.POSTED: "posted",
+    notifier.CLAIMED: "started",
+    notifier.CONSUMED: "consumed",
+    notifier.ABANDONED: "abandoned",
+    notifier.TRASHED: "trashed",
+}
+"""The events that are counted, and what that is called."""
+
+
+class Pace:
+    """Asks the server, and knows when it may be asked again."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self._board = board
+        self._ready = time.monotonic()
+
+    def ask(self, function: Callable[..., T], *args: Any) -> T:
+        began, before = time.monotonic(), self._board._requests
+        share = 0
+        try:
+            answer = function(*args)
+            share = SHARE
+            return answer
+        finally:
+            # A server that was away has not worked for as long as it took to find out.
+            now, after = time.monotonic(), self._board._requests
+            sent = 1 if before is None or after is None else after - before
+            self._ready = now + max(sent / REQUESTS, min(LONGEST, share * (now - began)))
+
+    def pause(self) -> float:
+        """For how many seconds the server is to be left alone now."""
+        return max(0.0, self._ready - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many a second, over each of :data:`WINDOWS`."""
+
+    short: float
+    long: float
+
+
+class Rates:
+    """Turns counters into rates, from what they were before."""
+
+    def __init__(self) -> None:
+        self._before: deque[tuple[float, Counter[str]]] = deque()
+
+    def take(self, counters: Counter[str]) -> dict[str, Rate]:
+        now = time.monotonic()
+        self._before.append((now, counters))
+        while len(self._before) > 2 and self._before[1][0] <= now - WINDOWS[-1]:
+            self._before.popleft()
+        if now - self._before[0][0] < SHORTEST:
+            return {}
+        short, long = (self._since(now - window) for window in WINDOWS)
+        return {
+            name: Rate(*((counters[name] - old[name]) / (now - at) for at, old in (short, long))) for name in counters
+        }
+
+    def _since(self, limit: float) -> tuple[float, Counter[str]]:
+        """The oldest of the window, and never the newest."""
+        inside = (each for each in self._before if each[0] >= limit)
+        first = next(inside)
+        return first if first is not self._before[-1] else self._before[-2]
+
+
+class Sampler:
+    """What is known of a board so far. :meth:`look` makes the next request; what it learns replaces what was known, so
+    that another thread may read all of it at any time."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self.board = board
+        self.pace = Pace(board)
+        self.told = board.characteristics.remote_events
+        """Whether the board hears of what others do, so that the rates are known."""
+        self.stats: BoardStats | None = None
+        self.rates: dict[str, Rate] = {}
+        self.entities: Sequence[Entity] = ()
+        self.trashed: Sequence[Record] = ()
+        self.complete = False
+        """Whether everything has been asked for at least once."""
+        self.counted_at: float | None = None
+        self.interval = 0.0
+        """How many seconds lay between the last two counts."""
+        self.running_at = 0.0
+        """When the claims were seen, by the server's time: how long they have lasted since is not known."""
+        self._offset = 0.0
+        self._claims: Sequence[Seen] = ()
+        self._ahead: Sequence[Seen] = ()
+        self._heads: Sequence[Seen] = ()
+        self._all_claims = self._all_ahead = self._all_heads = False
+        self._events: Counter[str] = Counter()
+        self._history = Rates()
+        self._steps = self._turns()
+        if self.told:
+            for event in RATES:
+                board.notifier.register(event, self._heard)
+
+    def _heard(self, event: str, details: dict[str, Any]) -> None:
+        self._events[event] += 1
+
+    # Asking
+
+    def look(self) -> None:
+        """Make the next request.
+
+        :raises ConnectionFailure: the board can't be reached; call it again for the next try.
+        """
+        step = next(self._steps)
+        step()
+
+    def _turns(self) -> Iterator[Callable[[], None]]:
+        """A count, then two of the others, and so on. (No step runs in here: an error would end the turns.)"""
+        yield self._ask_clock
+        others = self._others()
+        while True:
+            yield self._count
+            for _ in range(BESIDE):
+                yield next(others)
+
+    def _others(self) -> Iterator[Callable[[], None]]:
+        while True:
+            stats = self.stats
+            if stats is not None and stats.on_board <= PAGE:
+                yield self._ask_all
+            elif stats is not None:
+                # What is not there is not asked for.
+                if stats.claimed:
+                    yield self._ask_claims
+                if stats.unclaimed:
+                    yield self._ask_ahead
+                while self._behind() is not None:
+                    yield self._ask_head
+            yield self._ask_entities
+            yield self._ask_trash
+
+    def _query(self, primitive: Callable[..., T], *args: Any) -> T:
+        answer: T = self.pace.ask(self.board._live().query, primitive, *args)
+        return answer
+
+    def _ask_clock(self) -> None:
+        self._offset = self._query(self.board._now) / 1e6 - time.time()
+
+    def _count(self) -> None:
+        stats = self.pace.ask(self.board.stats)
+        now = time.monotonic()
+        if self.counted_at is not None:
+            self.interval = now - self.counted_at
+        self.counted_at = now
+        counters = Counter({RATES[event]: self._events[event] for event in RATES} if self.told else {})
+        counters.update({**asdict(stats), "on_board": stats.on_board})
+        self.rates = self._history.take(counters)
+        if not stats.claimed:
+            self._claims, self._all_claims = (), True
+        if not stats.unclaimed:
+            self._ahead, self._heads = (), ()
+            self._all_ahead = self._all_heads = True
+        self.stats = stats
+
+    def _ask_all(self) -> None:
+        self._claims = self._ahead = self._query(self.board._page, None, PAGE, None, None)
+        self.running_at = self.now
+        self._heads = ()
+        self._all_claims = self._all_ahead = self._all_heads = True
+
+    def _ask_claims(self) -> None:
+        assert self.stats is not None
+        # They come early in the order of serving, as they were taken from there: who asks for no more of them than
+        # there are does not have a store without an index of them walk to the end.
+        limit = min(PAGE, self.stats.claimed) or 1
+        self._claims = self._query(self.board._page, None, limit, None, frozenset({CLAIMED}))
+        self.running_at = self.now
+        self._all_claims = len(self._claims) < limit
+
+    def _ask_ahead(self) -> None:
+        assert self.stats is not None
+        limit = min(PAGE, self.stats.unclaimed) or 1
+        self._ahead = self._query(self.board._page, None, limit, None, frozenset({UNCLAIMED}))
+        self._heads, self._all_ahead = (), len(self.waiting) >= self.stats.unclaimed
+        self._all_heads = self._all_ahead
+
+    def _behind(self) -> Record | None:
+        """The last job of the first page, or the head that was found last, where a lower priority may have another."""
+        last = (self._heads or self._ahead)[-1:]
+        if self._all_heads or not last or last[0].record is None or last[0].record.priority >= _LOWEST:
+            return None
+        return last[0].record
+
+    def _ask_head(self) -> None:
+        """Each priority's oldest job is its first: one small page for each of those behind a full page."""
+        last = self._behind()
+        assert last is not None
+        # Behind all the jobs of that priority.
+        after = last._replace(sequence=_LAST)
+        found = self._query(self.board._page, after, 1, None, frozenset({UNCLAIMED}))
+        self._heads = (*self._heads, *found)
+        self._all_heads = not found
+
+    def _ask_entities(self) -> None:
+        self.entities = self.pace.ask(self.board.entities)
+
+    def _ask_trash(self) -> None:
+        self.trashed = self._query(self.board._trash_page, None, ERRORS)
+        self.complete = self.stats is not None
+
+    # What is known
+
+    @property
+    def now(self) -> float:
+        """The server's time, in seconds since 1970."""
+        return time.time() + self._offset
+
+    @property
+    def running(self) -> list[Record]:
+        """The claims that were seen, the oldest first."""
+        seen = {each.record.uuid: each.record for each in (*self._ahead, *self._claims) if each.record is not None}
+        claimed = [record for record in seen.values() if record.state == CLAIMED]
+        return sorted(claimed, key=lambda record: record.modified_on)
+
+    @property
+    def waiting(self) -> list[Record]:
+        """The first jobs that can be claimed, in the order in which they will be."""
+        return [seen.record for seen in self._ahead if seen.record is not None and seen.state == UNCLAIMED]
+
+    @property
+    def waiting_of(self) -> int:
+        """How many wait, those that were not looked at included."""
+        return len(self.waiting) if self._all_ahead or self.stats is None else self.stats.unclaimed
+
+    @property
+    def running_of(self) -> int:
+        """How many are claimed, those that were not looked at included."""
+        return len(self.running) if self._all_claims or self.stats is None else self.stats.claimed
+
+    @property
+    def oldest_waiting(self) -> Record | None:
+        heads = [seen.record for seen in self._heads if seen.record is not None and seen.state == UNCLAIMED]
+        return min([*self.waiting, *heads], key=lambda record: record.created_on, default=None)
+
+    @property
+    def by_name(self) -> list[tuple[str, int, int]]:
+        """(name, waiting, running) among the jobs that were seen, the most frequent first."""
+        waiting = Counter(record.name for record in self.waiting)
+        running = Counter(record.name for record in self.running)
+        names = sorted({*waiting, *running}, key=lambda name: (-waiting[name] - running[name], name))
+        return [(name, waiting[name], running[name]) for name in names]
+
+    @property
+    def errors(self) -> list[tuple[Record, str]]:
+        """The last that went wrong, as far as was seen, and what: trashed jobs, and those that will be tried again."""
+        records = [*self.trashed, *self.waiting, *self.running]
+        failed = {record.uuid: record for record in records if record.error}
+        latest = sorted(failed.values(), key=lambda record: record.modified_on, reverse=True)
+        return [(record, record.error) for record in latest[:ERRORS] if record.error]

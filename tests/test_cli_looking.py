@@ -1,0 +1,496 @@
+"""The commands that look at a board and go on looking: top, watch, list by pages; on every backend; and their cost."""
+
+import fcntl
+import functools
+import io
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.cli import main
+from jobboard.cli.root import COMMANDS
+from jobboard.cli.sampling import SHARE, Pace, Sampler
+from jobboard.cli.screen import as_json, as_line, render
+from jobboard.testing import eventually
+
+DONE, FAILED, USAGE, UNREACHABLE = range(4)
+HANDLERS = "def anything(job):\n    pass\n"
+
+
+class Out(io.StringIO):
+    """A standard output that is a pipe to one who interrupts when they have seen enough."""
+
+    def __init__(self, enough: Callable[[str], object]) -> None:
+        super().__init__()
+        self._enough = enough
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text.strip() and self._enough(self.getvalue()):
+            raise KeyboardInterrupt
+        return written
+
+
+@pytest.fixture
+def run_until(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run a command until ``enough(all that it has printed)``, and end it as Ctrl-C does."""
+
+    def call(enough: Callable[[str], object], *args: str) -> str:
+        out = Out(enough)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", out)
+            assert main(args) == DONE
+        return out.getvalue()
+
+    return call
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*args: str, status: int = DONE) -> str:
+        capsys.readouterr()
+        assert main(args) == status
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture
+def board(make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A board that the commands find through the environment."""
+    board = make_board()
+    uri, *options = board_conf["board"], *(f"{name}={value}" for name, value in board_conf.items() if name != "board")
+    monkeypatch.setenv("JOBBOARD_URL", uri + ("&" if "?" in uri else "?") * bool(options) + "&".join(options))
+    monkeypatch.setenv("JOBBOARD_NAME", board.name)
+    return board
+
+
+def lines_of(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_command(
+    board: Any, run: Any, run_until: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """Each of them, on every backend; what each does in detail is tested elsewhere."""
+    (tmp_path / f"handlers_{backend}.py").write_text(HANDLERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    ran = {"demo", "completion"}  # no board of ours
+
+    def command(*args: str, status: int = DONE) -> str:
+        ran.add(args[0])
+        return run(*args, status=status)
+
+    command("setup")
+    uuids = [command("post", name).strip() for name in ("one", "two", "three")]
+    board.register_entity(jobboard.Entity("conductor", "me", {"host": "here", "pid": 7, "names": ["one"]}))
+    claimed = board.claim_next("somebody")
+    assert [each["owner"] for each in lines_of(command("list", "--json"))] == ["somebody", None, None]
+    assert [each["uuid"] for each in lines_of(run("list", "--after", uuids[0], "--newer", "1h", "--json"))] == uuids[1:]
+    assert run("list", "--older", "1h", "--json") == ""
+    assert json.loads(command("show", uuids[0], "--json"))["owner"] == "somebody"
+    assert json.loads(command("stats", "--json"))["claimed"] == 1
+    assert "me" in command("entities")
+    seen = json.loads(command("top", "--once", "--json"))
+    assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
+    assert seen["by_name"] == [
+        {"name": n, "waiting": n != "one", "running": n == "one"} for n in ("one", "three", "two")
+    ]
+    assert seen["oldest_waiting"]["uuid"] == uuids[1]
+    assert [(each["uuid"], each["owner"]) for each in seen["running"]] == [(uuids[0], "somebody")]
+    assert [each["name"] for each in seen["entities"]] == ["me"]
+    assert (seen["rate_per_second"] is not None) == board.characteristics.remote_events
+    ran.add("watch")
+    with busy(board):
+        if board.characteristics.remote_events:
+            run_until(lambda out: "POSTED" in out and "CONSUMED" in out, "watch")
+        else:
+            run_until(lambda out: "COUNTS" in out, "watch")
+    assert "somebody" not in command("release", uuids[0])
+    assert claimed.state == "UNCLAIMED"
+    command("cancel", *uuids[:2], "--reason", "why not")
+    assert [each["uuid"] for each in lines_of(command("trash", "list", "--json"))] == uuids[1::-1]
+    run("trash", "restore", uuids[0])
+    run("trash", "purge", "--all")
+    command("work", f"handlers_{backend}:anything", "--max-jobs", "2")
+    assert board.job_count == 0
+    assert set(COMMANDS) - ran <= {"move"}
+
+
+@contextmanager
+def busy(board: Any) -> Iterator[None]:
+    """Jobs named 'busy' come and go meanwhile."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.01):
+            job = board.post("busy", priority="VERY_HIGH")
+            board.claim(job, "worker[/]")
+            board.consume(job, "worker[/]")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()
+
+
+# What top costs
+
+
+@pytest.mark.backends("sqlite", "redis")
+def test_top_asks_twice_a_second_at_most(
+    board: Any, backend: str, private_server: Any, run: Any, run_until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted at the server, on a board with more jobs than top looks at, and whatever interval is asked for."""
+    server = None
+    if backend != "sqlite":
+        server = private_server(backend)
+        monkeypatch.setenv("JOBBOARD_URL", server.uri)
+        board = jobboard.fetch(board.name, server.uri)
+        board.connect()
+    board.post_many([{"name": "a", "priority": "VERY_LOW"}] * 600)
+    claimed = [board.claim_next("me", expiry=60) for _ in range(3)]
+    count = {"sqlite": statements, "redis": commands}[backend]
+    run("top", "--once")  # a script that Redis does not know yet is sent twice
+    with count(server) as asked:
+        start = asked()
+        run("setup")
+        # To connect costs some requests, too; after that, a setup asks for nothing.
+        connecting, began = asked() - start, time.monotonic()
+        out = run_until(lambda out: True, "top", "--interval", "0.1", "--json")
+        spent, sent = time.monotonic() - began, asked() - start - 2 * connecting
+    board.close()
+    [first] = lines_of(out)
+    assert first["of"] == {"waiting": 597, "running": 3}
+    assert {each["uuid"] for each in first["running"]} == {job.uuid for job in claimed}
+    assert 0 < first["seen"]["waiting"] <= 500
+    assert spent >= 1
+    # To begin listening to events are two requests.
+    assert 5 <= sent <= 2 * spent + 2
+
+
+@contextmanager
+def statements(server: None) -> Iterator[Callable[[], int]]:
+    """The statements that all boards read by; in SQLite, nothing is sent to a server."""
+    from jobboard.sql.links import Link
+
+    seen: list[str] = []
+    rows = Link.rows
+
+    def spying(link: Any, statement: Any, params: Any) -> Any:
+        seen.append(str(statement))
+        return rows(link, statement, params)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "rows", spying)
+        yield lambda: len(seen)
+
+
+@contextmanager
+def commands(server: Any) -> Iterator[Callable[[], int]]:
+    """Without those that scripts call: a script is one request."""
+    import redis
+
+    host, port = server.address
+    with redis.Redis(host=host, port=port) as client:
+        names = ("evalsha", "eval", "hset", "ping", "ssubscribe", "subscribe")
+
+        def asked() -> int:
+            stats = client.info("commandstats")
+            return sum(stats[f"cmdstat_{name}"]["calls"] for name in names if f"cmdstat_{name}" in stats)
+
+        yield asked
+
+
+@pytest.mark.backends("mariadb", "zookeeper")
+def test_a_look_that_takes_several_requests_counts_as_such(board: Any, backend: str, private_server: Any) -> None:
+    """What the pace goes by is what the server counts."""
+    if backend == "zookeeper":
+        server = private_server(backend)
+        board = jobboard.fetch("board", server.uri)
+        board.connect()
+        count = functools.partial(packets, server.port)
+    else:
+        count = functools.partial(questions, board)
+    board.post_many([{"name": "a"}] * 600)
+    sampler = Sampler(board)
+    sampler.look()
+    most = 0
+    for _ in range(5):
+        begun, told = count(), board._requests
+        sampler.look()
+        sent = count() - begun - 1  # for the counting itself
+        assert sent == board._requests - told
+        assert sampler.pace.pause() > sent / 2 - 0.1
+        most = max(most, sent)
+    assert most >= 2
+    board.close()
+
+
+def packets(port: int) -> int:
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(b"srvr")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    return int(answer.partition(b"Received: ")[2].split()[0])
+
+
+def questions(board: Any) -> int:
+    def ask(link: Any) -> int:
+        link.cursor.execute("SHOW SESSION STATUS LIKE 'Questions'")
+        return int(link.cursor.fetchall()[0][1])
+
+    return int(board._opened.run(ask))
+
+
+# What top knows
+
+
+def seen_by(board: Any) -> Sampler:
+    """All that top can know, without its pauses."""
+    sampler = Sampler(board)
+    while not sampler.complete:
+        sampler.look()
+    return sampler
+
+
+def screen_of(sampler: Sampler, height: int = 100, width: int = 160) -> str:
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=True, color_system=None).print(render(sampler, None, height))
+    return out.getvalue()
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+def test_what_is_known_of_the_first_jobs_alone_is_shown_as_such(board: Any) -> None:
+    """A job of a low priority, behind more than top looks at, is the oldest all the same."""
+    starved = board.post("starved", priority="VERY_LOW")
+    board.post_many([{"name": f"name{n % 9}", "priority": "HIGH"} for n in range(600)])
+    board.post("late", priority="LOW")
+    claims = board.claim_many("me", 3)
+    calls: list[int] = []
+    page = type(board)._page
+
+    def spying(self: Any, after: Any, limit: int, *args: Any) -> Any:
+        calls.append(limit)
+        return page(self, after, limit, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(board), "_page", spying)
+        sampler = seen_by(board)
+    assert sampler.oldest_waiting is not None
+    assert sampler.oldest_waiting.uuid == starved.uuid
+    assert {record.uuid for record in sampler.running} == {job.uuid for job in claims}
+    # The claims, the first page, and the head of each priority behind it: however many jobs there are.
+    assert calls == [3, 500, 1, 1]
+    screen = screen_of(sampler)
+    assert "of the first 500 of 599 that wait" in screen
+    assert "starved, posted" in screen
+    assert "(5 more)" in screen
+    assert [line.strip() for line in screen.splitlines() if line.startswith("running")] == [
+        "running, the longest first"
+    ]
+
+
+@pytest.mark.backends("memory")
+def test_a_screen_shows_text_and_obeys_none(board: Any) -> None:
+    evil = "[/] [red]x\u202e :smile:"
+    board.register_entity(jobboard.Entity("conductor", evil, {"host": "\x1b]0;owned\x07", "pid": 1, "more": "\x9b31m"}))
+    board.post(evil)
+    board.claim_next("[bold]who[/]")
+    board.post("[/other]")
+    board.post("failed")
+    board.cancel(next(job for job in board.iterjobs() if job.name == "failed"), reason="first\n\x1b[31m\x07[/]")
+    sampler = seen_by(board)
+    for text in (screen_of(sampler), as_line(sampler, None), as_line(sampler, "\x1b[31m\nfar away")):
+        assert not set(text) & set("\x07\x9b\r\u202e")
+        assert "\x1b]" not in text
+        assert "\x1b[31m" not in text
+    for word in ("[/] [red]x\\u202e :smile:", "[bold]who[/]", "[/other]", "\\x1b[31m\\x07[/]", "more=\\x9b31m"):
+        assert word in screen_of(sampler)
+    assert json.dumps(as_json(sampler, None)).isascii()
+
+
+@pytest.mark.backends("memory")
+@pytest.mark.parametrize("height", [10, 24, 40])
+def test_a_screen_fits(board: Any, height: int) -> None:
+    board.post_many([{"name": f"name{n}"} for n in range(40)])
+    for n in range(20):
+        board.claim_next(f"me{n}")
+        board.register_entity(jobboard.Entity("conductor", f"me{n}", {}))
+    for job in list(board.iterjobs(only_unclaimed=True)):
+        board.cancel(job, reason="no")
+    screen = screen_of(seen_by(board), height, 80)
+    assert len(screen.splitlines()) <= max(height, 24)
+    assert all(len(line) <= 80 for line in screen.splitlines())
+
+
+@pytest.mark.backends("redis")
+def test_rates_are_known_where_there_are_events(board: Any, make_board: Any) -> None:
+    sampler = Sampler(make_board())
+    sampler.look()
+
+    def rated() -> bool:
+        sampler._count()
+        rates = sampler.rates
+        return bool(rates) and all(rates[name].short > 0 and rates[name].long > 0 for name in ("posted", "consumed"))
+
+    with busy(board):
+        eventually(rated)
+    assert "not known" not in screen_of(sampler)
+
+
+@pytest.mark.backends("memory")
+def test_what_takes_the_server_long_is_asked_seldom(board: Any) -> None:
+    pace = Pace(board)
+    pace.ask(threading.Event().wait, 0.05)
+    assert 0.05 * SHARE - 0.1 < pace.pause() < 2
+
+
+@pytest.mark.backends("redis")
+def test_top_goes_on_when_the_board_has_been_away(
+    private_server: Any, run_until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = private_server("redis", durable=True)
+    monkeypatch.setenv("JOBBOARD_URL", server.uri)
+    assert main(["setup"]) == DONE
+    lines = []
+
+    def enough(out: str) -> bool:
+        lines.append(out.splitlines()[-1])
+        if len(lines) == 1:
+            server.kill()
+        elif len(lines) == 2:
+            server.restart()
+        return len(lines) > 2 and "unclaimed" in lines[-1]
+
+    run_until(enough, "top", "--interval", "0.1")
+    assert "unclaimed 0" in lines[0]
+    assert "away: " in lines[1]
+
+
+@pytest.mark.backends("redis")
+def test_watch_tells_what_happens(board: Any, run_until: Any) -> None:
+    with busy(board):
+        out = run_until(lambda out: out.count("CONSUMED") > 1 and "CLAIMED" in out, "watch")
+        told = run_until(lambda out: out.count("\n") > 3, "watch", "--event", "claimed", "--job", "busy", "--json")
+        board.post("other")
+    assert "busy by worker[/]" in out
+    assert {(each["event"], each["name"], each["who"]) for each in lines_of(told)} == {("CLAIMED", "busy", "worker[/]")}
+
+
+@pytest.mark.backends("sqlite")
+def test_watch_without_events_counts(board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def enough(out: str) -> bool:
+        if out.count("\n") == 1:
+            board.post("a")
+        return out.count("\n") == 2
+
+    first, second = lines_of(run_until(enough, "watch", "--json"))
+    assert "does not tell" in capsys.readouterr().err
+    assert (first["unclaimed"], first["change"]) == (0, None)
+    assert (second["unclaimed"], second["change"]["unclaimed"]) == (1, 1)
+    assert main(["watch", "--job", "a"]) == USAGE
+    assert "does not tell" in capsys.readouterr().err
+
+
+# A terminal
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM])
+def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
+    """It draws, ends, and leaves the terminal as it was."""
+    board.post("resize")
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
+    before = termios.tcgetattr(slave)
+    drawn = b""
+
+    def draws() -> bool:
+        nonlocal drawn
+        if select.select([master], [], [], 0)[0]:
+            drawn += os.read(master, 65536)
+        return b"q quits" in drawn
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "jobboard.cli", "top"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - Ctrl-C comes from one's own terminal
+    ) as process:
+        try:
+            eventually(draws)
+            assert termios.tcgetattr(slave)[3] & (termios.ICANON | termios.ECHO) == 0
+            if isinstance(end, str):
+                os.write(master, end.encode())
+            else:
+                process.send_signal(end)
+            assert eventually(lambda: [draws() and process.poll()] if process.poll() is not None else None)
+        finally:
+            process.kill()
+    while select.select([master], [], [], 0)[0]:
+        drawn += os.read(master, 65536)
+    assert process.returncode == (128 + end if isinstance(end, signal.Signals) else DONE)
+    assert termios.tcgetattr(slave) == before
+    assert drawn.count(b"\x1b[?1049h") == drawn.count(b"\x1b[?1049l") == 1  # the other screen, and back
+    assert drawn.rindex(b"\x1b[?25h") > drawn.rindex(b"\x1b[?25l")  # the cursor
+    os.close(master)
+    os.close(slave)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_long_list_on_a_terminal_goes_through_a_pager(
+    board: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All of it; and a short one does not."""
+    monkeypatch.setattr(sys, "stdout", _Terminal(sys.stdout))
+    monkeypatch.setattr(sys, "stdin", _Terminal(sys.stdin))
+    monkeypatch.setenv("PAGER", "sed s/^/paged:/")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LINES", "24")
+    board.post_many([{"name": f"job{n:04}"} for n in range(10)])
+    assert main(["list"]) == DONE
+    out = capfd.readouterr().out
+    assert "job0009" in out
+    assert "paged:" not in out
+    board.post_many([{"name": f"job{n:04}"} for n in range(10, 1200)])
+    assert main(["list"]) == DONE
+    out = capfd.readouterr().out
+    assert [line.split()[1] for line in out.splitlines() if "job" in line] == [f"job{n:04}" for n in range(1200)]
+    assert all(line.startswith("paged:") for line in out.splitlines())
+    assert main(["list", "--limit", "30"]) == DONE
+    assert "paged:" not in capfd.readouterr().out
+
+
+class _Terminal:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
