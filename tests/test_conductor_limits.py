@@ -17,7 +17,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.test_conductor import MakeBoard
-from tests.test_conductor_hooks import listening
+from tests.test_conductor_hooks import LATE, listening
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -53,7 +53,7 @@ def test_a_handler_that_heeds_its_timeout(make_board: MakeBoard, start: Runner) 
         assert job.claim.lost
         told.set()
 
-    conductor = Conductor("one", board, handler, job_timeout=0.1, max_simultaneous_jobs=1)
+    conductor = Conductor("one", board, handler, job_timeout=0.1, max_simultaneous_jobs=1, retry=LATE)
     heard = listening(conductor)
     start(conductor)
     assert told.wait(30)
@@ -75,7 +75,7 @@ def test_a_handler_that_heeds_nothing_keeps_its_slot(
 ) -> None:
     board = make_board()
     job = board.post("hang")
-    conductor = Conductor("one", board, max_simultaneous_jobs=2, job_timeout=1000)
+    conductor = Conductor("one", board, max_simultaneous_jobs=2, job_timeout=1000, retry=LATE)
     conductor.handles("hang", timeout=0.1)(hanging)
     threads: set[int] = set()
 
@@ -99,7 +99,7 @@ def test_a_conductor_whose_slots_all_hang_claims_no_more(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
     board = make_board()
-    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, job_timeout=0.05))
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, job_timeout=0.05, retry=LATE))
     board.post_many([{"name": "a"}] * 5)
     eventually(lambda: conductor.tally.abandoned == 2)
     assert board.stats().unclaimed == 3

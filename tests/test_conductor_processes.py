@@ -18,7 +18,7 @@ from jobboard.testing import eventually
 from tests import handlers
 from tests.conftest import Runner
 from tests.test_conductor import MakeBoard
-from tests.test_conductor_hooks import listening
+from tests.test_conductor_hooks import LATE, listening
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -75,6 +75,7 @@ def test_what_becomes_of_the_jobs(post: Any, notes: Any) -> None:
         HANDLERS,
         workers="processes",
         max_simultaneous_jobs=1,
+        retry=LATE,
         on_error=lambda job, error: failures.update({job.name: error}),
     )
     heard = listening(conductor)
@@ -114,7 +115,9 @@ def test_what_becomes_of_the_jobs(post: Any, notes: Any) -> None:
 def test_a_job_that_takes_too_long_is_killed_alone(post: Any, notes: Any, start: Runner) -> None:
     board, post_job = post
     hanging = post_job("hang")
-    conductor = start(Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=2, job_timeout=1.0))
+    conductor = start(
+        Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=2, job_timeout=1.0, retry=LATE)
+    )
     conductor_pids = eventually(notes)[0].split()
     post_job("pid")
     eventually(lambda: conductor.tally.abandoned == 1)
@@ -210,7 +213,7 @@ def test_contexts_are_around_the_handler_in_its_process(post: Any, notes: Any) -
 def test_handlers_that_can_not_be_loaded(post: Any) -> None:
     board, post_job = post
     job = post_job("a")
-    conductor = Conductor("one", board, handlers.Unpacked(), workers="processes")
+    conductor = Conductor("one", board, handlers.Unpacked(), workers="processes", retry=LATE)
     conductor.run(1)
     assert job.state == "SCHEDULED"
     assert "could not load the handlers" in job.error
