@@ -86,6 +86,16 @@ def test_a_conductor(backend: str, tmp_path: Path) -> None:
     assert "dispatched=11, consumed=10, abandoned=0, trashed=1, lost=0" in log.read_text()
 
 
+@pytest.mark.backends("sqlite")
+def test_a_conductor_with_processes(backend: str, tmp_path: Path) -> None:
+    lines = run("processes.py", tmp_path).stdout.splitlines()
+    assert lines[-1] == "Tally(dispatched=4, consumed=1, abandoned=1, trashed=2, lost=0)"
+    assert lines.count("resize has failed: b.jpg is gone") == 2
+    assert {"resize is in the trash", "transcode is in the trash"} < set(lines)
+    assert any(re.fullmatch(r"resize took 0\.\d+ s", line) for line in lines)
+    assert any(line.startswith("transcode has failed") and "after 0.5 s" in line for line in lines)
+
+
 def run(example: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / example)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
