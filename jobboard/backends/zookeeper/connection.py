@@ -13,11 +13,11 @@ from typing import Any
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Exists, Sync
+from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
 from jobboard.backends.zookeeper.replies import send
-from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, RemoveWatches, children, get
+from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, Ops, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.primitives import check_home
 
@@ -66,6 +66,7 @@ class Connection:
         self._client: Any = None
         self._watches: list[tuple[str, int, Callable[[Any], None]]] = []
         self._reads_at_once = True
+        self._alone: bool | None = None
         self._closed = False
         self._queueing = threading.Lock()
         self._flying = 0
@@ -184,6 +185,7 @@ class Connection:
             LOG.warning("the session with ZooKeeper is lost")
         if state != KazooState.CONNECTED:
             self._watches.clear()
+            self._alone = None
         self._heard(state)
 
     def _drop(self, client: KazooClient) -> None:
@@ -291,7 +293,7 @@ class Connection:
 
         :param sync: a path to have the server catch up with the ensemble first.
         """
-        before = [Sync(sync)] if sync is not None else []
+        before = [] if sync is None else self._catch_up(sync)
         if self._reads_at_once:
             try:
                 found = self.call([*before, MultiRead(ops)], patience=patience)[-1]
@@ -302,6 +304,21 @@ class Connection:
             else:
                 return checked(found)
         return self._read_twice(ops, before, patience)
+
+    def _catch_up(self, path: str) -> list[Any]:
+        """What to send before a read that must show all that any server has acknowledged.
+
+        Not a sync: the leader passes it by, and may apply later than a follower what was agreed upon. A change of
+        nothing is answered when all that was agreed upon before it has been applied.
+        """
+        if self._alone is None:
+            try:
+                [(config, _)] = self.call([get("/zookeeper/config")])
+                # A server that belongs to no ensemble names none, and answers everything in its turn.
+                self._alone = not config
+            except JobFailure:
+                self._alone = False
+        return [] if self._alone else [Multi([Ops.check(path, -1)])]
 
     def _read_twice(self, ops: Sequence[Op], before: list[Any], patience: float | None) -> list[Any]:
         """For servers before 3.6: what reads the same twice was all there at one instant in between."""

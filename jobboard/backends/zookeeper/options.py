@@ -125,7 +125,7 @@ OPTIONS: Mapping[str, Option] = {
     "handler": Option(_handler, _threading, "threading, gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
-    "read_only": Option(flag, False, "open the board for looking only; a server without a quorum will do"),
+    "read_only": Option(flag, False, "open the board for looking only"),
     "randomize_hosts": Option(flag, True, "begin with any of the hosts, not with the first"),
     "use_ssl": Option(flag, False, "connect with TLS"),
     "ca": Option(text, None, "TLS: the authority's certificate"),

@@ -115,9 +115,9 @@ class Scribe:
             ops.append(self.ops.create(self.paths.key(draft.key), draft.uuid.encode()))
         return Written(ops, 0)
 
-    def ring(self) -> Op:
-        """Wake who waits."""
-        return self.ops.set(self.paths.bell, b"", -1)
+    def ring(self, version: int = -1) -> Op:
+        """Wake who waits; refused if the bell's version is another."""
+        return self.ops.set(self.paths.bell, b"", version)
 
     def change(self, it: Found, new: Record | None, session: int | None, purged: bool = False) -> Written:
         """From what was found to ``new`` (None: the job is gone); refused if anybody has changed it since."""

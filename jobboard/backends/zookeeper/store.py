@@ -16,7 +16,6 @@ from jobboard.backends.zookeeper.records import (
     Found,
     Held,
     Scribe,
-    Written,
     decode,
     found,
     rings,
@@ -190,36 +189,49 @@ class Store:
 
     # Changing
 
-    def written(self, change: Change) -> Written:
-        return self.scribe.change(change.it, change.new, self.connection.session_id, change.purged)
-
     def commit(
-        self, changes: Sequence[Change], slot: Slot | None = None, nonce: Nonce | None = None, answer: Any = None
+        self,
+        changes: Sequence[Change],
+        slot: Slot | None = None,
+        nonce: Nonce | None = None,
+        answer: Any = None,
+        bell: int | None = None,
     ) -> list[Found | None]:
         """Carry out all of these in one multi, together with the answer to the call that wants them.
 
-        :raises Stale: one of them does not fit any longer.
+        :param bell: the version that the bell must have.
+        :raises Stale: one of them does not fit any longer; its index is the number of the changes for the bell.
         """
         self.check_writable()
-        written = [self.written(change) for change in changes]
+        session = self.connection.session_id
+        written = [self.scribe.change(change.it, change.new, session, change.purged) for change in changes]
         ops: list[Op] = [op for each in written for op in each.ops]
+        lengths = [len(each.ops) for each in written]
+        rung = None
         if any(rings(change.it.record, change.new) for change in changes):
-            ops.append(self.scribe.ring())
+            rung = len(ops)
+            ops.append(self.scribe.ring(-1 if bell is None else bell))
+            lengths.append(1)
+        elif bell is not None:
+            ops.append(self.ops.check(self.paths.bell, bell))
+            lengths.append(1)
         if slot is not None and nonce is not None:
             ops.append(self.answers.op(slot, nonce, answer))
-        results = self.send(ops, [len(each.ops) for each in written], slot)
+        results = self.send(ops, lengths, slot)
         if slot is not None and nonce is not None:
             self.answers.kept(slot, nonce, answer, results[-1])
         # The answer, or the job itself, tells the instant of all of it.
         at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
         after: list[Found | None] = []
         start = 0
-        for change, each in zip(changes, written, strict=True):
-            answered = None if each.at is None else results[start + each.at]
-            version = None if answered is None else 0 if isinstance(answered, str) else answered.version
-            after.append(self._after(change, version, at))
-            start += len(each.ops)
-        self.view.proven()
+        with self.view.lock:
+            for change, each in zip(changes, written, strict=True):
+                answered = None if each.at is None else results[start + each.at]
+                version = None if answered is None else 0 if isinstance(answered, str) else answered.version
+                after.append(self._after(change, version, at))
+                start += len(each.ops)
+            if rung is not None:
+                self.view.rang(results[rung].version)
         return after
 
     def send(self, ops: Sequence[Op], lengths: Sequence[int], slot: Slot | None) -> list[Any]:

@@ -83,13 +83,15 @@ class Taker:
         posted = results[-1].mtime * MILLISECOND
         records = []
         start = 0
-        for draft, each in zip(drafts, written, strict=True):
-            path = results[start]
-            node = Node.parse(path.rpartition("/")[2], draft.priority)
-            record = draft.record(node.sequence, now)._replace(created_on=now or posted, modified_on=posted)
-            store.view.posted(node, record)
-            records.append(record)
-            start += len(each.ops)
+        with store.view.lock:
+            for draft, each in zip(drafts, written, strict=True):
+                path = results[start]
+                node = Node.parse(path.rpartition("/")[2], draft.priority)
+                record = draft.record(node.sequence, now)._replace(created_on=now or posted, modified_on=posted)
+                store.view.posted(node, record)
+                records.append(record)
+                start += len(each.ops)
+            store.view.rang(results[-2].version)
         return records
 
     def _holder_of(self, key: str | None, error: Exception) -> str | None:
@@ -184,7 +186,7 @@ class Taker:
         store.check_writable()
         wanted = None if names is None else frozenset(names)
         trashed: list[Record] = []
-        synced = False
+        synced = rung = False
         view.freshen()
         self.settle_times()
         while True:
@@ -195,11 +197,15 @@ class Taker:
                 return Taken(records, margin, trashed, view.next_event(), None, replayed=True)
             if exhausted := view.exhausted():
                 trashed += store.sweep(exhausted[:100])
+            # Rung again, that was during this call: what came before it is known by now.
+            bell = None if rung else view.bell
             chosen = view.candidates(limit, wanted, readable)
             if chosen:
-                taken = self._try(chosen, who, expiry, slot, nonce)
-                if taken is not None:
-                    return taken._replace(trashed=trashed)
+                taken = self._try(chosen, who, expiry, slot, nonce, bell)
+                if isinstance(taken, Taken):
+                    taken.trashed.extend(trashed)
+                    return taken
+                rung = rung or taken
                 view.freshen()
                 self.settle_times()
             elif not synced:
@@ -222,8 +228,14 @@ class Taker:
         if view.may_be_overdue() or (sure and view.has_times()):
             view.settle(self._store.now())
 
-    def _try(self, chosen: Sequence[Node], who: str, expiry: int | None, slot: Slot, nonce: Nonce) -> Taken | None:
-        """Claim these in one request; None if somebody was quicker with one of them."""
+    def _try(
+        self, chosen: Sequence[Node], who: str, expiry: int | None, slot: Slot, nonce: Nonce, bell: int | None
+    ) -> Taken | bool:
+        """Claim these in one request. Otherwise somebody was quicker with one of them, or (True) what was known of the
+        order is not true any longer.
+
+        :param bell: the version of the bell with which they were chosen; None if it does not matter.
+        """
         store, view = self._store, self._store.view
         found = store.fetch(chosen)
         timed = expiry is not None or any(it.record.lock_until is not None for it in found.values())
@@ -246,13 +258,16 @@ class Taker:
                 break
             changes.append(Change(it, record))
         if not changes:
-            return None
+            return False
         claims = [[OK.value, change.it.node.uuid, change.new.token] for change in changes if change.new is not None]
         try:
-            after = store.commit(changes, slot, nonce, {"claims": claims})
+            after = store.commit(changes, slot, nonce, {"claims": claims}, bell)
         except Stale as stale:
+            if stale.index == len(changes):
+                view.doubt()
+                return True
             self._overtaken(stale, changes, slot)
-            return None
+            return False
         view.won_race()
         margin = self._keeper.margin if expiry is None else expiry
         records = [it.record for it in after if it is not None]

@@ -2,8 +2,11 @@
 
 A look reads the folders' stats in one small request. A folder's list is shipped again only where the stats tell that
 something was created in it, or where others have been quicker than we, and then at most every 20 to 100 ms. Claims lie
-in a folder of their own, so that those of others do not ship the jobs again. Who waits is woken by the bell, a znode
-that is written when something may have become claimable, and by the claims that vanish.
+in a folder of their own, so that those of others do not ship the jobs again.
+
+The bell is a znode that is written when something may have become claimable. Who waits is woken by it, and by the
+claims that vanish. Who claims has the server compare its version with that of the latest look: as long as it stands,
+what is known of the order is true, however old it is.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ from jobboard.states import CLAIMED, LIVE, Record
 
 SMALL = 100
 """A list of up to so many names is read together with the stats."""
+
+_BUSY, _CROWDED, _QUIET = 0.002, 0.02, 0.1
+"""For how many seconds a look will do: while the bell rings, while others are quicker, and otherwise."""
 
 _SLACK = 50_000
 """How far, in µs, our idea of the server's clock is trusted."""
@@ -92,22 +98,32 @@ class View:
         self._dirty = True
         self._ringing = False
         self._hearing = False
-        self._looked = self._proven = 0.0
+        self._looked = 0.0
+        self._quiet = False
         self._offset: float | None = None
+        self.bell = -1
+        """The bell's version; what is known is at least as young."""
         self.spread = 1
 
     # Looking
 
     def freshen(self) -> None:
-        """Look, unless what is known was just proven: by a look, or by an answer since which the bell was silent."""
-        now = boottime()
-        quiet = 0.1 if not self._dirty and now - self._proven < 0.001 else 0.002
-        if now - self._looked >= quiet:
+        """Look, unless that was done not long ago: what is missed then, the bell's version tells when a job is claimed.
+        Where the bell rings all the time, or others take the jobs, that costs more than to look more often."""
+        pause = _CROWDED if self.spread > 1 else _QUIET if self._quiet else _BUSY
+        if self._dirty or boottime() - self._looked >= pause:
             self.look()
 
-    def proven(self) -> None:
-        """The server has answered just now; what it had to tell before was told."""
-        self._proven = boottime()
+    def doubt(self) -> None:
+        """What is known is not true any longer."""
+        self._dirty = True
+
+    def rang(self, version: int) -> None:
+        """This process has rung, and knows why; the lock is held since it knows."""
+        if version == self.bell + 1:
+            self.bell = version
+        else:
+            self._dirty = True
 
     def look(self, sync: bool = False, everything: bool = False, trash: bool = False) -> None:
         """Learn what has changed.
@@ -121,7 +137,7 @@ class View:
             self._dirty = False
             small = [folder for folder in folders if len(folder.names) <= SMALL]
             ops = [get(folder.path) for folder in folders] + [children(folder.path) for folder in small]
-            found = self._connection.read(ops, sync=self._paths.root if sync else None)
+            bell, *found = self._connection.read([get(self._paths.bell), *ops], sync=self._paths.root if sync else None)
             stats = dict(zip((folder.path for folder in folders), found, strict=False))
             names = dict(zip((folder.path for folder in small), found[len(folders) :], strict=True))
             now = boottime()
@@ -136,6 +152,8 @@ class View:
                     stats[folder.path], names[folder.path] = stat, listed
             spent = boottime() - now
             with self.lock:
+                self._quiet = self.bell == bell.stat.version
+                self.bell = bell.stat.version
                 for folder in folders:
                     if folder.path in names:
                         self._ship(folder, names[folder.path], stats[folder.path].stat)
@@ -144,7 +162,7 @@ class View:
                 if everything:
                     aside, self._aside = self._aside, set()
                     self._sort_in(aside)
-            self._looked = self._proven = start
+            self._looked = start
 
     def _stale(self, folder: Folder, stat: Any, now: float, everything: bool) -> bool:
         if folder in self._jobs:
@@ -439,5 +457,5 @@ class View:
         """The connection broke, and the watches with it."""
         self._ringing = self._hearing = False
         self._dirty = True
-        self._looked = self._proven = 0.0
+        self._looked = 0.0
         self._wake()

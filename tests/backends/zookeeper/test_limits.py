@@ -65,6 +65,17 @@ def test_a_job_costs_two_requests(private_board: Any) -> None:
     assert 600 <= spent <= 600 + 60
 
 
+def test_what_one_posts_oneself_is_not_looked_for(private_board: Any) -> None:
+    board = private_board(claim_ttl=60)
+    board.consume(take(board) if board.post("resize") else None, "anna")
+    before, start = received(private_board.server), boottime()
+    for _ in range(100):
+        board.post("resize")
+        board.consume(take(board), "anna")
+    # A claim reads the job that it takes; beyond that, a look every tenth of a second.
+    assert received(private_board.server) - before <= 400 + 20 + 10 * (boottime() - start)
+
+
 def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
     from jobboard.testing.conformance.support import Waiter
 

@@ -8,6 +8,7 @@ import pytest
 
 from jobboard.backends.zookeeper.paths import Node
 from jobboard.backends.zookeeper.ready import Ready
+from jobboard.job import boottime
 from jobboard.states import CLAIMED
 from jobboard.testing.conformance.support import LONG, take
 
@@ -110,6 +111,21 @@ def test_what_one_posts_and_consumes_is_not_kept(make_board: Any) -> None:
     assert list(board.iterjobs()) == []
     late = board.post("late")
     assert list(board.iterjobs()) == [late]
+
+
+@pytest.mark.parametrize("expiry", [None, LONG])
+def test_what_is_known_may_be_old(make_board: Any, expiry: float | None) -> None:
+    """As it is for who claims at once again: what others have posted meanwhile is served in its turn."""
+    board, other = make_board(), make_board()
+    low = board.post_many([{"name": "low", "priority": "LOW"}] * 3)
+    view = board._opened.view
+    assert take(board) == low[0]
+    for _ in range(3):
+        high = other.post("high", priority="HIGH")
+        view._looked, view._dirty = boottime() + LONG, False
+        assert take(board, expiry=expiry) == high
+    view._looked, view._dirty = boottime() + LONG, False
+    assert [take(board), take(board), board.claim_next("anna")] == [*low[1:], None]
 
 
 def test_a_lease_that_another_ended_before_it_was_listed(make_board: Any) -> None:
