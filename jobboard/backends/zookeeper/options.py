@@ -83,11 +83,33 @@ def _acls(value: Any) -> list[Any]:
 
 def _handler(value: Any) -> Any:
     makers: dict[str, Callable[[], Any]] = {"threading": _threading, "gevent": _gevent, "eventlet": _eventlet}
-    if isinstance(value, str):
-        if value not in makers:
-            raise ValueError(f"must be one of {', '.join(makers)}, or a handler of kazoo's")
-        return makers[value]
-    return lambda: value
+    if not isinstance(value, str):
+        _check_green(value)
+        return lambda: value
+    if value not in makers:
+        raise ValueError(f"must be one of {', '.join(makers)}, or a handler of kazoo's")
+    try:
+        _check_green(makers[value]())
+    except ImportError:
+        raise ValueError(f"{value} is not installed") from None
+    return makers[value]
+
+
+def _check_green(handler: Any) -> None:
+    """A board has threads and locks of its own, which would wait for green ones for ever."""
+    kind = type(handler).__module__.removeprefix("kazoo.handlers.")
+    if kind == "gevent":
+        from gevent import monkey
+
+        patched, way_out = monkey.is_module_patched("threading"), "gevent.monkey.patch_all()"
+    elif kind == "eventlet":
+        from eventlet import patcher
+
+        patched, way_out = patcher.is_monkey_patched("thread"), "eventlet.monkey_patch()"
+    else:
+        return
+    if not patched:
+        raise ValueError(f"{kind} needs {way_out} before anything else is imported")
 
 
 def _threading() -> Any:
@@ -148,6 +170,10 @@ def check_client(client: Any, conf: Settings) -> None:
     """:raises TypeError, ValueError: what was given is no client, or options say what it says already."""
     if not isinstance(client, KazooClient):
         raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
+    try:
+        _check_green(client.handler)
+    except ValueError as error:
+        raise ValueError(f"client: its handler won't do: {error}") from None
     given = sorted(name for name in _CLIENTS_OWN if conf[name] != OPTIONS[name].default)
     if given:
         raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
@@ -165,17 +191,21 @@ def make_client(conf: Settings) -> KazooClient:
         pairs.append(("digest", f"{conf['user']}:{conf['password'] or ''}"))
     tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
     sasl = conf["sasl_options"]
+    handler = conf["handler"]()
+    retries = {
+        name: {"sleep_func": handler.sleep_func, **conf[name]} if isinstance(conf[name], dict) else conf[name]
+        for name in ("connection_retry", "command_retry")
+    }
     return KazooClient(
         hosts=_with_port(conf) + conf["chroot"],
         timeout=conf["claim_ttl"],
-        handler=conf["handler"](),
+        handler=handler,
         default_acl=conf["default_acl"],
         auth_data=pairs,
         sasl_options=None if sasl is None else dict(sasl),
         read_only=conf["read_only"],
         randomize_hosts=conf["randomize_hosts"],
-        connection_retry=conf["connection_retry"],
-        command_retry=conf["command_retry"],
         logger=KAZOO_LOG,
+        **retries,
         **{name: conf[name] for name in tls},
     )

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError
 
 
 class Reply:
@@ -44,8 +44,7 @@ class Reply:
         return self._value
 
 
-def send(client: KazooClient, request: Any) -> Any:
-    # Green threads need their handler's own.
-    reply = Reply() if type(client.handler) is SequentialThreadingHandler else client.handler.async_result()
+def send(client: KazooClient, request: Any) -> Reply:
+    reply = Reply()
     client._call(request, reply)
     return reply
