@@ -58,6 +58,22 @@ class Nonce(NamedTuple):
     attempt: int = 1
 
 
+HELD_UNTIL = 7_258_118_400_000_000
+"""The end of the lease of a job that is held, in the year 2200: one instant for all, and within what a double counts
+exactly."""
+
+
+class Arrival(NamedTuple):
+    """What a job brings along from another board. It is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`, so that
+    nobody takes it before ``who`` gives it free; or as TRASHED since ``trashed_on``, where its key is nobody's."""
+
+    who: str
+    attempts: int
+    error: str | None
+    created_on: int
+    trashed_on: int | None
+
+
 class Draft(NamedTuple):
     """A job to be stored. At most one of ``delay`` (from now, on the server's clock) and ``due`` is given."""
 
@@ -70,9 +86,28 @@ class Draft(NamedTuple):
     max_attempts: int | None
     delay: int | None
     due: int | None
+    arrival: Arrival | None = None
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
+        record = self._posted(sequence, now)
+        came = self.arrival
+        if came is None:
+            return record
+        held = came.trashed_on is None
+        return record._replace(
+            state=State.CLAIMED if held else State.TRASHED,
+            attempts=came.attempts,
+            # Of two arrivals of one job, which may follow each other, a token must not fit both.
+            token=now,
+            who=came.who,
+            lock_until=HELD_UNTIL if held else None,
+            created_on=came.created_on,
+            modified_on=came.trashed_on or now,
+            error=came.error,
+        )
+
+    def _posted(self, sequence: int, now: int) -> Record:
         until = self.due if self.delay is None else now + self.delay
         scheduled = until is not None and until > now
         return Record(
@@ -97,7 +132,10 @@ class Draft(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """One claim to end; ``refund`` gives the attempt back."""
+    """One claim to end; ``refund`` gives the attempt back, ``due`` is the instant before which nobody may claim it.
+
+    With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
+    it had: see :func:`~jobboard.states.part`."""
 
     uuid: str
     holder: Holder
@@ -105,6 +143,7 @@ class Finish(NamedTuple):
     delay: int | None = None
     error: str | None = None
     refund: bool = False
+    due: int | None = None
 
 
 class Claimed(NamedTuple):
@@ -246,8 +285,9 @@ class Primitives(abc.ABC):
     @abc.abstractmethod
     def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
         """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
-        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. A record is
-        None, on a replay only, where the job has left the board since."""
+        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. Nor is an
+        arrival whose uuid is on the board already, or in its trash, with ``(False, its record)``; what was purged may
+        arrive again. A record is None, on a replay only, where the job has left the board since."""
 
     @abc.abstractmethod
     def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
@@ -291,7 +331,8 @@ class Primitives(abc.ABC):
 
     @abc.abstractmethod
     def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
-        """End each claim by its verb: at most 100 acts, each one atomic by itself, answered in their order."""
+        """End each claim by its verb, or cancel or purge what nobody holds: at most 100 acts, each one atomic by
+        itself, answered in their order. What was purged reads TRASHED for a day."""
 
     @abc.abstractmethod
     def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:

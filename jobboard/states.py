@@ -54,6 +54,9 @@ class Verb(enum.StrEnum):
 FINISHES = frozenset({Verb.ABANDON, Verb.CONSUME, Verb.TRASH})
 """The verbs with which a holder ends its claim."""
 
+PARTINGS = frozenset({Verb.CANCEL, Verb.PURGE})
+"""The verbs that take away a job which nobody holds, if it still is as it was seen: see :func:`part`."""
+
 
 class Transition(NamedTuple):
     """One row of the table: ``verb`` moves a job from ``source`` to one of ``targets`` (None: off the board)."""
@@ -225,8 +228,12 @@ def finish(
     delay: int | None = None,
     error: str | None = None,
     refund: bool = False,
+    due: int | None = None,
 ) -> tuple[Status, Record | None]:
-    """End a claim by ``verb``, one of :data:`FINISHES`. ``delay`` in µs; ``refund``: this attempt does not count."""
+    """End a claim by ``verb``, one of :data:`FINISHES`. ``delay`` in µs, or ``due``, the instant; ``refund``: this
+    attempt does not count."""
+    if verb in PARTINGS:
+        return part(record, holder, now, verb, error)
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
@@ -238,13 +245,28 @@ def finish(
     )
     if verb == Verb.TRASH or record.exhausted:
         return OK, _trashed(record, now, record.error)
+    until = now + delay if delay else due
+    scheduled = until is not None and until > now
     return OK, record._replace(
-        state=SCHEDULED if delay else UNCLAIMED,
+        state=SCHEDULED if scheduled else UNCLAIMED,
         who=None,
         keeper=None,
-        lock_until=now + delay if delay else None,
+        lock_until=until if scheduled else None,
         modified_on=now,
     )
+
+
+def part(
+    record: Record | None, seen: Holder, now: int, verb: Verb, error: str | None = None
+) -> tuple[Status, Record | None]:
+    """Cancel or purge a job, unless it has changed since ``seen``: its token, and who held it last ("": nobody).
+
+    Both together tell every version of a job that nobody holds: a claim changes the token, and the holder of one that
+    has lapsed, who may still abandon it, is gone from the record then."""
+    status, after = cancel(record, now, error) if verb == Verb.CANCEL else purge(record, now)
+    if record is not None and status == OK and (record.who or "", record.token) != seen:
+        return Status.LOST, settle(record, now)
+    return status, after
 
 
 def release(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:

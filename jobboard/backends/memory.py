@@ -242,11 +242,15 @@ class MemoryJobBoard(JobBoard):
 
     @staticmethod
     def _insert_one(store: _Store, draft: Draft, now: int) -> _Done:
-        holder = None if draft.key is None else store.keys.get(draft.key)
+        record = draft.record(store.sequence + 1, now)
+        if draft.arrival is not None and draft.uuid in store.jobs:
+            return Status.LIVE, draft.uuid, 0
+        holder = None if draft.key is None or record.state == TRASHED else store.keys.get(draft.key)
         if holder is not None:
             return Status.KEY, holder, 0
         store.sequence += 1
-        store.put(draft.record(store.sequence, now))
+        store.purged.pop(draft.uuid, None)
+        store.put(record)
         return OK, draft.uuid, 0
 
     def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
@@ -328,8 +332,10 @@ class MemoryJobBoard(JobBoard):
                 for finish in acts:
                     found = store.jobs.get(finish.uuid)
                     status, record = states.finish(
-                        found, finish.holder, now, finish.verb, finish.delay, finish.error, finish.refund
+                        found, finish.holder, now, finish.verb, finish.delay, finish.error, finish.refund, finish.due
                     )
+                    if finish.verb == Verb.PURGE and status == OK:
+                        store.bury(finish.uuid, now)
                     self._store_result(store, status, found, record)
                     done.append((status, finish.uuid, 0))
                 return done

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from jobboard.backends.redis.keys import PLACE
-from jobboard.primitives import Draft, Finish
+from jobboard.primitives import HELD_UNTIL, Draft, Finish
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State
 
 LETTERS = {UNCLAIMED: "U", SCHEDULED: "S", CLAIMED: "C", TRASHED: "T"}
@@ -56,6 +56,7 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
 
 
 def packed_draft(draft: Draft) -> Sequence[Any]:
+    came = draft.arrival
     return (
         draft.uuid,
         draft.name,
@@ -65,11 +66,13 @@ def packed_draft(draft: Draft) -> Sequence[Any]:
         draft.max_attempts,
         draft.delay,
         draft.due,
+        came and (came.who, came.attempts, came.error or False, came.created_on, came.trashed_on or HELD_UNTIL),
+        came and came.trashed_on is not None,
     )
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    return (act.uuid, act.holder.who, act.holder.token, act.verb, act.delay or None, act.error, act.refund)
+    return (act.uuid, act.holder.who, act.holder.token, act.verb, act.delay or None, act.error, act.refund, act.due)
 
 
 def place(record: Record) -> int:

@@ -218,7 +218,7 @@ class SQLJobBoard(JobBoard):
     ) -> list[tuple[bool, Record | None]]:
         if connection is not None:
             return self._join(connection, lambda run: self._inserted(run, drafts, None)[0])
-        if self._single is not None and nonce is not None and nonce.attempt == 1 and not _keyed(drafts):
+        if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
             try:
                 return self._insert_at_once(drafts, nonce)
             except Refused:
@@ -429,8 +429,9 @@ class SQLJobBoard(JobBoard):
         return [(kind, name, metadata) for kind, name, metadata in self._store.query(self._store.statements.roster)]
 
 
-def _keyed(drafts: Sequence[Draft]) -> bool:
-    return any(draft.key is not None for draft in drafts)
+def _plain(draft: Draft) -> bool:
+    """Whether nothing can be in the way of this draft."""
+    return draft.key is None and draft.arrival is None
 
 
 def _consumes(act: Finish) -> bool:

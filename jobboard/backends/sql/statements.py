@@ -146,7 +146,7 @@ class Statements:
         self.touch = Prepared(sa.update(jobs).where(c.id == -1).values(version=c.version))
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
         self._answers(dialect)
-        self._purging()
+        self._purging(by_uuid)
         self._entities()
 
     def pick(
@@ -217,7 +217,7 @@ class Statements:
         self.slot_open = Prepared(insert_new(t, dialect).values(blank))
         self.answers_old = Prepared(sa.delete(t).where(t.c.stamp < now - HOUR))
 
-    def _purging(self) -> None:
+    def _purging(self, by_uuid: sa.ColumnElement[bool]) -> None:
         c = self.jobs.c
         purged = sa.and_(self.mine, c.state == literal(PURGED))
         empty = {
@@ -228,6 +228,7 @@ class Statements:
             "modified_on": now,
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
+        self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
         self.purged_old = Prepared(sa.delete(self.jobs).where(purged, c.modified_on < now - DAY))
 
     def _entities(self) -> None:
@@ -244,8 +245,8 @@ class Statements:
 
 
 _INSERTED = (
-    *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token"),
-    *("lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+    *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
+    *("error", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
 )
 _STORED = (
     *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "error"),

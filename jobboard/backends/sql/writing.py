@@ -52,6 +52,9 @@ class Writer:
             return self._inserted_before(run, earlier), earlier
         now = run.rows(self.st.clock, {})[0][0]
         fresh = [draft.record(0, now) for draft in drafts]
+        arriving = [draft.uuid for draft in drafts if draft.arrival is not None]
+        if arriving:
+            run.count(self.st.purged_again, {**self._board, "p_uuids": arriving})
         ids = self._insert_new(run, fresh)
         holders = self._holders(run, [record for record in fresh if record.uuid not in ids])
         lapsed = [holder for holder in holders.values() if holder.state == TRASHED]
@@ -61,9 +64,12 @@ class Writer:
             missing = [record for record in fresh if record.uuid not in ids]
             ids |= self._insert_new(run, missing)
             holders = self._holders(run, [record for record in missing if record.uuid not in ids])
+        before = self._there_before(run, [record for record in fresh if record.uuid in arriving])
         results: list[tuple[bool, Record | None]] = []
         for record in fresh:
-            if record.uuid in ids:
+            if record.uuid in before:
+                results.append((False, before[record.uuid]))
+            elif record.uuid in ids:
                 results.append((True, record._replace(sequence=ids[record.uuid])))
             elif record.key in holders:
                 results.append((False, holders[record.key]))
@@ -77,6 +83,14 @@ class Writer:
         """The places of those whose key was free, by uuid."""
         run.many(self.st.insert, [self._inserted(record) for record in records])
         return dict(run.rows(self.st.ids, {**self._board, "p_uuids": [record.uuid for record in records]}))
+
+    def _there_before(self, run: Runner, arrivals: Sequence[Record]) -> dict[str, Record]:
+        """The jobs that have the uuids of these, and have not just been inserted."""
+        uuids = [record.uuid for record in arrivals]
+        rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": uuids}) if uuids else []
+        there = {record.uuid: states.settle(record, row[RECORD]) for row in rows if (record := record_of(row))}
+        mine = {(record.uuid, record.who, record.token) for record in arrivals}
+        return {uuid: each for uuid, each in there.items() if (uuid, each.who, each.token) not in mine}
 
     def _holders(self, run: Runner, wanting: Sequence[Record]) -> dict[str | None, Record]:
         """The jobs that have the keys of these, locked, as they stand."""
@@ -110,13 +124,15 @@ class Writer:
             "p_version": record.version,
             "p_posting": record.posting,
             "p_state": record.state.value,
-            "p_attempts": 0,
+            "p_attempts": record.attempts,
             "p_max_attempts": record.max_attempts,
-            "p_token": 0,
+            "p_token": record.token,
+            "p_who": record.who,
             "p_lock_until": record.lock_until,
             "p_created_on": record.created_on,
             "p_modified_on": record.modified_on,
-            "p_live_key": record.key,
+            "p_error": record.error,
+            "p_live_key": None if record.state == TRASHED else record.key,
             "p_wake_at": record.lock_until,
         }
 
@@ -270,12 +286,15 @@ class Writer:
                 statuses.append(OK)
                 continue
             was = records.get(act.uuid)
-            status, record = states.finish(was, act.holder, now, act.verb, act.delay, act.error, act.refund)
+            status, record = states.finish(was, act.holder, now, act.verb, act.delay, act.error, act.refund, act.due)
             statuses.append(status)
             if status != OK or was is None:
                 continue
             answer.append((act.uuid, was.token))
-            if record is None:
+            if act.verb == Verb.PURGE:
+                run.count(self.st.purge, {"p_id": was.sequence})
+                del records[act.uuid], old[act.uuid]
+            elif record is None:
                 del records[act.uuid]
             else:
                 records[act.uuid] = record

@@ -81,14 +81,16 @@ class Finisher:
             if isinstance(it, State):
                 statuses.append(states.finish(None, act.holder, now, act.verb)[0])
                 continue
-            status, record = states.finish(stands(it, now), act.holder, now, act.verb, act.delay, act.error, act.refund)
+            status, record = states.finish(
+                stands(it, now), act.holder, now, act.verb, act.delay, act.error, act.refund, act.due
+            )
             if status == OK:
                 if record is not None:
                     size += len(record.posting) + 4 * len(record.error or "") + 2 * len(it.node.name)
                 size += 500
                 if changes and size > LIMIT:
                     break
-                changes.append(Change(it, record))
+                changes.append(Change(it, record, purged=act.verb == Verb.PURGE))
             statuses.append(status)
         return statuses, changes
 
@@ -98,9 +100,9 @@ class Finisher:
             it = found[act.uuid]
             if isinstance(it, State):
                 continue
-            ends = act.verb == Verb.TRASH or (act.verb == Verb.ABANDON and it.record.exhausted)
+            ends = act.verb in (Verb.TRASH, Verb.CANCEL) or (act.verb == Verb.ABANDON and it.record.exhausted)
             lapsed = it.record.exhausted and it.held is None
-            if act.delay or ends or lapsed or it.record.lock_until is not None:
+            if act.delay or act.due or ends or lapsed or it.record.lock_until is not None:
                 return self._store.now()
         return 0
 

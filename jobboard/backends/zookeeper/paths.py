@@ -5,6 +5,7 @@
     <root>/layout                                   the layout, and the oldest one whose readers understand it
     <root>/bell                                     written whenever something may have become claimable
     <root>/clock                                    written to learn the server's time
+    <root>/jobs                                     written with each job that arrives from another board
     <root>/jobs/<rank>/<version>.<uuid>.<name>.<n>  a job; n is the server's count of posts of that priority
     <root>/claims/<uuid>                            ephemeral: the claim of a job that somebody keeps
     <root>/timed/<until>.<kind>.<uuid>              a lease or a due time, or the mark of a last attempt
@@ -30,6 +31,11 @@ _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U0001000
 
 LEASE, DUE, LAST_LEASE, LAST_KEPT = "c", "s", "x", "k"
 """The kinds of timed entries: a lease; a due time; a lease, or a kept claim, with which the attempts are used up."""
+
+
+IN_TRASH = "-1"
+"""Before the number of a job that has arrived in the trash, which is the trash's own count: no other job has such a
+place, and restored it comes before those that were posted here."""
 
 
 def quoted(text: str) -> str:
@@ -120,13 +126,14 @@ class Paths:
         self.purged = self.root + "/purged"
         self.answers = self.root + "/answers"
         self.entities = self.root + "/entities"
+        self.arrivals = self.root + "/jobs"
         self.jobs = [f"{self.root}/jobs/{rank}" for rank in RANKS]
 
     def everything(self) -> list[str]:
         """All that a board consists of, parents first; the layout comes last."""
         parents = [f"{self.chroot}/{parent}" for parent in self.parents]
         folders = [self.claims, self.timed, self.trash, self.keys, self.purged, self.answers, self.entities]
-        return [*parents, self.root, self.bell, self.clock, f"{self.root}/jobs", *self.jobs, *folders, self.layout]
+        return [*parents, self.root, self.bell, self.clock, self.arrivals, *self.jobs, *folders, self.layout]
 
     def job(self, node: Node) -> str:
         return f"{self.jobs[node.rank]}/{node.name}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgpack
 
 from jobboard import states
-from jobboard.backends.zookeeper.paths import Node, Paths, Trashed, quoted, timed_of
+from jobboard.backends.zookeeper.paths import IN_TRASH, Node, Paths, Trashed, quoted, timed_of
 from jobboard.backends.zookeeper.wire import EPHEMERAL, SEQUENCE, Data, Op, Ops
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
@@ -107,13 +107,29 @@ class Scribe:
     def post(self, draft: Draft, now: int) -> Written:
         """A new job; its place is where the server puts it."""
         record = draft.record(0, now)
-        place = f"{self.paths.jobs[draft.priority]}/{draft.version}.{draft.uuid}.{quoted(draft.name)}."
-        ops = [self.ops.create(place, encode(record, None, now or None), SEQUENCE)]
+        name = f"{draft.version}.{draft.uuid}.{quoted(draft.name)}."
+        if record.state == TRASHED:
+            when = record.modified_on
+            place = f"{self.paths.trash}/{when:016d}.{draft.priority}.{name}{IN_TRASH}"
+            return Written([self.ops.create(place, encode(record, when, record.created_on), SEQUENCE)], 0)
+        place = f"{self.paths.jobs[draft.priority]}/{name}"
+        ops = [self.ops.create(place, encode(record, None, record.created_on or None), SEQUENCE)]
         if (timed := timed_of(record)) is not None:
             ops.append(self.ops.create(self.paths.timed_entry(timed)))
         if draft.key is not None:
             ops.append(self.ops.create(self.paths.key(draft.key), draft.uuid.encode()))
         return Written(ops, 0)
+
+    def made(self, draft: Draft, path: str, now: int, posted: int) -> tuple[Node, Record]:
+        """What :meth:`post` has made: ``path`` and ``posted`` are the server's."""
+        name = path.rpartition("/")[2]
+        record = draft.record(0, now)
+        if record.state == TRASHED:
+            node = Trashed.parse(name).node
+            return node, record._replace(sequence=node.sequence)
+        node = Node.parse(name, draft.priority)
+        created = record.created_on or posted
+        return node, record._replace(sequence=node.sequence, created_on=created, modified_on=posted)
 
     def ring(self, version: int = -1) -> Op:
         """Wake who waits; refused if the bell's version is another."""

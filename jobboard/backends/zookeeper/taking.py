@@ -32,23 +32,29 @@ class Taker:
         slot = self._keeper.slot(nonce)
         if slot.call == nonce.call:
             return self._inserted_again(drafts, slot.answer)
-        now = store.now() if any(draft.delay is not None or draft.due is not None for draft in drafts) else 0
+        now = store.now() if any(draft[-3:] != (None, None, None) for draft in drafts) else 0
+        arriving = {draft.uuid: index for index, draft in enumerate(drafts) if draft.arrival is not None}
         holders: dict[int, str] = {}
         first: dict[str, str] = {}
         for index, draft in enumerate(drafts):
-            if draft.key is not None and first.setdefault(draft.key, draft.uuid) != draft.uuid:
+            trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
+            if draft.key is not None and not trashed and first.setdefault(draft.key, draft.uuid) != draft.uuid:
                 holders[index] = first[draft.key]
         while True:
+            guards = self._arrive(arriving, holders) if arriving else []
             fresh = [index for index in range(len(drafts)) if index not in holders]
             try:
-                made = self._post([drafts[index] for index in fresh], now, slot, nonce, holders)
+                made = self._post([drafts[index] for index in fresh], now, slot, nonce, holders, guards)
             except Stale as stale:
+                if stale.index == 0:
+                    # Others have arrived meanwhile.
+                    continue
                 if stale.index is None:
                     store.answers.read(slot)
                     if slot.call >= nonce.call:
                         return self.insert(drafts, nonce._replace(attempt=nonce.attempt + 1))
                     continue
-                index = fresh[stale.index]
+                index = fresh[stale.index - 1]
                 holder = self._holder_of(drafts[index].key, stale.error)
                 if holder is not None:
                     # The same key within this batch stands for that holder, too.
@@ -57,38 +63,58 @@ class Taker:
                     holders[index] = holder
                 continue
             records: dict[str, Record | None] = {record.uuid: record for record in made}
-            others = [uuid for uuid in holders.values() if uuid not in records]
+            others = [uuid for uuid in set(holders.values()) if uuid not in records]
             for uuid, it in zip(others, store.read(others), strict=True):
                 records[uuid] = None if isinstance(it, State) else stands(it, store.now())
             return [(n not in holders, records.get(holders.get(n, d.uuid))) for n, d in enumerate(drafts)]
 
+    def _arrive(self, arriving: dict[str, int], holders: dict[int, str]) -> list[Op]:
+        """Take those that have arrived before as the holders of their own places. What is answered keeps others from
+        bringing the same jobs until these are written, and forgets that any were purged."""
+        store = self._store
+        [jobs] = store.connection.read([get(store.paths.arrivals)], sync=store.paths.root)
+        guards = [store.ops.set(store.paths.arrivals, b"", jobs.stat.version)]
+        for (uuid, index), it in zip(arriving.items(), store.read(list(arriving)), strict=True):
+            if holders.get(index) == uuid:
+                del holders[index]
+            if not isinstance(it, State):
+                holders[index] = uuid
+            elif it == TRASHED:
+                guards.append(store.ops.delete(f"{store.paths.purged}/{uuid}", -1))
+        return guards
+
     def _post(
-        self, drafts: Sequence[Draft], now: int, slot: Slot, nonce: Nonce, holders: dict[int, str]
+        self,
+        drafts: Sequence[Draft],
+        now: int,
+        slot: Slot,
+        nonce: Nonce,
+        holders: dict[int, str],
+        guards: Sequence[Op],
     ) -> list[Record]:
         store = self._store
         if not drafts and nonce.attempt == 1:
             return []
         written = [store.scribe.post(draft, now) for draft in drafts]
-        ops: list[Op] = [op for each in written for op in each.ops]
+        ops: list[Op] = [*guards, *(op for each in written for op in each.ops)]
         answer = list(holders.items())
         ops += [store.scribe.ring(), store.answers.op(slot, nonce, answer)]
-        if sum(len(draft.posting) + 1000 for draft in drafts) > LIMIT // 2 and Multi(ops).size > LIMIT:
+        if sum(map(_size, drafts)) > LIMIT // 2 and Multi(ops).size > LIMIT:
             raise ValueError(
                 f"{'the posting' if len(drafts) == 1 else 'this batch'} takes {Multi(ops).size:,} bytes, and ZooKeeper "
                 f"1 MB at most in a request ({LIMIT:,} with what a claim adds): keep large details elsewhere, and post "
                 "a reference to them"
             )
-        results = store.send(ops, [len(each.ops) for each in written], slot)
+        results = store.send(ops, [len(guards), *(len(each.ops) for each in written)], slot)
         store.answers.kept(slot, nonce, answer, results[-1])
         posted = results[-1].mtime * MILLISECOND
         records = []
-        start = 0
+        start = len(guards)
         with store.view.lock:
             for draft, each in zip(drafts, written, strict=True):
-                path = results[start]
-                node = Node.parse(path.rpartition("/")[2], draft.priority)
-                record = draft.record(node.sequence, now)._replace(created_on=now or posted, modified_on=posted)
-                store.view.posted(node, record)
+                node, record = store.scribe.made(draft, results[start], now, posted)
+                if record.state != TRASHED:
+                    store.view.posted(node, record)
                 records.append(record)
                 start += len(each.ops)
             store.view.rang(results[-2].version)
@@ -296,3 +322,9 @@ class Taker:
                 view.set_aside(node)
             else:
                 store.remember(it)
+
+
+def _size(draft: Draft) -> int:
+    """About how many bytes a request to post it has."""
+    error = draft.arrival and draft.arrival.error
+    return len(draft.posting) + 4 * len(error or "") + 1000

@@ -29,6 +29,7 @@ the server's clock, in real time; the suite takes a minute or less.
 import pytest
 
 _MODULES = (
+    "arriving",
     "claiming",
     "entities",
     "events",
@@ -53,6 +54,7 @@ _MODULES = (
 # Before they are imported: otherwise a failing assertion would not say what the values were.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
+from jobboard.testing.conformance.arriving import TestArriving, TestParting  # noqa: E402
 from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
@@ -92,6 +94,7 @@ from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWor
 __all__ = [
     "TestApart",
     "TestArguments",
+    "TestArriving",
     "TestAttempts",
     "TestBooks",
     "TestCancel",
@@ -119,6 +122,7 @@ __all__ = [
     "TestOldPlace",
     "TestOrder",
     "TestOtherProcesses",
+    "TestParting",
     "TestPoison",
     "TestPosting",
     "TestPostingMany",

@@ -202,7 +202,8 @@ local function store(job)
       came[#came + 1] = job
     elseif state == 'T' then
       redis.call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
-      if record[KEY] then redis.call('HDEL', KEYED, record[KEY]) end
+      -- What arrives in the trash has never had its key here.
+      if record[KEY] and job.state then redis.call('HDEL', KEYED, record[KEY]) end
       tell('TRASHED', job)
     else
       redis.call('ZADD', BUSY, place(record), id)
@@ -222,6 +223,25 @@ local function drop(job)
   lift(job)
   redis.call('HDEL', JOBS, id)
   redis.call('HDEL', POSTINGS, id)
+end
+
+-- UNCLAIMED or SCHEDULED -> TRASHED.
+local function cancel(job, reason)
+  local record = job.record
+  if record[STATE] ~= 'U' and record[STATE] ~= 'S' then return STATUS[record[STATE]] end
+  record[TOKEN] = next_token(record)
+  bury(record, now, reason)
+  store(job)
+  return 'ok'
+end
+
+-- TRASHED -> gone, remembered for a day.
+local function purge(job)
+  if job.record[STATE] ~= 'T' then return 'live' end
+  drop(job)
+  redis.call('ZREMRANGEBYSCORE', PURGED, '-inf', string.format('%.0f', now - DAY))
+  redis.call('ZADD', PURGED, now, job.id)
+  return 'ok'
 end
 
 -- Who holds this key: a live job, or nil. One that has lapsed for good lets go of it.

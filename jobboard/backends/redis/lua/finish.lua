@@ -1,11 +1,11 @@
--- End claims, each by its own verb.
--- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund], …]
+-- End claims, each by its own verb; and cancel or purge what nobody holds, if it is still as it was seen.
+-- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund, due], …]
 -- Answers their statuses.
 
 local statuses = answered()
 if statuses then return reply(statuses) end
 
-local function finish(job, verb, delay, reason, refund)
+local function finish(job, verb, delay, reason, refund, due)
   local record = job.record
   if verb == 'consume' then
     tell('CONSUMED', job)
@@ -19,17 +19,34 @@ local function finish(job, verb, delay, reason, refund)
     store(job)
     return
   end
-  record[STATE], record[LOCK_UNTIL] = delay and 'S' or 'U', delay and now + delay or false
+  local till = delay and now + delay or due
+  if till and till <= now then till = nil end
+  record[STATE], record[LOCK_UNTIL] = till and 'S' or 'U', till or false
   record[WHO], record[KEEPER], record[MODIFIED_ON] = false, false, now
   store(job)
   tell('ABANDONED', job)
 end
 
+local function may_part(job, verb, who, token)
+  if not job then return 'absent' end
+  local state = job.record[STATE]
+  if verb == 'purge' and state ~= 'T' then return 'live' end
+  if verb == 'cancel' and state ~= 'U' and state ~= 'S' then return STATUS[state] end
+  return (job.record[WHO] or '') == who and job.record[TOKEN] == token and 'ok' or 'lost'
+end
+
 statuses = {}
 for index, act in ipairs(args[4]) do
-  local job = load(act[1])
-  statuses[index] = check(job, act[2], act[3])
-  if statuses[index] == 'ok' then finish(job, act[4], act[5], act[6], act[7]) end
+  local id, who, token, verb = unpack(act)
+  local job = load(id)
+  local parting = verb == 'cancel' and cancel or verb == 'purge' and purge
+  local status = parting and may_part(job, verb, who, token) or check(job, who, token)
+  if status == 'ok' and parting then
+    parting(job, act[6])
+  elseif status == 'ok' then
+    finish(job, verb, unpack(act, 5, 8))
+  end
+  statuses[index] = status
 end
 answer(statuses)
 return reply(statuses)

@@ -1,29 +1,39 @@
 -- Store jobs, all of them.
--- args: slot, call, try, drafts [[uuid, name, priority, key, version, max_attempts, delay, due], …]
+-- args: slot, call, try, drafts [[uuid, name, priority, key, version, max_attempts, delay, due, arrival, trashed], …]
+--   arrival, of a job from another board: [who, attempts, error, created on, until when it is held, or when trashed]
 -- ARGV[2…]: their postings
 -- Answers [now, [one for each: its sequence if it was stored just now; else [created, uuid, record, posting], the
 -- latter three missing where the job has left the board]].
+
+local function arrive(job, trashed, who, attempts, reason, created_on, instant)
+  local record = job.record
+  record[STATE], record[TOKEN], record[WHO], record[ATTEMPTS] = trashed and 'T' or 'C', now, who, attempts
+  record[ERROR], record[CREATED_ON], record[trashed and MODIFIED_ON or LOCK_UNTIL] = reason, created_on, instant
+  redis.call('ZREM', PURGED, job.id)
+end
 
 local drafts = args[4]
 local stored = answered()
 local holders, answers = stored or {}, {}
 for index, draft in ipairs(drafts) do
-  local id, key = draft[1], draft[4]
+  local id, key, came = draft[1], draft[4], draft[9]
+  local trashed = came and draft[10]
   if not stored then
-    local holder = key and holder_of(key)
+    local holder = came and load(id) or key and not trashed and holder_of(key)
     holders[index] = holder and holder.id or false
     if not holder then
       local sequence = redis.call('HINCRBY', META, 'sequence', 1)
       local till = draft[7] and now + draft[7] or draft[8]
       if till and till <= now then till = nil end
       redis.call('HSET', POSTINGS, id, ARGV[index + 1])
-      if key then redis.call('HSET', KEYED, key, id) end
+      if key and not trashed then redis.call('HSET', KEYED, key, id) end
       local job = {id = id, record = {
         draft[2], draft[3], sequence, key or false, draft[5], draft[6] or false, now,
         till and 'S' or 'U', 0, 0, false, false, till or false, now, false,
       }}
+      if came then arrive(job, trashed, unpack(came)) end
       store(job)
-      tell('POSTED', job)
+      if not trashed then tell('POSTED', job) end
       answers[index] = sequence
     end
   end

@@ -24,14 +24,6 @@ local function release()
   return 'ok'
 end
 
-local function cancel()
-  if state ~= 'U' and state ~= 'S' then return STATUS[state] end
-  record[TOKEN] = next_token(record)
-  bury(record, now, reason)
-  store(job)
-  return 'ok'
-end
-
 local function restore()
   if state ~= 'T' then return 'live' end
   if record[KEY] and holder_of(record[KEY]) then return 'key' end
@@ -47,18 +39,10 @@ local function restore()
   return 'ok'
 end
 
-local function purge()
-  if state ~= 'T' then return 'live' end
-  drop(job)
-  redis.call('ZREMRANGEBYSCORE', PURGED, '-inf', string.format('%.0f', now - DAY))
-  redis.call('ZADD', PURGED, now, job.id)
-  return 'ok'
-end
-
 if not job then
   status = 'absent'
 else
-  status = ({release = release, cancel = cancel, restore = restore, purge = purge})[verb]()
+  status = ({release = release, cancel = cancel, restore = restore, purge = purge})[verb](job, reason)
 end
 answer(status)
 return reply(status)
