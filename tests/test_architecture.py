@@ -25,7 +25,7 @@ LAYERS = (
     ("arguments", "outcomes", "heartbeat"),
     ("session", "base", "claiming", "iterator", "board"),
     ("backends",),
-    ("conductor", "taskloop", "orm"),
+    ("conductor", "moving", "taskloop", "orm"),
     ("aio",),
     ("cli", "contrib"),
 )

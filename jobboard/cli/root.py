@@ -38,6 +38,7 @@ COMMANDS = {
     "release": "acting:release",
     "cancel": "acting:cancel",
     "trash": "trashing:trash",
+    "move": "moving:move",
     "demo": "demo:demo",
     "completion": "completing:completion",
 }

@@ -50,8 +50,8 @@ def arrived(board: JobBoard, draft: Draft) -> Record:
     return record
 
 
-def free(record: Record, **end: int) -> Finish:
-    return Finish(record.uuid, Holder(MOVER, record.token), Verb.ABANDON, **end)
+def free(record: Record, due: int | None = None) -> Finish:
+    return Finish(record.uuid, Holder(MOVER, record.token), Verb.ABANDON, due=due)
 
 
 def part(record: Record, verb: Verb) -> Finish:

@@ -1,0 +1,491 @@
+"""Carrying the jobs of one board to another, on any two backends; ``jobboard move`` runs it.
+
+No two servers share a transaction, so each job goes in steps, and whoever comes next can tell from what the two boards
+hold how far it has come. A copy is *held* at the target (CLAIMED by a mover, or in its trash) before the source lets go
+of the job; what the source does then, in one atomic step and only if the job is as it was copied, decides about it:
+
+====  =======================================  =============================  =========================================
+step  source                                   target                         if it ends here, the next run
+====  =======================================  =============================  =========================================
+0     UNCLAIMED, SCHEDULED, TRASHED            absent                         copies it
+1     the same                                 held, of this version          takes that copy for its own, and goes on
+1     the same, but changed since              held, of an earlier version    drops the copy, and copies it again
+1     CLAIMED                                  held, of this version          leaves both: the claim has lapsed before,
+                                                                              and come back
+1     CLAIMED, or TRASHED by others            held, of an earlier version    drops the copy
+1     gone                                     held, CLAIMED                  drops the copy: it was finished there
+2     TRASHED, with the mark of this copy       held                           gives the copy free, and purges the mark
+3     TRASHED, with a mark                     given free, or worked off      purges the mark
+3     TRASHED, with the mark of another copy   held                           drops the copy, and purges the mark
+4     gone                                     given free, or TRASHED         has nothing to do
+====  =======================================  =============================  =========================================
+
+Step 2 is a cancel, whose reason is the mark: it names the copy by its token. A job in the trash has no such step: its
+copy harms nobody, as nobody works on it, and the purge of step 4 follows step 1.
+
+A *version* is a token, and whether the last holder may still come back: no job that nobody holds has the same twice
+with another content. Every act at the source compares it, so a mover that was held up can't commit what another has
+dropped; every act at the target compares the token of the copy, which no later copy has. So any number of movers may do
+this at once.
+
+"Gone" says nothing on the wrong board. Each run leaves a *sign* of itself in the trash of both, until it has come to
+its end: a copy, or a mark, of a run whose sign the other board has never seen is left alone. A board that shows the
+sign that was put on the other is that other one.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oslo_utils import uuidutils
+
+from jobboard import codec
+from jobboard.base import BATCH
+from jobboard.board import PAGE, JobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.primitives import Arrival, Draft, Finish, Seen
+from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Status, Verb
+
+NAME = "jobboard move"
+
+_BYTES = 256 * 1024
+"""How much one batch carries, unless a single job is larger."""
+_LOOK = 0.5
+"""How often to look for jobs whose claims have ended, in seconds."""
+_SIGN = re.compile(r"jobboard move (\S+)")
+_COPY = re.compile(r"jobboard move (\S+) (\d+)(\+?)(?: due (\d+))?")
+_MARK = re.compile(r"jobboard move (\S+) (\d+): gone to ")
+
+
+class Left(NamedTuple):
+    """A job that was not moved, and why."""
+
+    uuid: str
+    name: str
+    why: str
+
+
+@dataclass
+class Moved:
+    """What has become of a board's jobs: how many were moved, of those on the board and of those in its trash."""
+
+    moved: int = 0
+    trashed: int = 0
+    left: list[Left] = field(default_factory=list)
+
+
+class _Version(NamedTuple):
+    token: int
+    may_return: bool
+
+    @classmethod
+    def of(cls, record: Record) -> _Version:
+        return cls(record.token, record.who is not None)
+
+
+class _Copy(NamedTuple):
+    """What the holder's name of a copy says: which run has made it, of which version, and when the job is due."""
+
+    run: str
+    version: _Version
+    due: int | None
+
+    @classmethod
+    def of(cls, record: Record | None) -> _Copy | None:
+        """None: it is not held by a mover."""
+        found = _COPY.fullmatch(record.who or "") if record is not None else None
+        if record is None or found is None or record.state not in (CLAIMED, TRASHED):
+            return None
+        run, token, may_return, due = found.groups()
+        return cls(run, _Version(int(token), bool(may_return)), int(due) if due else None)
+
+    def is_of(self, job: Record, copy: Record) -> bool:
+        """Whether ``copy``, of which this was told, is that of the job as it is."""
+        return self.version == _Version.of(job) and _buried(job) == _buried(copy)
+
+    def __str__(self) -> str:
+        due = "" if self.due is None else f" due {self.due}"
+        return f"{NAME} {self.run} {self.version.token}{'+' if self.version.may_return else ''}{due}"
+
+
+class _Mark(NamedTuple):
+    """What the error of a job says that the source has let go of: which run has done it, and for which copy."""
+
+    run: str
+    token: int
+
+    @classmethod
+    def of(cls, record: Record) -> _Mark | None:
+        found = _MARK.match(record.error or "") if _buried(record) else None
+        return None if found is None else cls(found[1], int(found[2]))
+
+
+class _Pair(NamedTuple):
+    """A job as it was read at the source, and its copy at the target."""
+
+    job: Record
+    copy: Record
+
+
+class Mover:
+    """Moves jobs from ``source`` to ``target``, both connected.
+
+    :param moved: told of each number of jobs that have just been moved.
+    """
+
+    def __init__(self, source: JobBoard, target: JobBoard, moved: Callable[[int], object] = lambda count: None) -> None:
+        self._source = source
+        self._target = target
+        self._tell = moved
+        self._run = uuidutils.generate_uuid()
+        self._sign = (
+            f"a move from {_place(source)} to {_place(target)} has not come to its end: run it again to finish it"
+        )
+        self._runs: dict[tuple[str, JobBoard], bool] = {}
+        self._moved = Moved()
+        self._left: dict[str, Left] = {}
+        self._undecided = False
+        self._again = False
+
+    def run(self, wait: bool = False) -> Moved:
+        """Move what nobody has claimed, until no such job is left but those that can't be moved.
+
+        :param wait: and wait for the claimed ones to come back, or to be consumed.
+        :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
+        :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
+        """
+        self._put_signs()
+        while True:
+            self._left = {}
+            self._undecided = self._again = False
+            self._finish_others()
+            for page in self._pages(frozenset({UNCLAIMED, SCHEDULED})):
+                self._carry([seen.record for seen in page if seen.record is not None])
+            self._empty_trash()
+            if self._again:
+                continue
+            claimed = [seen.record for page in self._pages(frozenset({CLAIMED})) for seen in page if seen.record]
+            if not (wait and claimed):
+                break
+            time.sleep(_LOOK)
+        for record in claimed:
+            self._leave(record, f"claimed by {record.who}")
+        if not self._undecided:
+            self._take_signs()
+        self._moved.left = list(self._left.values())
+        return self._moved
+
+    def _pages(self, states: frozenset[State]) -> Iterator[list[Seen]]:
+        after: Record | None = None
+        while page := self._source._live().query(self._source._page, after, PAGE, None, states):
+            yield [seen for seen in page if seen.state in states]
+            after = page[-1].record
+
+    # Signs
+
+    def _put_signs(self) -> None:
+        for board in (self._source, self._target):
+            now = board._live().query(board._now)
+            sign = Draft(
+                uuid=self._run,
+                name=NAME,
+                priority=0,
+                key=None,
+                version=codec.VERSION,
+                posting=codec.encode(codec.Content({}, None), board.wire),
+                max_attempts=None,
+                delay=None,
+                due=None,
+                arrival=Arrival(f"{NAME} {self._run}", 0, self._sign, now, now),
+            )
+            [(created, _)], _ = board._live().mutate(board._insert, [sign])
+            if not created:
+                self._purge(self._source, [_sign_on(self._source, self._run)])
+                raise JobFailure(f"{_place(self._source)} and {_place(self._target)} are the same board")
+
+    def _take_signs(self) -> None:
+        """All that this move has put, be it in other runs: what those have begun has come to its end, too."""
+        signs = [
+            record
+            for record in self._trash()
+            if _SIGN.fullmatch(record.who or "")
+            # One that was killed before it had put its second sign has done nothing else.
+            and (record.error == self._sign or self._known(self._target, record.uuid))
+        ]
+        # Here last: what is left of a sign is found again from here.
+        self._purge(self._target, [_sign_on(self._target, record.uuid) for record in signs])
+        self._purge(self._source, signs)
+
+    def _known(self, board: JobBoard, run: str) -> bool:
+        """Whether a run had to do with this board."""
+        if (run, board) not in self._runs:
+            [seen] = board._live().query(board._read, [run])
+            self._runs[run, board] = seen.state == TRASHED
+        return self._runs[run, board]
+
+    # What other runs have left behind
+
+    def _finish_others(self) -> None:
+        """Decide about the copies that are held at the target."""
+        after: Record | None = None
+        target = self._target
+        while page := target._live().query(target._page, after, PAGE, None, frozenset({CLAIMED})):
+            held = [seen.record for seen in page if _Copy.of(seen.record) is not None and seen.record]
+            for start in range(0, len(held), BATCH):
+                self._judge(held[start : start + BATCH])
+            after = page[-1].record
+
+    def _judge(self, copies: Sequence[Record], seen_before: bool = False) -> None:
+        """Do with these copies what the source says about their jobs now.
+
+        :param seen_before: this run has read all of these jobs at the source.
+        """
+        source = self._source
+        landing: list[Record] = []
+        dropping: list[Record] = []
+        for copy, seen in zip(copies, source._live().query(source._read, [each.uuid for each in copies]), strict=True):
+            about, job = _Copy.of(copy), seen.record
+            assert about is not None
+            mark = None if job is None else _Mark.of(job)
+            if job is None and not seen_before and not self._known(source, about.run):
+                why = f"held at {_place(self._target)} by a move from another board, which must be run again"
+                self._undecide(copy, why)
+            elif job is None:
+                # A copy in the trash is where it belongs: another mover has purged the job.
+                dropping += [] if _buried(copy) else [copy]
+            elif mark is not None:
+                (landing if mark.token == copy.token else dropping).append(copy)
+            elif not about.is_of(job, copy):
+                dropping.append(copy)
+                self._again = self._again or (seen_before and job.state != CLAIMED)
+            elif job.state == CLAIMED:
+                self._undecide(copy, f"claimed by {job.who}, whose claim had lapsed before")
+            else:
+                self._again = self._again or seen_before
+        self._drop(dropping)
+        self._land(landing)
+
+    # Carrying
+
+    def _carry(self, jobs: Sequence[Record]) -> None:
+        drafts = [draft for job in jobs if (draft := self._draft(job)) is not None]
+        by_uuid = {job.uuid: job for job in jobs}
+        for batch in _batches(drafts):
+            self._carry_batch([by_uuid[draft.uuid] for draft in batch], batch)
+
+    def _carry_batch(self, jobs: Sequence[Record], drafts: Sequence[Draft]) -> None:
+        target = self._target
+        try:
+            answers, _ = target._live().mutate(target._insert, drafts)
+        except ValueError as error:
+            # Too large for the target; together, or the one.
+            if len(jobs) == 1:
+                self._leave(jobs[0], str(error))
+                return
+            for job, draft in zip(jobs, drafts, strict=True):
+                self._carry_batch([job], [draft])
+            return
+        held: list[_Pair] = []
+        outdated: list[Record] = []
+        there: list[Record] = []
+        for job, (created, copy) in zip(jobs, answers, strict=True):
+            about = _Copy.of(copy)
+            if copy is None:
+                # Given free and worked off since a first try of this very call, of which no reply came.
+                self._again = True
+            elif copy.uuid != job.uuid:
+                self._leave(job, f"{_place(target)} has another job with its key, {copy.uuid}")
+            elif created or (about is not None and about.is_of(job, copy)):
+                held.append(_Pair(job, copy))
+            elif about is not None:
+                outdated.append(copy)
+            else:
+                there.append(job)
+        self._commit(held)
+        if outdated:
+            # Whether by a copy that another mover has made, or by what was read here.
+            self._judge(outdated, seen_before=True)
+        self._check_there(there)
+
+    def _commit(self, held: Sequence[_Pair]) -> None:
+        """Have the source let go of these jobs, if they are as they were copied."""
+        gone = f"gone to {_place(self._target)}"
+        acts = [
+            _parting(job, Verb.PURGE)
+            if _buried(job)
+            else _parting(job, Verb.CANCEL, f"{NAME} {self._run} {copy.token}: {gone}")
+            for job, copy in held
+        ]
+        statuses = self._finish(self._source, acts)
+        done = [pair for pair, status in zip(held, statuses, strict=True) if status == OK]
+        others = [copy for (_, copy), status in zip(held, statuses, strict=True) if status != OK]
+        self._land([copy for job, copy in done if not _buried(job)])
+        buried = sum(_buried(job) for job, _ in done)
+        self._moved.trashed += buried
+        self._tell(buried)
+        if others:
+            self._judge(others, seen_before=True)
+
+    def _land(self, copies: Sequence[Record]) -> None:
+        """Give free what the source has let go of, then remove the marks."""
+        acts = []
+        for copy in copies:
+            about = _Copy.of(copy)
+            assert about is not None
+            acts.append(Finish(copy.uuid, Holder(copy.who or "", copy.token), Verb.ABANDON, due=about.due))
+        # What is refused has been given free by another mover: what the source has let go of is dropped by nobody.
+        self._moved.moved += len([status for status in self._finish(self._target, acts) if status == OK])
+        self._tell(len(copies))
+        self._unmark([copy.uuid for copy in copies])
+
+    def _unmark(self, uuids: Sequence[str]) -> None:
+        source = self._source
+        found = source._live().query(source._read, uuids) if uuids else []
+        self._purge(source, [seen.record for seen in found if seen.record is not None and _Mark.of(seen.record)])
+
+    def _drop(self, copies: Sequence[Record]) -> None:
+        held = [copy for copy in copies if copy.state == CLAIMED]
+        acts = [Finish(copy.uuid, Holder(copy.who or "", copy.token), Verb.CONSUME) for copy in held]
+        self._finish(self._target, acts)
+        self._purge(self._target, [copy for copy in copies if copy.state == TRASHED])
+
+    def _check_there(self, jobs: Sequence[Record]) -> None:
+        """What the target has already is either no longer at the source, or must not be there."""
+        source = self._source
+        found = source._live().query(source._read, [job.uuid for job in jobs]) if jobs else []
+        for job, seen in zip(jobs, found, strict=True):
+            if seen.record is not None and _Version.of(seen.record) == _Version.of(job):
+                self._leave(job, f"{_place(self._target)} has it already: was it restored after a move?")
+
+    def _empty_trash(self) -> None:
+        marked: list[Record] = []
+        jobs: list[Record] = []
+        for record in self._trash():
+            if _Mark.of(record) is not None:
+                marked.append(record)
+            elif not _SIGN.fullmatch(record.who or ""):
+                jobs.append(record)
+            if len(jobs) == PAGE:
+                self._carry(jobs[::-1])
+                jobs = []
+        self._carry(jobs[::-1])
+        for start in range(0, len(marked), BATCH):
+            self._finish_marked(marked[start : start + BATCH])
+
+    def _finish_marked(self, marked: Sequence[Record]) -> None:
+        target = self._target
+        arrived: list[str] = []
+        copies: list[Record] = []
+        found = target._live().query(target._read, [record.uuid for record in marked])
+        for record, seen in zip(marked, found, strict=True):
+            mark, copy = _Mark.of(record), seen.record
+            assert mark is not None
+            if copy is None and not self._known(target, mark.run):
+                self._undecide(record, record.error or "")
+                continue
+            if copy is not None and _Copy.of(copy) is not None and not _buried(copy):
+                copies.append(copy)
+            if copy is None or copy.token != mark.token or copy.state != CLAIMED:
+                arrived.append(record.uuid)
+        self._judge(copies)
+        self._unmark(arrived)
+
+    def _trash(self) -> Iterator[Record]:
+        source = self._source
+        after: Record | None = None
+        while page := source._live().query(source._trash_page, after, PAGE):
+            yield from page
+            after = page[-1]
+
+    def _draft(self, job: Record) -> Draft | None:
+        try:
+            posting, version = self._posting(job)
+        except JobFailure as error:
+            self._leave(job, str(error))
+            return None
+        due = job.lock_until if job.state == SCHEDULED else None
+        return Draft(
+            uuid=job.uuid,
+            name=job.name,
+            priority=job.priority,
+            key=job.key,
+            version=version,
+            posting=posting,
+            max_attempts=job.max_attempts,
+            delay=None,
+            due=None,
+            arrival=Arrival(
+                who=str(_Copy(self._run, _Version.of(job), due)),
+                attempts=job.attempts,
+                error=job.error,
+                created_on=job.created_on,
+                trashed_on=job.modified_on if _buried(job) else None,
+            ),
+        )
+
+    def _posting(self, job: Record) -> tuple[bytes | str, int]:
+        """The posting as the target wants it, and its version."""
+        source, target = self._source, self._target
+        if source.wire == target.wire:
+            return job.posting, job.version
+        if job.version > codec.VERSION:
+            raise JobFailure("posted by a newer version of this library; upgrade to move it")
+        try:
+            return codec.encode(codec.decode(job.posting, source.wire), target.wire), codec.VERSION
+        except codec.Undecodable as error:
+            raise JobFailure(str(error), error) from error
+
+    def _leave(self, job: Record, why: str) -> None:
+        self._left[job.uuid] = Left(job.uuid, job.name, why)
+
+    def _undecide(self, job: Record, why: str) -> None:
+        """Leave it, and tell the next run so."""
+        self._undecided = True
+        self._leave(job, why)
+
+    def _purge(self, board: JobBoard, records: Sequence[Record | None]) -> None:
+        acts = [_parting(record, Verb.PURGE) for record in records if record is not None]
+        self._finish(board, acts)
+
+    @staticmethod
+    def _finish(board: JobBoard, acts: Sequence[Finish]) -> list[Status]:
+        statuses: list[Status] = []
+        for start in range(0, len(acts), BATCH):
+            statuses += board._live().mutate(board._finish, acts[start : start + BATCH])[0]
+        return statuses
+
+
+def _parting(record: Record, verb: Verb, error: str | None = None) -> Finish:
+    return Finish(record.uuid, Holder(record.who or "", record.token), verb, error=error)
+
+
+def _sign_on(board: JobBoard, run: str) -> Record | None:
+    record: Record | None = board._live().query(board._read, [run])[0].record
+    return record
+
+
+def _buried(record: Record) -> bool:
+    return record.state == TRASHED
+
+
+def _place(board: JobBoard) -> str:
+    return f"{board.name!r} at {board._shown}"
+
+
+def _batches(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+    batch: list[Draft] = []
+    size = 0
+    for draft in drafts:
+        error = draft.arrival and draft.arrival.error
+        more = len(draft.posting) + len(error or "")
+        if batch and (len(batch) == BATCH or size + more > _BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(draft)
+        size += more
+    if batch:
+        yield batch
