@@ -146,10 +146,7 @@ def _shaped_key(key: Any, path: str) -> str:
 
 def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:
     """A checked content as a posting of :data:`VERSION`."""
-    body = {name: value for name, value in zip(_KINDS, content, strict=True) if value is not None}
-    if wire == "json":
-        return _JSON(body)
-    return bytes(msgpack.packb(body))
+    return _pack({name: value for name, value in zip(_KINDS, content, strict=True) if value is not None}, wire)
 
 
 def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
@@ -158,7 +155,7 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     :raises Undecodable: it is not a posting.
     """
     try:
-        body = json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
+        body = _unpack(posting, wire)
         content = Content(body["details"], *map(body.get, _OPTIONAL))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
@@ -169,6 +166,25 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
         raise Undecodable("the posting can't be decoded: its context holds something other than str")
     return content
+
+
+def transcode(posting: bytes | str, wire: Literal["msgpack", "json"], other: Literal["msgpack", "json"]) -> bytes | str:
+    """A stored posting for another wire, with all that newer writers may have put into it.
+
+    :raises Undecodable: it is not a posting.
+    """
+    if wire == other:
+        return posting
+    decode(posting, wire)
+    return _pack(_unpack(posting, wire), other)
+
+
+def _pack(body: dict[str, Any], wire: Literal["msgpack", "json"]) -> bytes | str:
+    return _JSON(body) if wire == "json" else bytes(msgpack.packb(body))
+
+
+def _unpack(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Any:
+    return json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
 
 
 def clip_error(error: str | None) -> str | None:

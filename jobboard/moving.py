@@ -148,7 +148,7 @@ class Mover:
         self._runs: dict[tuple[str, JobBoard], bool] = {}
         self._moved = Moved()
         self._left: dict[str, Left] = {}
-        self._undecided = False
+        self._unfinished = False
         self._again = False
 
     def run(self, wait: bool = False) -> Moved:
@@ -161,7 +161,7 @@ class Mover:
         self._put_signs()
         while True:
             self._left = {}
-            self._undecided = self._again = False
+            self._unfinished = self._again = False
             self._finish_others()
             for page in self._pages(frozenset({UNCLAIMED, SCHEDULED})):
                 self._carry([seen.record for seen in page if seen.record is not None])
@@ -174,7 +174,7 @@ class Mover:
             time.sleep(_LOOK)
         for record in claimed:
             self._leave(record, f"claimed by {record.who}")
-        if not self._undecided:
+        if not self._unfinished:
             self._take_signs()
         self._moved.left = list(self._left.values())
         return self._moved
@@ -204,21 +204,16 @@ class Mover:
             )
             [(created, _)], _ = board._live().mutate(board._insert, [sign])
             if not created:
-                self._purge(self._source, [_sign_on(self._source, self._run)])
+                self._purge(board, [board._live().query(board._read, [self._run])[0].record])
                 raise JobFailure(f"{_place(self._source)} and {_place(self._target)} are the same board")
 
     def _take_signs(self) -> None:
         """All that this move has put, be it in other runs: what those have begun has come to its end, too."""
-        signs = [
-            record
-            for record in self._trash()
-            if _SIGN.fullmatch(record.who or "")
-            # One that was killed before it had put its second sign has done nothing else.
-            and (record.error == self._sign or self._known(self._target, record.uuid))
-        ]
-        # Here last: what is left of a sign is found again from here.
-        self._purge(self._target, [_sign_on(self._target, record.uuid) for record in signs])
-        self._purge(self._source, signs)
+        for board, other in ((self._source, self._target), (self._target, self._source)):
+            signs = (record for record in _trash(board) if _SIGN.fullmatch(record.who or ""))
+            # The other board knows nothing of a run that was killed before it had done anything else.
+            ours = [each for each in signs if each.error == self._sign or self._known(other, each.uuid)]
+            self._purge(board, ours)
 
     def _known(self, board: JobBoard, run: str) -> bool:
         """Whether a run had to do with this board."""
@@ -253,17 +248,22 @@ class Mover:
             mark = None if job is None else _Mark.of(job)
             if job is None and not seen_before and not self._known(source, about.run):
                 why = f"held at {_place(self._target)} by a move from another board, which must be run again"
-                self._undecide(copy, why)
+                self._leave(copy, why)
             elif job is None:
                 # A copy in the trash is where it belongs: another mover has purged the job.
                 dropping += [] if _buried(copy) else [copy]
+            elif mark is not None and mark.token == copy.token:
+                landing.append(copy)
             elif mark is not None:
-                (landing if mark.token == copy.token else dropping).append(copy)
+                # The mark stands for one that was given free before this one came.
+                dropping.append(copy)
+                self._again = True
             elif not about.is_of(job, copy):
                 dropping.append(copy)
                 self._again = self._again or (seen_before and job.state != CLAIMED)
             elif job.state == CLAIMED:
-                self._undecide(copy, f"claimed by {job.who}, whose claim had lapsed before")
+                # Whether its holder finishes it, or it lapses once more, the next run decides.
+                self._unfinished = True
             else:
                 self._again = self._again or seen_before
         self._drop(dropping)
@@ -364,7 +364,7 @@ class Mover:
     def _empty_trash(self) -> None:
         marked: list[Record] = []
         jobs: list[Record] = []
-        for record in self._trash():
+        for record in _trash(self._source):
             if _Mark.of(record) is not None:
                 marked.append(record)
             elif not _SIGN.fullmatch(record.who or ""):
@@ -385,25 +385,18 @@ class Mover:
             mark, copy = _Mark.of(record), seen.record
             assert mark is not None
             if copy is None and not self._known(target, mark.run):
-                self._undecide(record, record.error or "")
+                self._leave(record, record.error or "")
                 continue
-            if copy is not None and _Copy.of(copy) is not None and not _buried(copy):
+            if copy is not None and copy.state == CLAIMED and _Copy.of(copy) is not None:
                 copies.append(copy)
-            if copy is None or copy.token != mark.token or copy.state != CLAIMED:
+            else:
                 arrived.append(record.uuid)
         self._judge(copies)
         self._unmark(arrived)
 
-    def _trash(self) -> Iterator[Record]:
-        source = self._source
-        after: Record | None = None
-        while page := source._live().query(source._trash_page, after, PAGE):
-            yield from page
-            after = page[-1]
-
     def _draft(self, job: Record) -> Draft | None:
         try:
-            posting, version = self._posting(job)
+            posting = self._posting(job)
         except JobFailure as error:
             self._leave(job, str(error))
             return None
@@ -413,7 +406,7 @@ class Mover:
             name=job.name,
             priority=job.priority,
             key=job.key,
-            version=version,
+            version=job.version,
             posting=posting,
             max_attempts=job.max_attempts,
             delay=None,
@@ -427,25 +420,18 @@ class Mover:
             ),
         )
 
-    def _posting(self, job: Record) -> tuple[bytes | str, int]:
-        """The posting as the target wants it, and its version."""
+    def _posting(self, job: Record) -> bytes | str:
+        """The posting as the target wants it."""
         source, target = self._source, self._target
-        if source.wire == target.wire:
-            return job.posting, job.version
-        if job.version > codec.VERSION:
+        if job.version > codec.VERSION and source.wire != target.wire:
             raise JobFailure("posted by a newer version of this library; upgrade to move it")
         try:
-            return codec.encode(codec.decode(job.posting, source.wire), target.wire), codec.VERSION
+            return codec.transcode(job.posting, source.wire, target.wire)
         except codec.Undecodable as error:
             raise JobFailure(str(error), error) from error
 
     def _leave(self, job: Record, why: str) -> None:
         self._left[job.uuid] = Left(job.uuid, job.name, why)
-
-    def _undecide(self, job: Record, why: str) -> None:
-        """Leave it, and tell the next run so."""
-        self._undecided = True
-        self._leave(job, why)
 
     def _purge(self, board: JobBoard, records: Sequence[Record | None]) -> None:
         acts = [_parting(record, Verb.PURGE) for record in records if record is not None]
@@ -463,9 +449,11 @@ def _parting(record: Record, verb: Verb, error: str | None = None) -> Finish:
     return Finish(record.uuid, Holder(record.who or "", record.token), verb, error=error)
 
 
-def _sign_on(board: JobBoard, run: str) -> Record | None:
-    record: Record | None = board._live().query(board._read, [run])[0].record
-    return record
+def _trash(board: JobBoard) -> Iterator[Record]:
+    after: Record | None = None
+    while page := board._live().query(board._trash_page, after, PAGE):
+        yield from page
+        after = page[-1]
 
 
 def _buried(record: Record) -> bool:

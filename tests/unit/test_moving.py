@@ -1,0 +1,484 @@
+"""Moving jobs between boards, ended or overtaken at each of its steps."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.backends import memory
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure, NotFound
+from jobboard.job import Job
+from jobboard.moving import Mover
+from jobboard.primitives import Draft, Nonce
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
+from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
+
+pytestmark = pytest.mark.backends("memory")
+
+_serial = itertools.count(1)
+
+
+class Killed(BaseException):
+    """The mover is no more."""
+
+
+class Boards:
+    """Two boards, and whoever moves jobs from the one to the other."""
+
+    def __init__(self) -> None:
+        self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
+        self.clock = memory.ManualClock()
+        self.source, self.target = (self.board(name) for name in self.names)
+        self.done: Counter[str] = Counter()
+
+    def board(self, name: str) -> JobBoard:
+        board = jobboard.fetch(name, {"board": "memory", "clock": self.clock})
+        assert isinstance(board, JobBoard)
+        board.connect()
+        return board
+
+    def mover(self, meanwhile: dict[int, Callable[[], object]] | None = None) -> Mover:
+        """One with handles of its own. ``meanwhile`` happens when it is about to change one of the boards for the n-th
+        time."""
+        boards = [self.board(name) for name in self.names]
+        count = itertools.count()
+
+        def step() -> None:
+            do = (meanwhile or {}).get(next(count))
+            if do is not None:
+                do()
+
+        for board in boards:
+            for primitive in ("_insert", "_finish"):
+                self._watch(board, primitive, step)
+        return Mover(*boards)
+
+    def _watch(self, board: JobBoard, primitive: str, step: Callable[[], object]) -> None:
+        original = getattr(board, primitive)
+
+        def call(what: Any, nonce: Nonce, **extra: Any) -> Any:
+            if what:
+                # Time goes on with every step, as it does elsewhere.
+                self.clock.advance(0.001)
+                step()
+            return original(what, nonce, **extra)
+
+        board.__dict__[primitive] = call
+
+    def work(self, board: JobBoard, limit: int = 100) -> None:
+        """Execute what can be claimed."""
+        for job in board.claim_many("worker", limit):
+            self.done[job.uuid] += 1
+            board.consume(job, "worker")
+
+    def kill(self) -> None:
+        raise Killed
+
+    def kill_at(self, step: int) -> bool:
+        """Run a mover to this step; whether it has come so far."""
+        try:
+            self.mover({step: self.kill}).run()
+        except Killed:
+            return True
+        return False
+
+
+@pytest.fixture
+def boards() -> Iterator[Boards]:
+    made = Boards()
+    yield made
+    for name in made.names:
+        memory.forget(name)
+
+
+def fill(board: JobBoard) -> list[Job]:
+    """Jobs of all kinds."""
+    retried = board.post("retried", details={"a": [1]}, max_attempts=9)
+    board.claim(retried, "worker")
+    board.abandon(retried, "worker", delay=500, error="try later")
+    restored = trash_one(board, "restored", max_attempts=1)
+    board.restore(restored)
+    return [
+        *board.post_many(
+            [{"name": f"job {n}", "priority": p} for n, p in enumerate(["LOW", "HIGH", "NORMAL", "HIGH"])]
+        ),
+        board.post("keyed", key="k", max_attempts=3),
+        board.post("delayed", delay=1000),
+        retried,
+        restored,
+        trash_one(board, "trashed", key="k2"),
+        trash_one(board, "trashed too", key="k2", max_attempts=1),
+    ]
+
+
+def shown(board: JobBoard) -> list[tuple[Any, ...]]:
+    """All that is on a board and in its trash, in order, without what a move changes."""
+    own = {"sequence": 0, "token": 0, "who": None}
+    live = [job._record._replace(**own, modified_on=0) for job in board.iterjobs()]
+    return [*live, *(job._record._replace(**own) for job in board.trashed())]
+
+
+def steps() -> int:
+    made = Boards()
+    fill(made.source)
+    for step in itertools.count():
+        if not made.kill_at(step):
+            return step
+    raise AssertionError
+
+
+STEPS = steps()
+
+
+def test_all_is_as_it_was(boards: Boards) -> None:
+    jobs = fill(boards.source)
+    before = shown(boards.source)
+    result = boards.mover().run()
+    assert (result.moved, result.trashed, result.left) == (8, 2, [])
+    assert shown(boards.target) == before
+    assert shown(boards.source) == []
+    assert sorted(uuids(jobs)) == sorted(record.uuid for record in before)
+    assert {job.seen_state for job in boards.target.iterjobs()} == {UNCLAIMED, SCHEDULED}
+    assert all(job._record.who is None for job in boards.target.iterjobs())
+
+
+def test_and_back_again(boards: Boards) -> None:
+    fill(boards.source)
+    before = shown(boards.source)
+    boards.mover().run()
+    assert Mover(boards.target, boards.source).run().left == []
+    assert shown(boards.source) == before
+    assert shown(boards.target) == []
+
+
+# What must hold wherever it ends, and whatever happens meanwhile.
+
+
+def check(boards: Boards, jobs: list[Job], trashed: int = 2) -> None:
+    """Runs until it is done, works off what is there, and finds each job executed once or in the trash."""
+    result = boards.mover().run()
+    assert result.left == []
+    assert shown(boards.source) == []
+    boards.work(boards.target)
+    boards.clock.advance(2000)
+    boards.work(boards.target)
+    assert list(boards.target.iterjobs()) == []
+    assert len(list(boards.target.trashed())) == trashed
+    gone = Counter(boards.done)
+    gone.update(uuids(boards.target.trashed()))
+    assert gone == Counter(uuids(jobs))
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_mover_killed_at_any_step(boards: Boards, step: int) -> None:
+    jobs = fill(boards.source)
+    before = shown(boards.source)
+    assert boards.kill_at(step)
+    free = [*boards.source.iterjobs(only_unclaimed=True), *boards.target.iterjobs(only_unclaimed=True)]
+    assert len(set(free)) == len(free)
+    for again in range(step):
+        boards.kill_at(again)
+    boards.mover().run()
+    assert shown(boards.target) == before
+    check(boards, jobs)
+
+
+def abandon_one(boards: Boards) -> None:
+    job = boards.source.claim_next("worker")
+    if job is not None:
+        boards.source.abandon(job, "worker", error="once more", delay=1)
+
+
+def claim_one(boards: Boards) -> None:
+    job = boards.source.claim_next("worker")
+    if job is not None:
+        boards.source.release(job)
+
+
+MEANWHILE: dict[str, Callable[[Boards], object]] = {
+    "the target is worked on": lambda boards: boards.work(boards.target),
+    "the source is worked on": lambda boards: boards.work(boards.source, 2),
+    "both are worked on": lambda boards: (boards.work(boards.source, 2), boards.work(boards.target)),
+    "a job is tried in vain": abandon_one,
+    "a job is claimed and released": claim_one,
+    "another moves all": lambda boards: boards.mover().run(),
+    "another moves all, which is done": lambda boards: (boards.mover().run(), boards.work(boards.target)),
+}
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("then", [lambda boards: None, Boards.kill], ids=["goes on", "is killed"])
+def test_meanwhile(boards: Boards, step: int, what: str, then: Callable[[Boards], object]) -> None:
+    jobs = fill(boards.source)
+    mover = boards.mover({step: lambda: (MEANWHILE[what](boards), then(boards))})
+    try:
+        assert mover.run().left == []
+    except Killed:
+        MEANWHILE[what](boards)
+    check(boards, jobs)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("worked_on", [False, True])
+def test_another_mover_killed_at_any_step_meanwhile(boards: Boards, step: int, worked_on: bool) -> None:
+    for other in range(STEPS):
+        made = Boards()
+        jobs = fill(made.source)
+
+        def meanwhile(made: Boards = made, other: int = other) -> None:
+            made.kill_at(other)
+            if worked_on:
+                made.work(made.target)
+
+        made.mover({step: meanwhile}).run()
+        check(made, jobs)
+
+
+def test_a_job_that_was_tried_meanwhile_arrives_as_it_became(boards: Boards) -> None:
+    job = boards.source.post("job", max_attempts=5)
+    boards.kill_at(3)
+    assert boards.target.find_owner(boards.target.get(job.uuid)), "its copy is not held"
+    boards.source.claim(job, "worker")
+    boards.source.abandon(job, "worker", error="once more", delay=100)
+    boards.mover().run()
+    arrived = boards.target.get(job.uuid)
+    assert (arrived.attempts, arrived.error, arrived.seen_state) == (1, "once more", SCHEDULED)
+    assert arrived.due == boards.target.get(job.uuid).due
+
+
+def held(boards: Boards, **posting: Any) -> Job:
+    """A job whose copy is held at the target, while the source has it still."""
+    job = boards.source.post("job", **posting)
+    assert boards.kill_at(3)
+    assert boards.target.get(job.uuid).seen_state == CLAIMED
+    assert boards.source.get(job.uuid).seen_state == UNCLAIMED
+    return job
+
+
+def test_a_lapsed_holder_that_comes_back_keeps_its_job(boards: Boards) -> None:
+    job = boards.source.post("job")
+    boards.source.claim(job, "worker", expiry=1)
+    boards.clock.advance(2)
+    assert boards.kill_at(3)
+    boards.source.extend(job, "worker", expiry=100)
+    [left] = boards.mover().run().left
+    assert (left.uuid, left.why) == (job.uuid, "claimed by worker")
+    assert record_of(boards.target, job) is not None, "its copy may be the one that another mover commits"
+    boards.source.abandon(job, "worker", error="too late")
+    assert boards.mover().run().left == []
+    assert boards.target.get(job.uuid).error == "too late"
+    check(boards, [job], trashed=0)
+
+
+def test_a_lapsed_holder_that_comes_back_and_finishes_it_days_later(boards: Boards) -> None:
+    job = boards.source.post("job")
+    boards.source.claim(job, "worker", expiry=1)
+    boards.clock.advance(2)
+    assert boards.kill_at(3)
+    boards.source.extend(job, "worker", expiry=1e6)
+    assert len(boards.mover().run().left) == 1
+    boards.clock.advance(200_000)
+    boards.source.consume(job, "worker")
+    boards.source.purge(trash_one(boards.source))  # what was purged days ago is forgotten then
+    assert boards.mover().run().left == []
+    assert boards.target.job_count == 0
+
+
+def test_a_lapsed_holder_that_comes_back_for_a_moment(boards: Boards) -> None:
+    job = boards.source.post("job")
+    boards.source.claim(job, "worker", expiry=1)
+    boards.clock.advance(2)
+    mover = boards.mover({3: lambda: boards.source.extend(job, "worker", expiry=0.0001)})
+    read = mover._source._read
+
+    def lapsed(asked: list[str]) -> Any:
+        boards.clock.advance(1)
+        return read(asked)
+
+    mover._source.__dict__["_read"] = lapsed
+    assert mover.run().left == []
+    assert boards.target.get(job.uuid).seen_state == UNCLAIMED
+    check(boards, [job], trashed=0)
+
+
+def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards) -> None:
+    job = boards.source.post("job")
+    assert boards.kill_at(5)
+    boards.work(boards.target)
+    mover = boards.mover()
+    page = mover._source._trash_page
+    late = [mover._draft(job._record)]
+
+    def look(after: Record | None, limit: int) -> list[Record]:
+        if late:
+            boards.target._insert([late.pop()], Nonce("late", 1, 1))
+        return page(after, limit)
+
+    mover._source.__dict__["_trash_page"] = look
+    mover.run()
+    assert shown(boards.source) == shown(boards.target) == []
+    check(boards, [job], trashed=0)
+
+
+def test_a_copy_that_comes_after_all_is_done(boards: Boards) -> None:
+    """Its mover was held up, and killed before it could see that. The mark of the first copy is there still."""
+    job = boards.source.post("job")
+
+    def done() -> None:
+        boards.kill_at(5)
+        boards.work(boards.target)
+
+    with pytest.raises(Killed):
+        boards.mover({2: done, 3: boards.kill}).run()
+    assert boards.source.get(job.uuid).seen_state == TRASHED
+    assert boards.target.get(job.uuid).seen_state == CLAIMED
+    check(boards, [job], trashed=0)
+
+
+def test_a_copy_of_a_job_that_was_finished_at_the_source_is_dropped(boards: Boards) -> None:
+    job = held(boards, key="k")
+    boards.work(boards.source)
+    assert boards.mover().run().left == []
+    assert boards.target.job_count == 0
+    assert boards.target.post("job", key="k") != job
+
+
+def test_a_copy_of_a_job_that_is_claimed_again_is_dropped(boards: Boards) -> None:
+    job = held(boards)
+    boards.source.claim(job, "worker")
+    assert uuids(boards.mover().run().left) == [job.uuid]
+    with pytest.raises(NotFound):
+        boards.target.get(job.uuid)
+
+
+def test_a_copy_of_another_boards_job_is_left_alone(boards: Boards) -> None:
+    """What is absent here may well be somewhere else."""
+    job = held(boards)
+    stranger = boards.board(f"moving {next(_serial)}")
+    [left] = Mover(stranger, boards.target).run().left
+    assert left.uuid == job.uuid
+    assert "must be run again" in left.why
+    check(boards, [job], trashed=0)
+
+
+def test_a_mark_of_a_move_to_elsewhere_is_left_alone(boards: Boards) -> None:
+    job = boards.source.post("job")
+    assert boards.kill_at(4)
+    assert boards.source.get(job.uuid).seen_state == TRASHED
+    elsewhere = boards.board(f"moving {next(_serial)}")
+    [left] = Mover(boards.source, elsewhere).run().left
+    assert left.uuid == job.uuid
+    assert boards.names[1] in left.why
+    check(boards, [job], trashed=0)
+
+
+def test_a_job_in_the_trash_that_is_restored_while_its_copy_is_there(boards: Boards) -> None:
+    job = trash_one(boards.source)
+    assert boards.kill_at(3)
+    boards.source.restore(job)
+    boards.mover().run()
+    assert boards.target.get(job.uuid).seen_state == UNCLAIMED
+    check(boards, [job], trashed=0)
+
+
+# What can't be moved
+
+
+def test_claimed_jobs_stay(boards: Boards) -> None:
+    boards.source.post_many([{"name": "job"}] * 3)
+    job = take(boards.source)
+    result = boards.mover().run()
+    assert (result.moved, [tuple(left) for left in result.left]) == (2, [(job.uuid, "job", "claimed by anna")])
+    boards.source.consume(job, "anna")
+    assert boards.mover().run().left == []
+
+
+def test_it_waits_for_them(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    boards.source.post_many([{"name": "job"}] * 3)
+    one, two = boards.source.claim_many("anna", 2)
+    ends = iter([lambda: boards.source.consume(one, "anna"), lambda: boards.source.abandon(two, "anna")])
+    monkeypatch.setattr("jobboard.moving.time.sleep", lambda seconds: next(ends)())
+    result = boards.mover().run(wait=True)
+    assert (result.moved, result.left) == (2, [])
+    assert next(ends, None) is None
+    assert boards.target.get(two.uuid).attempts == 1
+
+
+def test_a_key_that_another_job_has_there(boards: Boards) -> None:
+    mine = boards.source.post("mine", key="k")
+    theirs = boards.target.post("theirs", key="k")
+    [left] = boards.mover().run().left
+    assert left.uuid == mine.uuid
+    assert theirs.uuid in left.why
+    assert boards.source.get(mine.uuid).seen_state == UNCLAIMED
+    boards.work(boards.target)
+    check(boards, [mine, theirs], trashed=0)
+
+
+def test_keys_of_jobs_in_the_trash_are_in_nobodys_way(boards: Boards) -> None:
+    trashed = [trash_one(boards.source, key="k") for _ in range(3)]
+    live = boards.source.post("live", key="k")
+    assert boards.mover().run().left == []
+    assert boards.target.post("again", key="k") == live
+    assert uuids(boards.target.trashed()) == uuids(reversed(trashed))
+
+
+def test_a_job_that_was_restored_after_it_had_gone(boards: Boards) -> None:
+    job = boards.source.post("job")
+    assert boards.kill_at(5)
+    assert boards.target.get(job.uuid).seen_state == UNCLAIMED
+    boards.source.restore(boards.source.get(job.uuid))
+    [left] = boards.mover().run().left
+    assert (left.uuid, "restored" in left.why) == (job.uuid, True)
+
+
+def test_a_board_is_not_moved_to_itself(boards: Boards) -> None:
+    jobs = fill(boards.source)
+    before = shown(boards.source)
+    with pytest.raises(JobFailure, match="same board"):
+        Mover(boards.source, boards.board(boards.names[0])).run()
+    assert shown(boards.source) == before
+    check(boards, jobs)
+
+
+def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards.target, "wire", "json")
+    newer, broken = plant(boards.source, b"?", version=99), plant(boards.source, b"?")
+    fine = boards.source.post("fine", details={"a": 1})
+    left = Mover(boards.source, boards.target).run().left
+    assert {(each.uuid, each.why.split(";")[0].split(":")[0]) for each in left} == {
+        (newer, "posted by a newer version of this library"),
+        (broken, "the posting can't be decoded"),
+    }
+    assert boards.target.get(fine.uuid).details == {"a": 1}
+    monkeypatch.undo()
+    assert Mover(boards.source, boards.target).run().left == []
+
+
+def test_a_posting_that_is_too_large_there_holds_nobody_up(boards: Boards) -> None:
+    jobs = boards.source.post_many([{"name": name} for name in ("small", "large", "tiny")])
+    original = boards.target._insert
+
+    def insert(drafts: list[Draft], nonce: Nonce, **extra: Any) -> list[tuple[bool, Record | None]]:
+        if any(draft.name == "large" for draft in drafts):
+            raise ValueError("the posting takes too many bytes")
+        return original(drafts, nonce, **extra)
+
+    boards.target.__dict__["_insert"] = insert
+    [left] = Mover(boards.source, boards.target).run().left
+    assert (left.uuid, left.why) == (jobs[1].uuid, "the posting takes too many bytes")
+    assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]
+
+
+def test_nothing_stays_behind_of_the_move_itself(boards: Boards) -> None:
+    fill(boards.source)
+    for step in range(STEPS):
+        boards.kill_at(step)
+    boards.mover().run()
+    assert [job.name for job in boards.target.trashed()] == ["trashed too", "trashed"]
+    assert list(boards.source.trashed()) == []
