@@ -112,21 +112,28 @@ def database_uri(server_uris: dict[str, str], request: pytest.FixtureRequest) ->
 
 
 @pytest.fixture
-def board_conf(
-    backend: str,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-) -> dict[str, Any]:
-    """A configuration for ``jobboard.fetch`` that shares jobs with no other test."""
-    if backend == "memory":
-        return {"board": "memory"}
-    if backend == "sqlite":
-        return {"board": f"sqlite:///{tmp_path}/board.db"}
-    if backend in ("postgresql", "mariadb"):
-        uri = request.getfixturevalue("database_uri")(backend)
-        return {"board": uri, "table": f"test{next(_serial)}"}
-    uri = request.getfixturevalue("server_uris")[backend]
-    return {"board": uri, "namespace": f"test{os.getpid()}x{next(_serial)}"}
+def conf_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """``conf_of(backend)``: a configuration for ``jobboard.fetch`` that shares jobs with no other."""
+
+    def conf(backend: str) -> dict[str, Any]:
+        number = next(_serial)
+        if backend == "memory":
+            return {"board": "memory"}
+        if backend == "sqlite":
+            return {"board": f"sqlite:///{tmp_path}/board{number}.db"}
+        if backend in ("postgresql", "mariadb"):
+            uri = request.getfixturevalue("database_uri")(backend)
+            return {"board": uri, "table": f"test{number}"}
+        uri = request.getfixturevalue("server_uris")[backend]
+        return {"board": uri, "namespace": f"test{os.getpid()}x{number}"}
+
+    return conf
+
+
+@pytest.fixture
+def board_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """The configuration of the test's board."""
+    return conf_of(backend)
 
 
 @pytest.fixture

@@ -1,0 +1,126 @@
+"""Moving between real servers, by processes that are killed on the way, while both boards are worked on."""
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.testing import eventually
+from jobboard.testing.servers import selected_backends
+from tests.moving import fill, shown
+
+KINDS = ("sqlite", "postgresql", "redis", "zookeeper")
+pytestmark = pytest.mark.backends(*KINDS)
+
+MOVER = Path(__file__).with_name("mover.py")
+KILLED = -9
+
+
+def pairs() -> list[tuple[str, str]]:
+    kinds = [kind for kind in KINDS if kind in selected_backends()]
+    return list(itertools.permutations(kinds if len(kinds) > 1 else kinds * 2, 2))
+
+
+class Move:
+    """Two boards of these kinds."""
+
+    def __init__(self, confs: list[dict[str, Any]]) -> None:
+        self._confs = confs
+        self.source, self.target = (self.board(conf) for conf in confs)
+
+    def board(self, conf: dict[str, Any]) -> JobBoard:
+        board: JobBoard = jobboard.fetch("board", conf)
+        board.connect()
+        return board
+
+    def start(self, kills: list[tuple[int, float]]) -> subprocess.Popen[str]:
+        uris = [f"{conf['board']}?{urlencode({k: v for k, v in conf.items() if k != 'board'})}" for conf in self._confs]
+        given = {"words": ["move", *uris, "--name", "board", "--wait"], "kills": kills}
+        command = [sys.executable, str(MOVER), json.dumps(given)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+
+
+@pytest.fixture
+def move(request: pytest.FixtureRequest, conf_of: Callable[[str], dict[str, Any]]) -> Iterator[Move]:
+    made = Move([conf_of(kind) for kind in request.param])
+    yield made
+    made.close()
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> list[int]:
+    """The statuses of the movers, of which the last one has come to its end."""
+    out, error = process.communicate(timeout=seconds)
+    assert process.returncode == 0, error
+    statuses: list[int] = json.loads(out.splitlines()[-1])
+    assert statuses[-1] == 0, error
+    return statuses[:-1]
+
+
+@pytest.mark.parametrize("move", pairs(), indirect=True, ids="-to-".join)
+def test_killed_movers(move: Move) -> None:
+    chance = random.Random()
+    jobs = fill(move.source, plain=33)
+    before = shown(move.source)
+    kills = [(chance.randint(3, 17), chance.uniform(0, 0.005)) for _ in range(5)]
+    statuses = ended(move.start(kills))
+    assert KILLED in statuses
+    assert shown(move.target) == before, f"killed at {kills}"
+    assert len(before) == len(jobs) == 40
+    assert shown(move.source) == []
+
+
+class Worker(threading.Thread):
+    """Executes what it can claim."""
+
+    def __init__(self, board: JobBoard, together: int) -> None:
+        super().__init__(daemon=True)
+        self._board = board
+        self._together = together
+        self.done: list[str] = []
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            for job in self._board.claim_many("worker", self._together, timeout=0.02):
+                self.done.append(job.uuid)
+                self._board.consume(job, "worker")
+
+
+@pytest.mark.parametrize("move", pairs()[::3], indirect=True, ids="-to-".join)
+def test_killed_movers_while_both_boards_are_worked_on(move: Move) -> None:
+    chance = random.Random()
+    jobs = fill(move.source, plain=150)
+    source, target = Worker(move.source, 1), Worker(move.target, 5)
+    kills = [(chance.randint(3, 12), chance.uniform(0, 0.005)) for _ in range(4)]
+    process = move.start(kills)
+    target.start()
+    eventually(lambda: target.done, 30)
+    source.start()
+    assert KILLED in ended(process)
+    source.end()
+    eventually(lambda: move.target.stats().on_board == 2, 30)
+    target.end()
+    assert move.source.stats().on_board == move.source.stats().trashed == 0
+    left = [*move.target.iterjobs(states=["SCHEDULED"]), *move.target.trashed()]
+    assert Counter([*source.done, *target.done, *(job.uuid for job in left)]) == Counter(job.uuid for job in jobs), (
+        kills
+    )
