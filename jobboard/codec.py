@@ -176,7 +176,10 @@ def transcode(posting: bytes | str, wire: Literal["msgpack", "json"], other: Lit
     if wire == other:
         return posting
     decode(posting, wire)
-    return _pack(_unpack(posting, wire), other)
+    try:
+        return _pack(_unpack(posting, wire), other)
+    except Exception as error:
+        raise Undecodable(f"the posting holds what {other} can't: {type(error).__name__}") from error
 
 
 def _pack(body: dict[str, Any], wire: Literal["msgpack", "json"]) -> bytes | str:

@@ -243,13 +243,14 @@ class MemoryJobBoard(JobBoard):
     @staticmethod
     def _insert_one(store: _Store, draft: Draft, now: int) -> _Done:
         record = draft.record(store.sequence + 1, now)
-        if draft.arrival is not None and draft.uuid in store.jobs:
-            return Status.LIVE, draft.uuid, 0
+        if draft.arrival is not None:
+            if draft.uuid in store.jobs:
+                return Status.LIVE, draft.uuid, 0
+            store.purged.pop(draft.uuid, None)
         holder = None if draft.key is None or record.state == TRASHED else store.keys.get(draft.key)
         if holder is not None:
             return Status.KEY, holder, 0
         store.sequence += 1
-        store.purged.pop(draft.uuid, None)
         store.put(record)
         return OK, draft.uuid, 0
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, opened
+from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
 from jobboard.cli.output import SHOWN, console, say, say_json, warn
 
 
@@ -54,7 +54,7 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
         if result.left:
             warn(f"{len(result.left)} left:")
         for each in result.left[:SHOWN]:
-            warn(f"  Job {each.name!r} ({each.uuid}): {each.why}")
+            warn(f"  Job {each.name!r} ({each.uuid}): {one_line(each.why)}")
         if len(result.left) > SHOWN:
             warn(f"  and {len(result.left) - SHOWN} more")
     return FAILED if result.left else DONE

@@ -16,7 +16,7 @@ import jobboard
 from jobboard.backends import memory
 from jobboard.backends.redis.keys import CONTAINERS, PLACE
 from jobboard.board import JobBoard
-from jobboard.primitives import Draft, Finish, Nonce, Seen
+from jobboard.primitives import Arrival, Draft, Finish, Nonce, Seen
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
 
 pytestmark = pytest.mark.backends("redis")
@@ -145,8 +145,12 @@ def draft(
     max_attempts: int | None = None,
     delay: int | None = None,
     version: int = 1,
+    arrives: str | None = None,
 ) -> Draft:
-    return Draft(uuid, name, priority, key, version, b"posting of " + uuid.encode(), max_attempts, delay, None)
+    """``arrives``: from another board, 'held' or 'trashed'."""
+    came = Arrival("anna", 1, "before", 1_000, 2_000 if arrives == "trashed" else None) if arrives else None
+    posting = b"posting of " + uuid.encode()
+    return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came)
 
 
 class Pair:
@@ -251,6 +255,8 @@ def pairs(server_uris: dict[str, str], client: redis.Redis) -> Callable[[], cont
 ANNA = ("anna", "last")
 POSTED = ("insert", (JOB, "a", 1, "k"))
 POSTED_ONCE = ("insert", (JOB, "a", 1, "k", 1))
+HELD = ("insert", (JOB, "a", 1, "k", 3, None, 1, "held"))
+IN_TRASH = ("insert", (JOB, "a", 1, "k", 1, None, 1, "trashed"))
 LAPSING = ("claim", JOB, "anna", SHORT)
 HOLDING = ("claim", JOB, "anna", LONG)
 SWEEP = ("take", 1, LONG, ["none"], 1)
@@ -298,6 +304,8 @@ SITUATIONS: dict[str, list[Step]] = {
     "restored": [POSTED_ONCE, HOLDING, ("finish", (JOB, ANNA, Verb.TRASH)), (Verb.RESTORE, JOB, None)],
     "consumed": [POSTED, HOLDING, ("finish", (JOB, ANNA, Verb.CONSUME))],
     "purged": [POSTED, (Verb.CANCEL, JOB, None), (Verb.PURGE, JOB, None)],
+    "held": [HELD],
+    "arrived_in_the_trash": [("insert", (RIVAL, "b", 0, "k")), IN_TRASH],
 }
 
 CALLERS = [("anna", "last"), ("bert", "last"), ("anna", "before"), ("anna", None), ("bert", None)]
@@ -317,6 +325,13 @@ ACTS: list[Step] = [
     *(("finish", (JOB, caller, Verb.CONSUME)) for caller in CALLERS),
     *(("finish", (JOB, ANNA, verb, None, error)) for verb in (Verb.ABANDON, Verb.TRASH) for error in ("after", "")),
     ("finish", (JOB, ANNA, Verb.ABANDON), (JOB, ANNA, Verb.CONSUME), (RIVAL, ANNA, Verb.CONSUME)),
+    *(
+        ("finish", (JOB, (who, which), verb, None, "after"))
+        for who, which in (("anna", "last"), ("", "last"), ("anna", "before"), ("", "before"))
+        for verb in (Verb.CANCEL, Verb.PURGE)
+    ),
+    HELD,
+    IN_TRASH,
     *((verb, JOB, error) for verb in (Verb.RELEASE, Verb.CANCEL) for error in ERRORS),
     (Verb.RESTORE, JOB, None),
     (Verb.PURGE, JOB, None),

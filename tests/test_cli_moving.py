@@ -1,0 +1,138 @@
+"""``jobboard move`` as it is called."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.cli import main
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("sqlite")
+
+DONE, FAILED, USAGE, UNREACHABLE = range(4)
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(["move", *args]), *capsys.readouterr()
+
+    return call
+
+
+class Places:
+    def __init__(self, conf_of: Callable[[str], dict[str, Any]]) -> None:
+        self.uris = [conf_of("sqlite")["board"] for _ in range(2)]
+        self.source = self.board(0)
+
+    def board(self, at: int, name: str = "jobboard") -> JobBoard:
+        board: JobBoard = jobboard.fetch(name, self.uris[at])
+        board.connect()
+        return board
+
+
+@pytest.fixture
+def places(conf_of: Callable[[str], dict[str, Any]]) -> Places:
+    return Places(conf_of)
+
+
+def test_it_tells_people(places: Places, run: Run) -> None:
+    places.source.post_many([{"name": "job"}] * 3)
+    job = places.source.post("bad\u202e")
+    places.source.claim(job, "anna")
+    assert run(*places.uris) == (
+        FAILED,
+        "3 moved, and 0 in the trash.\n",
+        f"1 left:\n  Job 'bad\\u202e' ({job.uuid}): claimed by anna\n",
+    )
+    places.source.trash(job, "anna")
+    assert run(*places.uris) == (DONE, "0 moved, and 1 in the trash.\n", "")
+    assert places.board(1).stats().on_board == 3
+
+
+def test_it_tells_machines(places: Places, run: Run) -> None:
+    places.source.post("job")
+    job = places.source.claim_next("anna")
+    assert job is not None
+    places.source.post("job")
+    status, out, err = run(*places.uris, "--json")
+    left = [{"uuid": job.uuid, "name": "job", "why": "claimed by anna"}]
+    assert (status, json.loads(out), err) == (FAILED, {"moved": 1, "trashed": 0, "left": left}, "")
+
+
+def test_names(places: Places, run: Run) -> None:
+    job = places.board(0, "one").post("job")
+    assert run(*places.uris, "--name", "one", "--to-name", "two")[0] == DONE
+    assert places.board(1, "two").get(job.uuid).name == "job"
+    assert run(*reversed(places.uris), "--name", "two")[0] == DONE
+    assert places.board(0, "two").get(job.uuid).name == "job"
+    assert run(places.uris[0], places.uris[0], "--name", "two", "--to-name", "one")[0] == DONE
+    assert places.board(0, "one").get(job.uuid).name == "job"
+
+
+def test_what_can_not_be(places: Places, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = places.source.post("job")
+    here, there = places.uris
+    elsewhere = f"sqlite:///{os.path.relpath(here.removeprefix('sqlite:///'))}"
+    for args, status, words in [
+        ((here, elsewhere), FAILED, "same board"),
+        ((here,), USAGE, "DST"),
+        (("--board", here, here, there), USAGE, "--board"),
+        ((f"{here}.not", there), FAILED, "board"),
+        ((here, "mongodb://x"), USAGE, "mongodb"),
+        ((here, "redis://:s3cret@127.0.0.1:1?retry_for=0"), UNREACHABLE, "127.0.0.1"),
+    ]:
+        ended, out, err = run(*args)
+        assert (ended, out) == (status, ""), args
+        assert words in err
+        assert "s3cret" not in err
+    assert [each.uuid for each in places.source.iterjobs()] == [job.uuid]
+    assert list(places.source.trashed()) == []
+
+
+def start(places: Places, *args: str, **options: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "jobboard.cli", "move", *places.uris, *args]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, **options)
+
+
+def test_it_waits_and_can_be_interrupted(places: Places) -> None:
+    job = places.source.post("job")
+    places.source.claim(job, "anna")
+    one = start(places, "--wait", stderr=subprocess.PIPE)
+    two = start(places, "--wait", stderr=subprocess.PIPE)
+    eventually(lambda: places.source.stats().trashed == 2, 30)  # their signs: both wait
+    one.send_signal(2)
+    _, err = one.communicate(timeout=30)
+    assert one.returncode == 130
+    assert b"run the same command again" in err
+    assert two.poll() is None
+    places.source.abandon(job, "anna")
+    assert two.communicate(timeout=30) == (b"1 moved, and 0 in the trash.\n", b"")
+    assert list(places.source.trashed()) == list(places.board(1).trashed()) == []
+
+
+def test_a_bar_on_a_terminal(places: Places) -> None:
+    places.source.post_many([{"name": "job"}] * 7)
+    ours, theirs = pty.openpty()
+    process = start(places, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    process.communicate(timeout=30)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:
+            break
+    os.close(ours)
+    assert b"7/7" in shown
