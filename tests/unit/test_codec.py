@@ -125,6 +125,21 @@ def test_what_is_no_posting(posting: bytes | str, wire: str) -> None:
         codec.decode(posting, wire)
 
 
+def test_a_posting_for_another_wire() -> None:
+    """With what a newer writer has put beside what is known."""
+    text = '{"details":{"é":[1,0.5,null]},"due":7,"later":{"a":true}}'
+    packed = codec.transcode(text, "json", "msgpack")
+    assert codec.decode(packed, "msgpack") == codec.decode(text, "json")
+    assert codec.transcode(packed, "msgpack", "json") == text
+    assert codec.transcode(b"?", "msgpack", "msgpack") == b"?"
+
+
+@pytest.mark.parametrize("posting", [b"?", b"\x82\xa7details\x80\xa5later\xc4\x01x"])
+def test_a_posting_that_another_wire_can_not_carry(posting: bytes) -> None:
+    with pytest.raises(Undecodable):
+        codec.transcode(posting, "msgpack", "json")
+
+
 def test_a_context_is_of_str() -> None:
     given = {"traceparent": "00-1-2-01", Colour.RED: Colour.RED}
     checked = codec.check_context(given)
