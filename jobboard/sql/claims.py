@@ -25,7 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.sql.dialects import Database
+from jobboard.sql.dialects import Database, by_key
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
 
@@ -77,7 +77,7 @@ class Claim:
         change = sa.update(table).values(values(param("now")))
         same = (column == param(f"was_{place}", column.type) for place, column in identity.items())
         self._one = Prepared(change.where(*same, free))
-        self.batch = Prepared(change.where(key[0].in_(elements("ids", key[0].type))), "p_ids")
+        self.batch = Prepared(by_key(change.where(key[0].in_(elements("ids", key[0].type))), table), "p_ids")
 
     def write(self, run: Runner, rows: Sequence[Row], params: Mapping[str, Any]) -> Sequence[Row]:
         """Change rows that this transaction has picked; those that it has got.

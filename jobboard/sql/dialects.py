@@ -312,8 +312,8 @@ class SQLite(Database):
 
     def begin_on(self, connection: Connection) -> None:
         # The driver by itself begins only when something is written.
-        raw: Any = connection.connection.dbapi_connection
-        if not raw.in_transaction:
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def commits_each(self, raw: Raw) -> bool:
@@ -397,6 +397,13 @@ def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[A
     reads, and a walk along another index meets rows that do not belong."""
     hint = f"FORCE INDEX ({index})"
     return select.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
+
+
+def by_key(change: sa.Update, table: sa.Table) -> sa.Update:
+    """Have an update find rows by the primary key: a small table is read as a whole, and stays locked as a whole until
+    a transaction at REPEATABLE READ ends."""
+    hint = "FORCE INDEX (PRIMARY)"
+    return change.with_hint(hint, table, "mysql").with_hint(hint, table, "mariadb")
 
 
 def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:
