@@ -12,6 +12,11 @@ from jobboard.retry import backoff
 LOG = logging.getLogger(__name__)
 
 
+def pause(failures: int, interval: float) -> float:
+    """How long to wait for the next beat, after so many failures in a row."""
+    return backoff(failures, 0.1, interval / 3) if failures else interval
+
+
 class Heartbeat:
     """Calls ``beat()`` every ``interval`` seconds from a daemon thread, until :meth:`stop`.
 
@@ -42,7 +47,7 @@ class Heartbeat:
     def _run(self) -> None:
         failures = 0
         while True:
-            self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval)
+            self._news.wait(pause(failures, self._interval))
             self._news.clear()
             if self._stopped:
                 return

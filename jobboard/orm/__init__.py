@@ -1,0 +1,37 @@
+"""Claiming for rows of one's own SQLAlchemy models.
+
+:class:`Claimable` makes rows claimable, :class:`StatusTracker` tracks each through pending, in progress, failed,
+succeeded and ignored. Both work on sessions and engines, sync and async.
+"""
+
+from jobboard.orm.acquiring import Batch
+from jobboard.orm.claimable import Claimable
+from jobboard.orm.holding import Acquisition
+from jobboard.orm.tracker import (
+    JobAlreadySucceededError,
+    JobExecutionError,
+    JobIgnoredError,
+    JobIsNotReadyToStartError,
+    JobLockedError,
+    JobLostError,
+    JobNotFoundError,
+    StatusTracker,
+    Updates,
+)
+from jobboard.orm.verbs import Reacquired
+
+__all__ = [
+    "Acquisition",
+    "Batch",
+    "Claimable",
+    "JobAlreadySucceededError",
+    "JobExecutionError",
+    "JobIgnoredError",
+    "JobIsNotReadyToStartError",
+    "JobLockedError",
+    "JobLostError",
+    "JobNotFoundError",
+    "Reacquired",
+    "StatusTracker",
+    "Updates",
+]

@@ -1,0 +1,153 @@
+"""Acquired rows for the length of a block, renewed behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
+from sqlalchemy.util import await_only
+
+from jobboard.heartbeat import Heartbeat, pause
+from jobboard.job import boottime
+from jobboard.orm import verbs
+from jobboard.orm.rows import Held, Key, key_of, lost_error
+from jobboard.orm.sessions import run, settle, transact, users_own
+
+LOG = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class Batch(list[M], Generic[M]):
+    """The rows that a block has acquired, with the session that they belong to."""
+
+    def __init__(self, rows: list[M], session: Any) -> None:
+        super().__init__(rows)
+        self.session = session
+        """The Session, or AsyncSession. What it has not committed is committed at the end of the block."""
+
+    @property
+    def lost(self) -> list[M]:
+        """Those that somebody else may have by now. Stop working on them; writing to them raises ClaimLost."""
+        return [row for row in self if _is_held(row) and row.acquisition.lost]  # type: ignore[attr-defined]
+
+
+def _is_held(row: Any) -> bool:
+    return row.acquisition is not None and not sa.inspect(row).was_deleted
+
+
+@contextlib.contextmanager
+def acquiring(session: Session, model: type[M], wish: verbs.Wish) -> Iterator[Batch[M]]:
+    """:raises ClaimLost: some were lost; what became of the others stands."""
+    engine = _engine(session, model)
+    rows = transact(session, model, lambda _: verbs.acquire(session, model, wish))
+    batch = Batch[M](rows, users_own(session, engine))
+    keeper = _Keeper(model, batch, wish)
+    beating = _beating(engine, model, keeper, wish.timeout / verbs.SECOND / 3)
+    if batch:
+        beating.start()
+    try:
+        yield batch
+        settle(session, model, keeper.release)
+    except BaseException:
+        session.rollback()
+        try:
+            transact(session, model, keeper.release)
+        except sa.exc.SQLAlchemyError:
+            LOG.exception("could not give rows back; others may take them when their time is up")
+        raise
+    finally:
+        beating.stop()
+    if batch.lost:
+        raise lost_error(batch.lost)
+
+
+def _engine(session: Session, model: type[Any]) -> Engine:
+    bind = session.get_bind(model)
+    if isinstance(bind, Connection) or isinstance(bind.pool, (StaticPool, SingletonThreadPool)):
+        raise ValueError("renewing needs an engine that can open a second connection; an SQLite in memory can't")
+    return bind
+
+
+class _Keeper:
+    """Renews what a batch holds, and gives it back at the end. Called from two threads."""
+
+    def __init__(self, model: type[Any], batch: Batch[Any], wish: verbs.Wish) -> None:
+        self._model = model
+        self._mapper = verbs.mapper_of(model)
+        self._batch = batch
+        self._wish = wish
+
+    def renew(self, session: Session) -> None:
+        rows = self._held()
+        held: Held = {key: verbs.held_by(row, self._wish.who) for key, row in rows.items()}
+        connection = verbs.connection_of(session, self._mapper)
+        asked = boottime()
+        # What this process has locked itself, as it is writing to it, nobody else can take meanwhile.
+        renewed = verbs.renew(connection, self._mapper, held, self._wish.timeout, None, skip=True)
+        standing = verbs.not_lost(connection, self._mapper, {k: v for k, v in held.items() if k not in renewed})
+        for key, row in rows.items():
+            acquisition = row.acquisition
+            if acquisition is None:
+                continue
+            if key in renewed:
+                acquisition.extended(asked + self._wish.timeout / verbs.SECOND)
+            elif key not in standing and not sa.inspect(row).was_deleted:
+                acquisition.taken_away()
+
+    def release(self, session: Session) -> None:
+        verbs.unacquire(session, self._model, self._wish.who, list(self._held().values()), ())
+
+    def _held(self) -> dict[Key, Any]:
+        mine = (row for row in list(self._batch) if _is_held(row) and row.acquisition.who == self._wish.who)
+        return {key_of(row): row for row in mine}
+
+
+def _beating(engine: Engine, model: type[Any], keeper: _Keeper, interval: float) -> Heartbeat | _AsyncHeartbeat:
+    if engine.dialect.is_async:
+        from sqlalchemy.ext.asyncio import AsyncEngine
+
+        return _AsyncHeartbeat(lambda: run(AsyncEngine(engine), model, keeper.renew), interval)
+    return Heartbeat(model.__name__, lambda: run(engine, model, keeper.renew), interval)
+
+
+class _AsyncHeartbeat:
+    """What :class:`Heartbeat` is, as a task of the running event loop. Used from within SQLAlchemy's greenlets."""
+
+    def __init__(self, beat: Callable[[], Awaitable[None]], interval: float) -> None:
+        self._beat = beat
+        self._interval = interval
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._task is not None:
+            await_only(self._task)
+
+    async def _run(self) -> None:
+        failures = 0
+        while not await self._stops_within(pause(failures, self._interval)):
+            try:
+                await self._beat()
+                failures = 0
+            except Exception:
+                failures += 1
+                LOG.exception("could not renew, trying again")
+
+    async def _stops_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._stopped.wait()
+        except TimeoutError:
+            return False

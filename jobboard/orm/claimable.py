@@ -1,0 +1,273 @@
+"""A mixin that makes the rows of any mapped class claimable."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self, overload
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapped, mapped_column
+
+from jobboard import arguments, codec
+from jobboard.exceptions import ClaimLost
+from jobboard.orm import verbs
+from jobboard.orm.acquiring import Batch, acquiring
+from jobboard.orm.holding import Acquisition, Moment, stored
+from jobboard.orm.rows import Condition, Fenced, lost_error
+from jobboard.orm.sessions import Async, Scope, Sync, run
+from jobboard.orm.verbs import Reacquired
+from jobboard.sql.dialects import Exact
+
+Where = sa.SQLColumnExpression[bool]
+Order = sa.SQLColumnExpression[Any]
+
+
+class Claimable(Fenced):
+    """Mix it into a mapped class, and its rows can be acquired: each by one process at a time, for a limited time.
+
+    ::
+
+        class Picture(Claimable, Base):
+            __tablename__ = "pictures"
+            id: Mapped[int] = mapped_column(primary_key=True)
+            done: Mapped[bool] = mapped_column(default=False)
+
+        with Picture.acquiring(engine, "me", where=~Picture.done, limit=10) as pictures:
+            for picture in pictures:
+                resize(picture)
+                picture.done = True
+                pictures.session.commit()
+
+    **Sessions.** Each verb takes a ``Session``, an ``Engine``, or their async kin, and with these it is awaited. If the
+    session is in a transaction the verb takes part in it: the caller commits, and errors of the database's are the
+    caller's, too. Otherwise the verb has a short transaction of its own, at READ COMMITTED, which it commits and
+    repeats on deadlocks. What is loaded stays loaded then, so that looking at a row begins no transaction.
+
+    **The fence.** An object that was acquired remembers the token of that, see :attr:`acquisition`. When it is written
+    or deleted through the ORM once another has acquired its row, or it was given back by name, ``ClaimLost`` is raised
+    and nothing is written. Objects that were not acquired are written as ever.
+
+    The times are the database's. ``acquired_until`` in the past means that anybody may acquire the row.
+    """
+
+    acquire_limit: ClassVar[int] = 100
+    """How many rows to acquire at most, unless the call says otherwise. Set it on a class of yours, or on
+    ``Claimable`` for all."""
+
+    acquire_timeout: ClassVar[float] = 600
+    """For how many seconds, unless the call says otherwise. Set it on a class of yours, or on ``Claimable`` for all."""
+
+    acquired_by: Mapped[str | None] = mapped_column(Exact(255), default=None, index=True)
+    acquired_at: Mapped[datetime.datetime | None] = mapped_column(Moment, default=None)
+    acquired_until: Mapped[datetime.datetime | None] = mapped_column(Moment, default=None)
+    acquired_token: Mapped[int] = mapped_column(sa.BigInteger, default=0, server_default="0")
+
+    @property
+    def acquisition(self) -> Acquisition | None:
+        """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
+        acquired, or was given back."""
+        held: Acquisition | None = sa.inspect(self).info.get(verbs.HELD)
+        return held
+
+    # fmt: off
+    @overload
+    @classmethod
+    def acquire(cls, session: Sync, who: str, *, where: Where | None = ..., order_by: Order | Sequence[Order] = ...,
+                limit: int | None = ..., timeout: float | None = ...,
+                acquired_at: datetime.datetime | None = ...) -> list[Self]: ...
+    @overload
+    @classmethod
+    def acquire(cls, session: Async, who: str, *, where: Where | None = ..., order_by: Order | Sequence[Order] = ...,
+                limit: int | None = ..., timeout: float | None = ...,
+                acquired_at: datetime.datetime | None = ...) -> Awaitable[list[Self]]: ...
+    # fmt: on
+    @classmethod
+    def acquire(
+        cls,
+        session: Sync | Async,
+        who: str,
+        *,
+        where: Where | None = None,
+        order_by: Order | Sequence[Order] = (),
+        limit: int | None = None,
+        timeout: float | None = None,
+        acquired_at: datetime.datetime | None = None,
+    ) -> list[Self] | Awaitable[list[Self]]:
+        """Acquire the first rows that nobody has, or whose time is up.
+
+        :param who: shown in ``acquired_by``. Workers that share a name also share what they give back by name.
+        :param where: which rows; any condition on this class, others' tables in ``exists()``. It is not asked again
+            afterwards.
+        :param order_by: which first; by the primary key unless given.
+        :param limit: how many at most; :attr:`acquire_limit` unless given.
+        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
+        :param acquired_at: an aware time to count from, instead of the database's.
+        :returns: these rows and no others, in order; none where there is nothing.
+        """
+        wish = cls._wish(who, where, order_by, limit, timeout, acquired_at)
+        return run(session, cls, lambda session: verbs.acquire(session, cls, wish))
+
+    @classmethod
+    def acquiring(
+        cls,
+        session: Sync | Async,
+        who: str,
+        *,
+        where: Where | None = None,
+        order_by: Order | Sequence[Order] = (),
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> Scope[Batch[Self]]:
+        """Acquire rows for a block, ``with`` or ``async with``; or for each call of the function that it decorates.
+
+        They are renewed behind it, every third of the timeout, and given back at its end. What the session has not
+        committed by then is committed along, or rolled back when the block raises. Each row tells in
+        ``row.acquisition.lost`` whether it was lost meanwhile, the batch in ``batch.lost`` which ones. Writing to such
+        a row raises ``ClaimLost``, and so does the end of the block.
+
+        The session must not be in a transaction yet. Arguments are those of :meth:`acquire`.
+        """
+        wish = cls._wish(who, where, order_by, limit, timeout, None)
+        return Scope(session, lambda session: acquiring(session, cls, wish))
+
+    # fmt: off
+    @overload
+    @classmethod
+    def acquired(cls, session: Sync, who: str, *, where: Where | None = ...) -> list[Self]: ...
+    @overload
+    @classmethod
+    def acquired(cls, session: Async, who: str, *, where: Where | None = ...) -> Awaitable[list[Self]]: ...
+    # fmt: on
+    @classmethod
+    def acquired(
+        cls, session: Sync | Async, who: str, *, where: Where | None = None
+    ) -> list[Self] | Awaitable[list[Self]]:
+        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since."""
+        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), _conditions(where)))
+
+    # fmt: off
+    @overload
+    @classmethod
+    def reacquire(cls, session: Sync, who: str, rows: Iterable[Self] | None = ..., *, timeout: float | None = ...,
+                  acquired_at: datetime.datetime | None = ...) -> Reacquired: ...
+    @overload
+    @classmethod
+    def reacquire(cls, session: Async, who: str, rows: Iterable[Self] | None = ..., *, timeout: float | None = ...,
+                  acquired_at: datetime.datetime | None = ...) -> Awaitable[Reacquired]: ...
+    # fmt: on
+    @classmethod
+    def reacquire(
+        cls,
+        session: Sync | Async,
+        who: str,
+        rows: Iterable[Self] | None = None,
+        *,
+        timeout: float | None = None,
+        acquired_at: datetime.datetime | None = None,
+    ) -> Reacquired | Awaitable[Reacquired]:
+        """Hold on to rows for another timeout, from now on.
+
+        :param rows: which; without it all that are acquired under the name, and all that objects of the session were
+            acquired under it.
+        :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
+        :raises JobFailure: one of the rows was acquired under another name.
+        """
+        chosen = None if rows is None else list(rows)
+        work = partial(
+            verbs.reacquire,
+            model=cls,
+            who=_name(who),
+            rows=chosen,
+            timeout=cls._timeout(timeout),
+            instant=_instant(acquired_at),
+        )
+        return run(session, cls, work)
+
+    # fmt: off
+    @overload
+    @classmethod
+    def unacquire(cls, session: Sync, who: str, rows: Iterable[Self] | None = ..., *,
+                  where: Where | None = ...) -> int: ...
+    @overload
+    @classmethod
+    def unacquire(cls, session: Async, who: str, rows: Iterable[Self] | None = ..., *,
+                  where: Where | None = ...) -> Awaitable[int]: ...
+    # fmt: on
+    @classmethod
+    def unacquire(
+        cls, session: Sync | Async, who: str, rows: Iterable[Self] | None = None, *, where: Where | None = None
+    ) -> int | Awaitable[int]:
+        """Give rows back: these, or all that are acquired under the name.
+
+        :returns: how many; rows that were lost stay as they are.
+        :raises JobFailure: one of the rows was acquired under another name.
+        """
+        chosen = None if rows is None else list(rows)
+        work = partial(verbs.unacquire, model=cls, who=_name(who), rows=chosen, where=_conditions(where))
+        return run(session, cls, work)
+
+    # fmt: off
+    @overload
+    @classmethod
+    def unacquire_timed_out(cls, session: Sync, *, where: Where | None = ...,
+                            now: datetime.datetime | None = ...) -> int: ...
+    @overload
+    @classmethod
+    def unacquire_timed_out(cls, session: Async, *, where: Where | None = ...,
+                            now: datetime.datetime | None = ...) -> Awaitable[int]: ...
+    # fmt: on
+    @classmethod
+    def unacquire_timed_out(
+        cls, session: Sync | Async, *, where: Where | None = None, now: datetime.datetime | None = None
+    ) -> int | Awaitable[int]:
+        """Give back all rows whose time was up before now; acquire takes them anyway, this shows it in the table.
+
+        :param now: an aware time, instead of the database's.
+        :returns: how many.
+        """
+        work = partial(verbs.unacquire_timed_out, model=cls, where=_conditions(where), now=_instant(now))
+        return run(session, cls, work)
+
+    @classmethod
+    def _wish(
+        cls,
+        who: str,
+        where: Where | None,
+        order_by: Order | Sequence[Order],
+        limit: int | None,
+        timeout: float | None,
+        acquired_at: datetime.datetime | None,
+    ) -> verbs.Wish:
+        order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
+        most = arguments.limit(cls.acquire_limit if limit is None else limit)
+        return verbs.Wish(_name(who), _conditions(where), order, most, cls._timeout(timeout), _instant(acquired_at))
+
+    @classmethod
+    def _timeout(cls, timeout: float | None) -> int:
+        seconds = cls.acquire_timeout if timeout is None else timeout
+        micros = arguments.micros("timeout", seconds, positive=True)
+        assert micros is not None
+        return micros
+
+    def _hold(self) -> Condition | None:
+        held = self.acquisition
+        return None if held is None else verbs.held_by(self, held.who)
+
+    def _lose(self) -> ClaimLost:
+        assert self.acquisition is not None
+        self.acquisition.taken_away()
+        return lost_error([self])
+
+
+def _name(who: str) -> str:
+    return codec.check_text("who", who)
+
+
+def _conditions(where: Where | None) -> tuple[Any, ...]:
+    return () if where is None else (where,)
+
+
+def _instant(value: datetime.datetime | None) -> int | None:
+    return None if value is None else stored(value)

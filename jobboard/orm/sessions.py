@@ -1,0 +1,231 @@
+"""Sessions, engines and their async kin, and who owns the transaction.
+
+A session that is in a transaction is taken as it is: what a verb does is part of that transaction, it is the caller's
+to commit, and nothing is repeated. A session that is in none, or an engine, gets a short transaction of the verb's own,
+which is committed before the verb returns and repeated while it loses against others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.util import await_only
+
+from jobboard.retry import retrying
+from jobboard.sql.dialects import Trouble, database
+
+if TYPE_CHECKING:
+    # Importing it takes greenlet, which who is not async need not have.
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
+
+T = TypeVar("T")
+
+Sync = Session | scoped_session[Any] | Engine
+"""What a verb works on."""
+
+Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncEngine"
+"""What a verb works on when it is awaited."""
+
+Model = type[Any]
+
+PATIENCE = 10.0
+"""For how many seconds a transaction of our own is repeated while it loses against others."""
+
+
+@overload
+def run(target: Sync, model: Model, work: Callable[[Session], T]) -> T: ...
+@overload
+def run(target: Async, model: Model, work: Callable[[Session], T]) -> Awaitable[T]: ...
+def run(target: Sync | Async, model: Model, work: Callable[[Session], T]) -> T | Awaitable[T]:
+    """Do ``work`` within the transaction of a session, or in one of its own.
+
+    :param model: tells a session with several databases which one it is about.
+    """
+    session, ours = opened(target)
+    if not isinstance(session, Session):
+        return _run_async(session, ours, model, work)
+    with _closing(session, ours):
+        return transact(session, model, work)
+
+
+async def _run_async(session: AsyncSession, ours: bool, model: Model, work: Callable[[Session], T]) -> T:
+    def both(sync: Session) -> T:
+        with _closing(sync, ours):
+            return transact(sync, model, work)
+
+    return await session.run_sync(both)
+
+
+@contextlib.contextmanager
+def _closing(session: Session, ours: bool) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if ours:
+            session.close()
+
+
+def opened(target: Sync | Async) -> tuple[Session | AsyncSession, bool]:
+    """The session, and whether it is ours to close."""
+    if isinstance(target, scoped_session):
+        return target(), False
+    if isinstance(target, Session):
+        return target, False
+    if isinstance(target, Engine):
+        return Session(target, expire_on_commit=False), True
+    return _opened_async(target)
+
+
+def _opened_async(target: Async) -> tuple[AsyncSession, bool]:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
+
+    if isinstance(target, async_scoped_session):
+        return target(), False
+    if isinstance(target, AsyncSession):
+        return target, False
+    if isinstance(target, AsyncEngine):
+        return AsyncSession(target, expire_on_commit=False), True
+    raise TypeError(f"a Session or an Engine of SQLAlchemy's is needed, or an async one, not {type(target).__name__}")
+
+
+def users_own(session: Session, engine: Engine) -> Session | AsyncSession:
+    """What the user calls the session by."""
+    if not engine.dialect.is_async:
+        return session
+    from sqlalchemy.ext.asyncio import async_session
+
+    return async_session(session) or session
+
+
+def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
+    """Do ``work`` in the transaction that the session is in, or in one of its own."""
+    if session.in_transaction():
+        if session.autoflush:
+            session.flush()
+        return work(session)
+    bind = session.get_bind(model)
+    if isinstance(bind, Connection):
+        # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
+        with committing(session):
+            return work(session)
+    product = database(bind.dialect)
+    # Under a stricter one databases refuse claims that collide, and MySQL locks the gaps between rows, too.
+    options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}
+
+    def once() -> T:
+        with committing(session):
+            session.connection({"mapper": model}, execution_options=options)
+            return work(session)
+
+    def contended(error: BaseException) -> bool:
+        return isinstance(error, sa.exc.DBAPIError) and product.trouble(error, None) is Trouble.CONTENDED
+
+    sleep = _sleep_async if bind.dialect.is_async else time.sleep
+    return retrying(contended, PATIENCE, base=0.005, cap=0.25, sleep=sleep)(once)
+
+
+def _sleep_async(seconds: float) -> None:
+    await_only(asyncio.sleep(seconds))
+
+
+@contextlib.contextmanager
+def committing(session: Session) -> Iterator[None]:
+    """Commit at the end, or roll back. What was loaded stays loaded: looking at a row after this begins no other
+    transaction."""
+    if not session.in_transaction():
+        session.begin()
+    expire, session.expire_on_commit = session.expire_on_commit, False
+    try:
+        yield
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+    finally:
+        session.expire_on_commit = expire
+
+
+def settle(session: Session, model: Model, work: Callable[[Session], T]) -> T:
+    """Do ``work`` and commit it, along with what the session has open."""
+    if not session.in_transaction():
+        return transact(session, model, work)
+    with committing(session):
+        session.flush()
+        return work(session)
+
+
+class Scope(Generic[T]):
+    """A block in which something is held: ``with`` a session or an engine, ``async with`` an async one.
+
+    It is also a decorator: each call of the function enters anew, and gets what is held as its first argument. The
+    session must not be in a transaction; those that the block leaves open are committed at its end, or rolled back when
+    it raises.
+    """
+
+    def __init__(
+        self, target: Sync | Async, block: Callable[[Session], contextlib.AbstractContextManager[T, bool | None]]
+    ) -> None:
+        self._target = target
+        self._make = block
+
+    def _begun(self, session: Session, ours: bool) -> T:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_closing(session, ours))
+            if session.in_transaction():
+                raise sa.exc.InvalidRequestError(
+                    "the session is in a transaction: commit it first, so that others can see what is held; or pass "
+                    "the engine"
+                )
+            result = stack.enter_context(self._make(session))
+            self._stack = stack.pop_all()
+        return result
+
+    def __enter__(self) -> T:
+        session, ours = opened(self._target)
+        if not isinstance(session, Session):
+            raise TypeError(f"write `async with`, as {type(self._target).__name__} is async")
+        return self._begun(session, ours)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> T:
+        session, ours = opened(self._target)
+        if isinstance(session, Session):
+            raise TypeError(f"write `with`, as {type(self._target).__name__} is not async")
+        self._async = session
+        return await session.run_sync(self._begun, ours)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._async.run_sync(lambda _: self._stack.__exit__(kind, error, trace))
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                async with Scope(self._target, self._make) as held:
+                    return await function(held, *args, **kwargs)
+
+            return awaited
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with Scope(self._target, self._make) as held:
+                return function(held, *args, **kwargs)
+
+        return called

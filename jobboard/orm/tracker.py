@@ -1,0 +1,468 @@
+"""A mixin that tracks where each row of a mapped class stands: pending, in progress, failed, succeeded, ignored."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import enum
+import logging
+import traceback
+import uuid
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self, TypeVar, overload
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm.attributes import set_committed_value
+
+from jobboard import arguments
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_of, keyed
+from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
+from jobboard.sql.dialects import UtcNow
+
+LOG = logging.getLogger(__name__)
+
+EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - columns of these types hold UTC without saying so
+
+_LOCK = "jobboard.lock"
+
+_Time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+
+
+class JobExecutionError(JobFailure):
+    """The job could not be started, or not be finished."""
+
+
+class JobLockedError(JobExecutionError, UnclaimableJob):
+    """Somebody else is working on the job."""
+
+
+class JobIsNotReadyToStartError(JobExecutionError, UnclaimableJob):
+    """The job's status is none from which it may be started."""
+
+
+class JobAlreadySucceededError(JobIsNotReadyToStartError):
+    """The job is done."""
+
+
+class JobIgnoredError(JobIsNotReadyToStartError):
+    """The job has failed too often."""
+
+
+class JobLostError(JobExecutionError, ClaimLost):
+    """The lock has expired and another has taken it; nothing was written."""
+
+
+class JobNotFoundError(NotFound, ValueError):
+    """There is no such job."""
+
+
+PROTECTED = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry"})
+"""Columns that are written by the tracker alone."""
+
+
+@dataclass
+class Updates:
+    """What to write to the row when the job succeeds, or at once, with :meth:`StatusTracker.update`."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def set(self, key: str, value: Any) -> None:
+        """:raises KeyError: the column is the tracker's own."""
+        if key in PROTECTED:
+            raise KeyError(f"{key!r} is written by the tracker alone")
+        self.values[key] = value
+
+
+Status = int | enum.Enum
+
+J = TypeVar("J", bound="StatusTracker")
+
+
+class _Plan(NamedTuple):
+    """How a job is to be run; statuses as their column has them."""
+
+    key: Key
+    pending: Any
+    in_progress: Any
+    failed: Any
+    succeeded: Any
+    ignored: Any
+    ready: Sequence[Any]
+    expire: float
+    max_retry: int
+    traceback_limit: int
+    skip_error: bool
+    level: int
+
+    def failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
+        """What to write after one more failure."""
+        status = self.ignored if retry + 1 >= self.max_retry else self.failed
+        return {"status": status, "retry": retry + 1, "errors": {"error": error, "traceback": trace}}
+
+
+class StatusTracker(Fenced):
+    """Mix it into a mapped class, and each row is a job that one process at a time works on.
+
+    ::
+
+        class Job(StatusTracker, Base):
+            __tablename__ = "jobs"
+
+        with Job.start(engine, "job-1", pending_status=10, in_progress_status=20, failed_status=30,
+                       succeeded_status=40, ignored_status=50, expire=900, max_retry=3) as (job, updates):
+            updates.set("data", {"result": work(job.data)})
+
+    It brings the columns ``id status create_at update_at lock lock_at retry data errors``. A class with another primary
+    key, or one of several columns, says ``id = None``; where a job's ``id`` is asked for, it then gives a tuple of the
+    key's values or a dict, as ``Session.get`` takes them. Statuses are integers, or members of an Enum of integers; of
+    any Enum where the class has a ``status`` column of its own, of type ``sqlalchemy.Enum``.
+
+    Sessions and engines are taken as :class:`~jobboard.orm.Claimable` takes them. The times are the database's, in UTC.
+    """
+
+    id: Mapped[str] = mapped_column(sa.String(255), primary_key=True)
+    status: Mapped[Any] = mapped_column(sa.Integer)
+    create_at: Mapped[datetime.datetime] = mapped_column(_Time, default=UtcNow())
+    update_at: Mapped[datetime.datetime] = mapped_column(_Time, default=UtcNow())
+    lock: Mapped[str | None] = mapped_column(sa.String(32), default=None)
+    lock_at: Mapped[datetime.datetime] = mapped_column(_Time, default=EPOCH)
+    retry: Mapped[int] = mapped_column(sa.Integer, default=0)
+    data: Mapped[Any] = mapped_column(sa.JSON, nullable=True)
+    errors: Mapped[Any] = mapped_column(sa.JSON, nullable=True)
+
+    @classmethod
+    def create(cls, id: Any, status: Status, data: Any = None, **kwargs: Any) -> Self:  # noqa: A002
+        """A new job, not stored yet: add it to a session. ``kwargs`` are columns of the class's own."""
+        values = {"status": cls._plain(status), "lock_at": EPOCH, "retry": 0, "data": data, "errors": {}}
+        return cls(**cls._key(id), **values, **kwargs)
+
+    # fmt: off
+    @overload
+    @classmethod
+    def create_and_save(cls, engine_or_session: Sync, id: Any, status: Status, data: Any = ...,
+                        **kwargs: Any) -> Self: ...
+    @overload
+    @classmethod
+    def create_and_save(cls, engine_or_session: Async, id: Any, status: Status, data: Any = ...,
+                        **kwargs: Any) -> Awaitable[Self]: ...
+    # fmt: on
+    @classmethod
+    def create_and_save(
+        cls,
+        engine_or_session: Sync | Async,
+        id: Any,  # noqa: A002
+        status: Status,
+        data: Any = None,
+        **kwargs: Any,
+    ) -> Self | Awaitable[Self]:
+        """A new job, stored.
+
+        :raises sqlalchemy.exc.IntegrityError: there is one of that id.
+        """
+
+        job = cls.create(id, status, data, **kwargs)
+        return run(engine_or_session, cls, job._save)
+
+    def _save(self, session: Session) -> Self:
+        session.add(self)
+        session.flush()
+        session.refresh(self)
+        return self
+
+    def is_locked(self, expire: float) -> bool:
+        """Whether this object shows a lock that is younger than ``expire`` seconds.
+
+        It asks nobody: it goes by what was loaded, and by this machine's clock. :meth:`start` and :meth:`lock_it` go by
+        what is stored, and by the database's.
+        """
+        return self._is_locked(expire, datetime.datetime.now(datetime.UTC).replace(tzinfo=None))
+
+    def _is_locked(self, expire: float, now: datetime.datetime) -> bool:
+        return self.lock is not None and (now - self.lock_at).total_seconds() < expire
+
+    # fmt: off
+    @overload
+    def lock_it(self, engine_or_session: Sync, in_progress_status: Status, debug: bool = ..., *,
+                expire: float | None = ...) -> tuple[str, datetime.datetime]: ...
+    @overload
+    def lock_it(self, engine_or_session: Async, in_progress_status: Status, debug: bool = ..., *,
+                expire: float | None = ...) -> Awaitable[tuple[str, datetime.datetime]]: ...
+    # fmt: on
+    def lock_it(
+        self,
+        engine_or_session: Sync | Async,
+        in_progress_status: Status,
+        debug: bool = False,
+        *,
+        expire: float | None = None,
+    ) -> tuple[str, datetime.datetime] | Awaitable[tuple[str, datetime.datetime]]:
+        """Lock the job and set its status, whatever that was.
+
+        :param expire: how many seconds old another's lock must be to be taken over; without it none is.
+        :returns: the lock and its time. From now on this object writes to its row only as long as it has that lock.
+        :raises JobLockedError: somebody has it.
+        """
+        seconds = None if expire is None else _seconds(expire)
+
+        def lock(session: Session) -> tuple[str, datetime.datetime]:
+            stored, now = self._stored(session, key_of(self))
+            if stored.lock is not None and (seconds is None or stored._is_locked(seconds, now)):
+                raise _locked(self)
+            return self._lock(session, stored.lock, now, {"status": self._plain(in_progress_status)})
+
+        LOG.log(_level(debug), "locking %s", _named(type(self), key_of(self)))
+        return run(engine_or_session, type(self), lock)
+
+    # fmt: off
+    @overload
+    def update(self, engine_or_session: Sync, updates: Updates) -> None: ...
+    @overload
+    def update(self, engine_or_session: Async, updates: Updates) -> Awaitable[None]: ...
+    # fmt: on
+    def update(self, engine_or_session: Sync | Async, updates: Updates) -> Awaitable[None] | None:
+        """Write columns of the row.
+
+        :raises JobLostError: this object had locked the job, and somebody else has it by now.
+        :raises JobNotFoundError: it is gone.
+        """
+        return run(engine_or_session, type(self), lambda session: self._write(session, updates.values))
+
+    @classmethod
+    def start(
+        cls,
+        engine: Sync | Async,
+        id: Any,  # noqa: A002
+        pending_status: Status,
+        in_progress_status: Status,
+        failed_status: Status,
+        succeeded_status: Status,
+        ignored_status: Status,
+        expire: float,
+        max_retry: int,
+        more_pending_status: Status | Sequence[Status] | None = None,
+        traceback_stack_limit: int = 10,
+        skip_error: bool = False,
+        debug: bool = False,
+    ) -> Scope[tuple[Self, Updates]]:
+        """Work on a job for the length of a block, ``with`` or ``async with``: ``as (job, updates)``.
+
+        It may start when its status is pending, failed or one of ``more_pending_status``, and nobody has locked it; or
+        when somebody was working on it and their lock has expired, which counts as a failure. When the block ends,
+
+        - without an error, ``updates`` are written, the status is succeeded and ``retry`` is 0;
+        - with an error, ``errors`` shows it, ``retry`` goes up by one, and the status is failed, or ignored when that
+          makes it ``max_retry``; what the block has not committed is rolled back;
+        - with KeyboardInterrupt or the like, also when a task is cancelled, the job is given back as it was.
+
+        In the block, objects of the job's session can be written as well: they are committed along with the success.
+
+        :param engine: or a session, which must not be in a transaction.
+        :param expire: after how many seconds another may take the job over; whoever had it can't finish it any more.
+        :param max_retry: after how many failures in a row the job is ignored.
+        :param traceback_stack_limit: how many entries of the traceback are stored.
+        :param skip_error: an error of the block is stored, but not raised.
+        :param debug: log at INFO what otherwise is logged at DEBUG.
+        :raises JobNotFoundError: there is no such job.
+        :raises JobLockedError: somebody is working on it.
+        :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: its status.
+        :raises JobLostError: at the end; the lock expired and another has taken the job. Nothing was written.
+        """
+        more: Any = () if more_pending_status is None else more_pending_status
+        more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
+        plan = _Plan(
+            key=tuple(cls._key(id).values()),
+            pending=cls._plain(pending_status),
+            in_progress=cls._plain(in_progress_status),
+            failed=cls._plain(failed_status),
+            succeeded=cls._plain(succeeded_status),
+            ignored=cls._plain(ignored_status),
+            ready=[cls._plain(status) for status in (pending_status, failed_status, *more)],
+            expire=_seconds(expire),
+            max_retry=max_retry,
+            traceback_limit=traceback_stack_limit,
+            skip_error=skip_error,
+            level=_level(debug),
+        )
+        return Scope(engine, lambda session: _started(session, cls, plan))
+
+    # fmt: off
+    @overload
+    @classmethod
+    def query_by_status(cls, engine_or_session: Sync, status: Status, limit: int = ...,
+                        older_task_first: bool = ...) -> list[Self]: ...
+    @overload
+    @classmethod
+    def query_by_status(cls, engine_or_session: Async, status: Status, limit: int = ...,
+                        older_task_first: bool = ...) -> Awaitable[list[Self]]: ...
+    # fmt: on
+    @classmethod
+    def query_by_status(
+        cls, engine_or_session: Sync | Async, status: Status, limit: int = 10, older_task_first: bool = True
+    ) -> list[Self] | Awaitable[list[Self]]:
+        """The first ``limit`` jobs of a status.
+
+        :param older_task_first: those that were not updated for longest come first.
+        """
+        select = sa.select(cls).where(cls.status == cls._plain(status)).limit(arguments.limit(limit))
+        if older_task_first:
+            select = select.order_by(cls.update_at, *sa.inspect(cls).primary_key)
+        return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()))
+
+    @classmethod
+    def _plain(cls, status: Any) -> Any:
+        """A status as its column has it."""
+        if isinstance(status, enum.Enum) and not isinstance(sa.inspect(cls).columns["status"].type, sa.Enum):
+            return status.value
+        return status
+
+    @classmethod
+    def _key(cls, id: Any) -> dict[str, Any]:  # noqa: A002
+        """The key's attributes and their values, in the key's order."""
+        mapper = sa.inspect(cls)
+        names = [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+        if isinstance(id, Mapping):
+            values = [id[name] for name in names if name in id]
+        else:
+            values = list(id) if len(names) > 1 and isinstance(id, (tuple, list)) else [id]
+        if len(values) != len(names):
+            raise ValueError(f"id={id!r}: the key of {cls.__name__} is {', '.join(names)}")
+        return dict(zip(names, values, strict=True))
+
+    @classmethod
+    def _stored(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
+        """The job as it is now, and the time."""
+        mapper = sa.inspect(cls)
+        begin_writing(session.connection({"mapper": mapper}))
+        select = sa.select(cls, UtcNow()).where(keyed(mapper, [key])).execution_options(populate_existing=True)
+        row = session.execute(select).unique().one_or_none()
+        if row is None:
+            raise JobNotFoundError(f"there is no {_named(cls, key)}")
+        return row[0], row[1]
+
+    @classmethod
+    def _start(cls, session: Session, plan: _Plan) -> tuple[Self, Any] | JobIgnoredError:
+        """The locked job, and the status to go back to; or the error that it leads to."""
+        job, now = cls._stored(session, plan.key)
+        named, status = _named(cls, plan.key), cls._plain(job.status)
+        if job._is_locked(plan.expire, now):
+            raise _locked(job)
+        if job.lock is not None and status == plan.in_progress:
+            failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
+            if failure["status"] == plan.ignored:
+                job._lock(session, job.lock, now, {**failure, "update_at": now})
+                job._finish(session, {})
+                return JobIgnoredError(f"{named} has failed {plan.max_retry} times, the last time without an end")
+            job._lock(session, job.lock, now, {**failure, "status": plan.in_progress})
+            return job, plan.failed
+        if status == plan.succeeded:
+            raise JobAlreadySucceededError(f"{named} has succeeded already")
+        if status == plan.ignored:
+            raise JobIgnoredError(f"{named} has failed {plan.max_retry} times and is ignored")
+        if status not in plan.ready:
+            raise JobIsNotReadyToStartError(f"{named} has status {status!r}; it may start from {plan.ready}")
+        job._lock(session, job.lock, now, {"status": plan.in_progress})
+        return job, status
+
+    def _lock(
+        self, session: Session, seen: str | None, now: datetime.datetime, values: dict[str, Any]
+    ) -> tuple[str, datetime.datetime]:
+        """Lock the job, unless its lock is another than was seen."""
+        unchanged = sa.inspect(type(self)).columns["lock"].is_not_distinct_from(seen)
+        lock = uuid.uuid4().hex
+        if not self._changed(session, unchanged, {**values, "lock": lock, "lock_at": now}):
+            raise _locked(self)
+        sa.inspect(self).info[_LOCK] = lock
+        return lock, now
+
+    def _finish(self, session: Session, values: dict[str, Any]) -> None:
+        """Write the values and give the lock back."""
+        now = session.scalar(sa.select(UtcNow()))
+        self._write(session, {**values, "update_at": now, "lock": None})
+
+    def _write(self, session: Session, values: Mapping[str, Any]) -> None:
+        """Write the values, if this object still has the lock that it had taken."""
+        held = self._hold()
+        if not self._changed(session, sa.true() if held is None else held, values):
+            raise JobNotFoundError(f"{_named(type(self), key_of(self))} is gone") if held is None else self._lose()
+
+    def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
+        mapper = sa.inspect(type(self))
+        columns = {mapper.columns[name]: value for name, value in values.items()}
+        statement = change(mapper, [key_of(self)], condition).values(columns)
+        if not session.connection({"mapper": mapper}).execute(statement).rowcount:
+            return False
+        for name, value in values.items():
+            set_committed_value(self, name, value)
+        return True
+
+    def _hold(self) -> Condition | None:
+        lock = sa.inspect(self).info.get(_LOCK)
+        return None if lock is None else sa.inspect(type(self)).columns["lock"] == lock
+
+    def _lose(self) -> JobLostError:
+        error = JobLostError(f"{_named(type(self), key_of(self))}: the lock is not this object's any more")
+        error.job = self
+        return error
+
+
+@contextlib.contextmanager
+def _started(session: Session, model: type[J], plan: _Plan) -> Iterator[tuple[J, Updates]]:
+    begun = transact(session, model, lambda session: model._start(session, plan))
+    if isinstance(begun, JobIgnoredError):
+        raise begun
+    job, before = begun
+    retry, updates, worked = job.retry, Updates(), False
+    named = _named(model, plan.key)
+    LOG.log(plan.level, "%s started", named)
+
+    def end(values: dict[str, Any]) -> None:
+        settle(session, model, lambda session: job._finish(session, values))
+        sa.inspect(job).info.pop(_LOCK)
+        LOG.log(plan.level, "%s ended with status %r", named, values["status"])
+
+    def fall_back(values: dict[str, Any]) -> None:
+        session.rollback()
+        try:
+            # What was rolled back has to be loaded again, for whoever looks at the job afterwards.
+            transact(session, model, lambda session: model._stored(session, plan.key))
+            end(values)
+        except (ClaimLost, NotFound) as error:
+            LOG.warning("%s has failed, but was lost before: %s", named, error)
+        except sa.exc.SQLAlchemyError:
+            LOG.exception("%s has failed, and stays locked until that expires", named)
+
+    try:
+        yield job, updates
+        worked = True
+        end({**updates.values, "status": plan.succeeded, "retry": 0})
+    except Exception as error:
+        fall_back(plan.failure(retry, repr(error), traceback.format_exc(limit=plan.traceback_limit)))
+        if worked or not plan.skip_error:
+            raise
+    except BaseException:
+        fall_back({"status": before})
+        raise
+
+
+def _named(model: type[Any], key: Key) -> str:
+    return f"{model.__name__} {', '.join(map(repr, key))}"
+
+
+def _locked(job: StatusTracker) -> JobLockedError:
+    error = JobLockedError(f"{_named(type(job), key_of(job))} is locked")
+    error.job = job
+    return error
+
+
+def _level(debug: bool) -> int:
+    return logging.INFO if debug else logging.DEBUG
+
+
+def _seconds(expire: float) -> float:
+    micros = arguments.micros("expire", expire)
+    assert micros is not None
+    return micros / 1e6

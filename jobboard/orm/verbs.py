@@ -1,0 +1,302 @@
+"""The verbs of a claimable class, within one transaction of a session's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from jobboard.exceptions import JobFailure
+from jobboard.job import boottime
+from jobboard.orm.holding import Acquisition, shown
+from jobboard.orm.rows import (
+    BATCH,
+    PRIMARY,
+    Condition,
+    Held,
+    Key,
+    begin_writing,
+    change,
+    chunks,
+    key_of,
+    keyed,
+    lock,
+    lock_held,
+    still,
+    table_of,
+)
+from jobboard.sql.claims import Claim, First
+from jobboard.sql.dialects import Exact, Now, by_index, database
+from jobboard.sql.prepared import CallersConnection, Row, param
+
+SECOND = 1_000_000
+HELD = "jobboard.acquisition"
+"""Where an object keeps its acquisition; no expiry empties that."""
+UNDO = "jobboard.undo"
+"""Where a session keeps what to do if its transaction is rolled back."""
+
+
+class Wish(NamedTuple):
+    """What is to be acquired. Times are in µs."""
+
+    who: str
+    where: Sequence[Any]
+    order_by: Sequence[Any]
+    limit: int
+    timeout: int
+    instant: int | None
+
+
+class Reacquired(NamedTuple):
+    """What became of rows that were to be held on to."""
+
+    kept: list[Any]
+    lost: list[Any]
+
+
+def mapper_of(model: type[Any]) -> Mapper[Any]:
+    mapper: Mapper[Any] = sa.inspect(model)
+    if mapper.persist_selectable is not table_of(mapper):
+        raise TypeError(f"{model.__name__} is stored in several tables; acquire the class that it inherits from")
+    return mapper
+
+
+def connection_of(session: Session, mapper: Mapper[Any]) -> Connection:
+    return session.connection({"mapper": mapper})
+
+
+def acquire(session: Session, model: type[Any], wish: Wish) -> list[Any]:
+    mapper = mapper_of(model)
+    connection = connection_of(session, mapper)
+    begin_writing(connection)
+    asked = boottime()
+    keys = len(mapper.primary_key)
+    taken = {tuple(row[:keys]): row[keys:] for row in _Taker(connection, mapper, wish).take()}
+    objects = {}
+    for some in chunks(list(taken)):
+        found = sa.select(model).where(keyed(mapper, some)).execution_options(populate_existing=True)
+        objects.update({key_of(row): row for row in session.scalars(found).unique()})
+    for key, (token, instant) in taken.items():
+        begun = instant if wish.instant is None else wish.instant
+        deadline = asked + (begun + wish.timeout - instant) / SECOND
+        _hold(session, objects[key], Acquisition(wish.who, token + 1, deadline))
+    return [objects[key] for key in taken]
+
+
+class _Taker:
+    def __init__(self, connection: Connection, mapper: Mapper[Any], wish: Wish) -> None:
+        self._run = CallersConnection(connection)
+        self._mapper = mapper
+        self._wish = wish
+        self._product = database(connection.dialect)
+        self._key = mapper.primary_key
+        self._token = mapper.columns["acquired_token"]
+        until = mapper.columns["acquired_until"]
+        self._free = sa.or_(until.is_(None), until <= Now())
+        columns = (*self._key, self._token)
+        identity: dict[int, Any] = dict(enumerate(columns))
+        self._claim = Claim(self._product, table_of(mapper), self._values, identity, self._free)
+        self._select = self._wished(columns).limit(param("limit", sa.Integer()))
+
+    def take(self) -> Sequence[Row]:
+        if self._product.skip_locked and not self._product.returning:
+            return self._of_candidates()
+        return self._first(self._select, self._wish.limit)
+
+    def _of_candidates(self) -> list[Row]:
+        # What it sorts, MySQL has locked; and nobody can say which index the caller's order would need. So the order is
+        # found first without a lock, and no more is locked than is going to be taken.
+        taken: list[Row] = []
+        seen: list[Key] = []
+        while True:
+            select = self._wished(self._key).limit(BATCH)
+            if seen:
+                select = select.where(sa.not_(keyed(self._mapper, seen)))
+            candidates = [tuple(row) for row in self._run.connection.execute(select)]
+            if not candidates:
+                return taken
+            seen += candidates
+            while candidates:
+                missing = self._wish.limit - len(taken)
+                some, candidates = candidates[:missing], candidates[missing:]
+                chosen = by_index(self._select.where(keyed(self._mapper, some)), table_of(self._mapper), PRIMARY)
+                taken += self._first(chosen, missing)
+                if len(taken) == self._wish.limit:
+                    return taken
+
+    def _first(self, select: sa.Select[Any], limit: int) -> Sequence[Row]:
+        params = {"p_limit": limit, "p_who": self._wish.who, "p_timeout": self._wish.timeout}
+        return First(self._claim, select)(self._run, params)
+
+    def _wished(self, columns: Iterable[Any]) -> sa.Select[Any]:
+        conditions = [self._free, *self._wish.where]
+        mapper = self._mapper
+        if mapper.single:
+            kinds = [each.polymorphic_identity for each in mapper.self_and_descendants]
+            conditions.append(mapper.polymorphic_on.in_(kinds))  # type: ignore[union-attr]
+        return sa.select(*columns).where(*conditions).order_by(*(self._wish.order_by or self._key))
+
+    def _values(self, instant: sa.ColumnElement[int]) -> dict[Any, Any]:
+        return {
+            self._mapper.columns["acquired_by"]: param("who", Exact()),
+            self._token: self._token + 1,
+            **_lease(self._mapper, instant, self._wish.instant, param("timeout")),
+        }
+
+
+def _lease(mapper: Mapper[Any], now: Any, instant: int | None, timeout: Any) -> dict[Any, Any]:
+    begun = now if instant is None else sa.literal(instant, sa.BigInteger())
+    return {mapper.columns["acquired_at"]: begun, mapper.columns["acquired_until"]: begun + timeout}
+
+
+def acquired(session: Session, model: type[Any], who: str, where: Sequence[Any]) -> list[Any]:
+    select = sa.select(model).where(model.acquired_by == who, *where).order_by(*sa.inspect(model).primary_key)
+    return list(session.scalars(select.execution_options(populate_existing=True)).unique())
+
+
+def held_by(row: Any, who: str) -> Condition:
+    """What is true of a row as long as this object, or failing that, anybody of this name holds it."""
+    mapper = sa.inspect(type(row))
+    mine: Condition = mapper.columns["acquired_by"] == who
+    acquisition: Acquisition | None = row.acquisition
+    if acquisition is None:
+        return mine
+    if acquisition.who != who:
+        raise JobFailure(f"{type(row).__name__} {key_of(row)} was acquired by {acquisition.who!r}, not by {who!r}")
+    return sa.and_(mine, mapper.columns["acquired_token"] == acquisition.token)
+
+
+def reacquire(
+    session: Session, model: type[Any], who: str, rows: Sequence[Any] | None, timeout: int, instant: int | None
+) -> Reacquired:
+    if rows is None:
+        stored = acquired(session, model, who, ())
+        rows = list({key_of(row): row for row in (*stored, *_in_hand(session, model, who))}.values())
+    mapper = mapper_of(model)
+    held = {key_of(row): held_by(row, who) for row in rows}
+    asked = boottime()
+    locked = renew(connection_of(session, mapper), mapper, held, timeout, instant)
+    for row in rows:
+        if key_of(row) in locked:
+            now = locked[key_of(row)]
+            begun = now if instant is None else instant
+            _extended(session, row, who, begun, timeout, asked + (begun + timeout - now) / SECOND)
+        elif row.acquisition is not None:
+            row.acquisition.taken_away()
+    return Reacquired(
+        [row for row in rows if key_of(row) in locked], [row for row in rows if key_of(row) not in locked]
+    )
+
+
+def renew(
+    connection: Connection, mapper: Mapper[Any], held: Held, timeout: int, instant: int | None, *, skip: bool = False
+) -> dict[Key, int]:
+    """Extend what is still held; the time for each row of that."""
+    locked = lock_held(connection, mapper, held, skip=skip)
+    for some in chunks(list(locked)):
+        lease = _lease(mapper, Now(), instant, timeout)
+        connection.execute(change(mapper, some).values(lease))
+    return locked
+
+
+def not_lost(connection: Connection, mapper: Mapper[Any], held: Held) -> set[Key]:
+    """Those rows that are held as said, as far as can be seen without waiting for anybody."""
+    found: set[Key] = set()
+    for some in chunks(list(held.items())):
+        select = sa.select(*mapper.primary_key).where(still(mapper, dict(some)))
+        found.update(tuple(row) for row in connection.execute(select))
+    return found
+
+
+def unacquire(session: Session, model: type[Any], who: str, rows: Sequence[Any] | None, where: Sequence[Any]) -> int:
+    mapper = mapper_of(model)
+    connection = connection_of(session, mapper)
+    if rows is None:
+        mine = sa.and_(mapper.columns["acquired_by"] == who, *where)
+        released = _release_all(connection, mapper, mine, skip=False)
+        rows = _in_hand(session, model, who)
+    else:
+        held = {key_of(row): sa.and_(held_by(row, who), *where) for row in rows}
+        released = list(lock_held(connection, mapper, held))
+        _release(connection, mapper, released)
+    gone = set(released)
+    for row in rows:
+        if key_of(row) in gone:
+            _forget(session, row)
+        elif row.acquisition is not None and not where:
+            row.acquisition.taken_away()
+    return len(released)
+
+
+def unacquire_timed_out(session: Session, model: type[Any], where: Sequence[Any], now: int | None) -> int:
+    mapper = mapper_of(model)
+    until = mapper.columns["acquired_until"]
+    late = until < (Now() if now is None else sa.literal(now, sa.BigInteger()))
+    condition = sa.and_(mapper.columns["acquired_by"].is_not(None), late, *where)
+    return len(_release_all(connection_of(session, mapper), mapper, condition, skip=True))
+
+
+def _release_all(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> list[Key]:
+    index = next((str(each.name) for each in table_of(mapper).indexes if _is_of_owners(each, mapper)), PRIMARY)
+    released: list[Key] = []
+    while True:
+        some = [key for key, _ in lock(connection, mapper, condition, skip=skip, index=index, limit=BATCH)]
+        if not some:
+            return released
+        _release(connection, mapper, some)
+        released += some
+
+
+def _is_of_owners(index: sa.Index, mapper: Mapper[Any]) -> bool:
+    return list(index.columns) == [mapper.columns["acquired_by"]]
+
+
+def _release(connection: Connection, mapper: Mapper[Any], keys: Sequence[Key]) -> None:
+    nobody = dict.fromkeys(mapper.columns[f"acquired_{what}"] for what in ("by", "at", "until"))
+    for some in chunks(keys):
+        connection.execute(change(mapper, some).values(nobody))
+
+
+def _in_hand(session: Session, model: type[Any], who: str) -> list[Any]:
+    """The session's own objects that hold rows under this name."""
+    mine = (row for row in session.identity_map.values() if isinstance(row, model))
+    return [row for row in mine if row.acquisition is not None and row.acquisition.who == who]
+
+
+def _hold(session: Session, row: Any, acquisition: Acquisition | None) -> None:
+    info = sa.inspect(row).info
+    before, info[HELD] = info.get(HELD), acquisition
+    undone = partial(info.__setitem__, HELD, before) if acquisition is None else acquisition.taken_away
+    session.info.setdefault(UNDO, []).append(undone)
+
+
+def _extended(session: Session, row: Any, who: str, begun: int, timeout: int, deadline: float) -> None:
+    set_committed_value(row, "acquired_at", shown(begun))
+    set_committed_value(row, "acquired_until", shown(begun + timeout))
+    if row.acquisition is None:
+        _hold(session, row, Acquisition(who, row.acquired_token, deadline))
+    else:
+        row.acquisition.extended(deadline)
+
+
+def _forget(session: Session, row: Any) -> None:
+    """The object holds its row no more."""
+    _hold(session, row, None)
+    for what in ("by", "at", "until"):
+        set_committed_value(row, f"acquired_{what}", None)
+
+
+@sa.event.listens_for(Session, "after_commit")
+def _settled(session: Session) -> None:
+    session.info.pop(UNDO, None)
+
+
+@sa.event.listens_for(Session, "after_rollback")
+def _rolled_back(session: Session) -> None:
+    for undo in reversed(session.info.pop(UNDO, [])):
+        undo()

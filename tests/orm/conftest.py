@@ -1,0 +1,73 @@
+"""Databases with the tables of the user's classes, on every SQL server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import Session
+
+from tests.orm.models import Base
+
+T = TypeVar("T")
+
+_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+_ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+aiomysql"}
+
+
+@pytest.fixture(scope="session")
+def _tables(
+    backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[sa.Engine]:
+    if backend == "sqlite":
+        url = sa.make_url(f"sqlite:///{tmp_path_factory.mktemp('orm')}/orm.db")
+    else:
+        url = sa.make_url(request.getfixturevalue("database_uri")(backend)).set(drivername=_DRIVERS[backend])
+    engine = sa.create_engine(url)
+    if backend == "sqlite":
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    Base.metadata.create_all(engine)
+    yield engine
+    Base.metadata.drop_all(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(_tables: sa.Engine) -> sa.Engine:
+    """The user's engine, on a database of every kind; the tables are empty."""
+    with _tables.begin() as connection:
+        for table in reversed(Base.metadata.sorted_tables):
+            connection.execute(table.delete())
+    return _tables
+
+
+@pytest.fixture
+def session(engine: sa.Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
+
+
+@pytest.fixture
+def other(engine: sa.Engine) -> Iterator[Session]:
+    """Somebody else's session, which keeps on showing what it has seen."""
+    with Session(engine, expire_on_commit=False) as session:
+        yield session
+
+
+@pytest.fixture
+def with_async(engine: sa.Engine, backend: str) -> Callable[[Callable[[AsyncEngine], Awaitable[T]]], T]:
+    """``with_async(main)`` runs ``main(async_engine)`` on the same database."""
+
+    async def run(main: Callable[[AsyncEngine], Awaitable[Any]]) -> Any:
+        async_engine = create_async_engine(engine.url.set(drivername=_ASYNC_DRIVERS[backend]))
+        try:
+            return await main(async_engine)
+        finally:
+            await async_engine.dispose()
+
+    return lambda main: asyncio.run(run(main))

@@ -1,0 +1,401 @@
+"""Rows that are tracked: what users of sqlalchemy_mate's status tracker know, and what they had to live with."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.orm import (
+    JobAlreadySucceededError,
+    JobExecutionError,
+    JobIgnoredError,
+    JobIsNotReadyToStartError,
+    JobLockedError,
+    JobLostError,
+    Updates,
+    tracker,
+)
+from tests.orm.models import Done, Job, ShardJob, Status, Word
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+LONG_AGO = datetime.datetime(2000, 1, 1)  # noqa: DTZ001 - as the column has it
+ONE = pytest.mark.backends("sqlite")
+
+
+def start(target: Any, id_: Any = "job-1", of: type[Any] = Job, statuses: Any = Status, **options: Any) -> Any:
+    return of.start(
+        target,
+        id_,
+        pending_status=statuses.PENDING,
+        in_progress_status=statuses.IN_PROGRESS,
+        failed_status=statuses.FAILED,
+        succeeded_status=statuses.SUCCEEDED,
+        ignored_status=statuses.IGNORED,
+        **{"expire": 900, "max_retry": 3, **options},
+    )
+
+
+def fail(target: Any, error: BaseException, **options: Any) -> None:
+    with start(target, **options):
+        raise error
+
+
+def succeed(target: Any, **options: Any) -> None:
+    with start(target, **options):
+        pass
+
+
+def stored(engine: sa.Engine, id_: Any = "job-1", of: type[Any] = Job) -> Any:
+    with Session(engine) as session:
+        job = session.get(of, id_)
+        assert job is not None
+        session.expunge(job)
+        return job
+
+
+def let_expire(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.update(Job).values(lock_at=LONG_AGO))
+
+
+@pytest.fixture
+def job(engine: sa.Engine) -> Job:
+    return Job.create_and_save(engine, "job-1", Status.PENDING, data={"version": 1})
+
+
+def test_create_stores_nothing(session: Session) -> None:
+    job = Job.create(id="job-1", status=10, data={"version": 1})
+    assert (job.id, job.status, job.data, job.lock, job.retry, job.errors) == ("job-1", 10, {"version": 1}, None, 0, {})
+    assert session.get(Job, "job-1") is None
+    session.add(job)
+    session.commit()
+    assert job.create_at == job.update_at > LONG_AGO
+    assert job.lock_at == datetime.datetime(1970, 1, 1)  # noqa: DTZ001
+
+
+def test_create_and_save_with_an_engine_or_a_session(engine: sa.Engine, session: Session) -> None:
+    by_engine = Job.create_and_save(engine, id="job-1", status=10)
+    by_session = Job.create_and_save(session, "job-2", Status.PENDING, {"version": 2})
+    assert by_engine.update_at > LONG_AGO
+    assert not session.in_transaction()
+    assert [stored(engine, job.id).status for job in (by_engine, by_session)] == [10, 10]
+    with pytest.raises(sa.exc.IntegrityError):
+        Job.create_and_save(engine, "job-1", 10)
+
+
+def test_lock_it_locks_once(engine: sa.Engine, session: Session, job: Job) -> None:
+    assert not job.is_locked(expire=900)
+    lock, lock_at = job.lock_it(engine, Status.IN_PROGRESS, debug=True)
+    assert (job.lock, job.lock_at, job.status) == (lock, lock_at, 20)
+    assert stored(engine).lock == lock
+    assert job.is_locked(expire=900)
+    assert not job.is_locked(expire=0)
+    mine = session.get(Job, "job-1")
+    session.commit()
+    for verb in (lambda: mine.lock_it(session, 20), lambda: job.lock_it(engine, 20, expire=900)):
+        with pytest.raises(JobLockedError, match="Job 'job-1' is locked"):
+            verb()
+
+
+def test_a_success_writes_the_updates(engine: sa.Engine, job: Job) -> None:
+    with start(engine, debug=True) as (mine, updates):
+        assert mine.data == {"version": 1}
+        assert (mine.status, stored(engine).status) == (20, 20)
+        assert mine.lock is not None
+        updates.set(key="data", value={"version": 2})
+    for seen in (mine, stored(engine)):
+        assert (seen.status, seen.data, seen.lock, seen.retry) == (40, {"version": 2}, None, 0)
+        assert seen.update_at > job.update_at
+
+
+def test_a_failure_stores_the_error_and_the_traceback(engine: sa.Engine, job: Job) -> None:
+    with pytest.raises(ValueError, match="no picture"):
+        fail(engine, ValueError("no picture"))
+    after = stored(engine)
+    assert (after.status, after.lock, after.retry) == (30, None, 1)
+    assert after.errors.keys() == {"error", "traceback"}
+    assert after.errors["error"] == "ValueError('no picture')"
+    assert "in fail\n" in after.errors["traceback"]
+    assert json.dumps(after.errors)
+
+
+def test_the_traceback_is_limited(engine: sa.Engine, job: Job) -> None:
+    fail(engine, ValueError("no picture"), traceback_stack_limit=1, skip_error=True)
+    assert "in fail\n" not in stored(engine).errors["traceback"]
+
+
+def test_skip_error_swallows_what_the_block_raises_and_nothing_else(engine: sa.Engine, job: Job) -> None:
+    with start(engine, skip_error=True) as (failed, _):
+        raise ValueError("no picture")
+    assert (failed.status, failed.errors["error"]) == (30, "ValueError('no picture')")
+    with (
+        pytest.raises((TypeError, sa.exc.StatementError), match="JSON serializable"),
+        start(engine, skip_error=True) as (_, updates),
+    ):
+        updates.set("data", object())
+    assert (stored(engine).status, stored(engine).retry) == (30, 2)
+    with start(engine), pytest.raises(JobLockedError):
+        succeed(engine, skip_error=True)
+
+
+def test_too_many_failures_and_it_is_ignored(engine: sa.Engine, job: Job) -> None:
+    seen = []
+    for _ in range(3):
+        fail(engine, ValueError("no picture"), skip_error=True)
+        seen.append((stored(engine).status, stored(engine).retry))
+    assert seen == [(30, 1), (30, 2), (50, 3)]
+    with pytest.raises(JobIgnoredError, match="failed 3 times"):
+        succeed(engine)
+
+
+def test_a_success_resets_retry(engine: sa.Engine, job: Job) -> None:
+    fail(engine, ValueError("no picture"), skip_error=True)
+    succeed(engine)
+    assert (stored(engine).status, stored(engine).retry) == (40, 0)
+    with pytest.raises(JobAlreadySucceededError):
+        succeed(engine)
+
+
+@pytest.mark.parametrize("more", [60, [60], [70, 60], (60,)])
+@ONE
+def test_more_pending_status_is_one_or_several(engine: sa.Engine, more: Any) -> None:
+    Job.create_and_save(engine, "job-1", 60)
+    with pytest.raises(JobIsNotReadyToStartError, match="status 60"):
+        succeed(engine)
+    succeed(engine, more_pending_status=more)
+    assert stored(engine).status == 40
+
+
+@ONE
+def test_errors_are_of_both_trees() -> None:
+    assert issubclass(JobLockedError, JobExecutionError)
+    assert issubclass(JobAlreadySucceededError, JobIsNotReadyToStartError)
+    assert issubclass(JobIgnoredError, JobIsNotReadyToStartError)
+    assert issubclass(JobIsNotReadyToStartError, JobExecutionError)
+    assert issubclass(JobExecutionError, JobFailure)
+    assert issubclass(JobLockedError, UnclaimableJob)
+    assert issubclass(JobLostError, ClaimLost)
+
+
+@pytest.mark.parametrize("key", ["id", "status", "create_at", "update_at", "lock", "lock_at", "retry"])
+@ONE
+def test_updates_refuse_the_trackers_own_columns(key: str) -> None:
+    with pytest.raises(KeyError, match=key):
+        Updates().set(key, 1)
+
+
+def test_update_writes_at_once(engine: sa.Engine, session: Session, job: Job) -> None:
+    updates = Updates()
+    updates.set("data", {"version": 3})
+    job.update(engine, updates)
+    assert job.data == stored(engine).data == {"version": 3}
+    job.lock_it(engine, 20)
+    let_expire(engine)
+    with start(session), pytest.raises(JobLostError):
+        job.update(engine, updates)
+
+
+def test_update_of_a_job_that_is_gone(engine: sa.Engine, job: Job) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.delete(Job))
+    with pytest.raises(NotFound, match="Job 'job-1' is gone"):
+        job.update(engine, Updates({"data": 1}))
+
+
+def test_query_by_status(engine: sa.Engine, session: Session) -> None:
+    for number in range(4):
+        Job.create_and_save(engine, f"job-{number}", Status.PENDING if number else Status.FAILED)
+    with engine.begin() as connection:
+        connection.execute(sa.update(Job).where(Job.id == "job-3").values(update_at=LONG_AGO))
+    jobs = Job.query_by_status(session, Status.PENDING)
+    assert [job.id for job in jobs] == ["job-3", "job-1", "job-2"]
+    assert not session.in_transaction()
+    assert [job.id for job in Job.query_by_status(engine, 10, limit=2)] == ["job-3", "job-1"]
+    assert len(Job.query_by_status(engine, 10, limit=2, older_task_first=False)) == 2
+
+
+def test_an_expired_lock_can_be_taken_again(engine: sa.Engine, job: Job) -> None:
+    job.lock_it(engine, Status.IN_PROGRESS)
+    with pytest.raises(JobLockedError):
+        succeed(engine)
+    let_expire(engine)
+    with start(engine) as (mine, _):
+        assert mine.lock != job.lock
+        assert mine.retry == 1
+    assert (stored(engine).status, stored(engine).retry) == (40, 0)
+
+
+def test_an_expired_lock_can_be_taken_again_by_hand(engine: sa.Engine, job: Job) -> None:
+    first, _ = job.lock_it(engine, Status.IN_PROGRESS)
+    let_expire(engine)
+    second, _ = stored(engine).lock_it(engine, Status.IN_PROGRESS, expire=900)
+    assert stored(engine).lock == second != first
+
+
+def test_a_job_that_kills_its_workers_is_ignored_in_the_end(engine: sa.Engine, job: Job) -> None:
+    job.lock_it(engine, Status.IN_PROGRESS)
+    killed = [start(engine), start(engine)]
+    for each in killed:
+        let_expire(engine)
+        each.__enter__()
+    let_expire(engine)
+    with pytest.raises(JobIgnoredError, match="without an end"):
+        succeed(engine)
+    after = stored(engine)
+    assert (after.status, after.retry, after.lock) == (50, 3, None)
+    assert "expired" in after.errors["error"]
+    for each in killed:
+        with pytest.raises(JobLostError):
+            each.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_interrupt_releases(engine: sa.Engine, job: Job, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        fail(engine, error, skip_error=True)
+    after = stored(engine)
+    assert (after.status, after.lock, after.retry, after.errors) == (10, None, 0, {})
+    succeed(engine)
+
+
+def test_a_finish_is_fenced(engine: sa.Engine, job: Job) -> None:
+    def zombie(error: Exception | None) -> None:
+        with start(engine, skip_error=error is not None) as (_, updates):
+            updates.set("data", "of the zombie")
+            let_expire(engine)
+            rescue.append(start(engine))
+            rescue[-1].__enter__()
+            if error:
+                raise error
+
+    rescue: list[Any] = []
+    with pytest.raises(JobLostError, match="Job 'job-1'"):
+        zombie(None)
+    assert (stored(engine).status, stored(engine).data) == (20, {"version": 1})
+    rescue.pop().__exit__(None, None, None)
+    assert stored(engine).status == 40
+
+
+def test_a_zombies_failure_changes_nothing(engine: sa.Engine, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    with start(engine, skip_error=True):
+        let_expire(engine)
+        rescue = start(engine)
+        rescue.__enter__()
+        raise ValueError("no picture")
+    after = stored(engine)
+    assert (after.status, after.errors) == (20, {"error": f"the lock of {LONG_AGO} expired", "traceback": ""})
+    assert "was lost" in caplog.text
+    rescue.__exit__(None, None, None)
+
+
+def test_an_unknown_id_is_named(engine: sa.Engine) -> None:
+    with pytest.raises(NotFound, match="no Job 'job-7'"):
+        succeed(engine, id_="job-7")
+    with pytest.raises(ValueError, match="no Job 'job-7'"):
+        succeed(engine, id_="job-7")
+
+
+def test_the_clock_of_this_machine_decides_nothing(
+    engine: sa.Engine, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tracker.datetime
+
+    class Late(real.datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return real.datetime.now(tz) + real.timedelta(days=1)
+
+    fake = types.SimpleNamespace(**{**vars(real), "datetime": Late})
+    monkeypatch.setattr(tracker, "datetime", fake)
+    job.lock_it(engine, Status.IN_PROGRESS)
+    assert not job.is_locked(900)
+    with pytest.raises(JobLockedError):
+        succeed(engine)
+    assert stored(engine).lock_at < real.datetime.now() + real.timedelta(hours=15)
+
+
+def test_what_the_block_writes_is_committed_with_the_success_alone(
+    engine: sa.Engine, session: Session, job: Job
+) -> None:
+    def work(error: Exception | None) -> None:
+        with start(session, skip_error=True) as (mine, _):
+            session.add(Done(key="job-1", who="anna"))
+            mine.data = {"version": 2}
+            session.flush()
+            if error:
+                raise error
+
+    def marks() -> int | None:
+        with Session(engine) as other:
+            return other.scalar(sa.select(sa.func.count()).select_from(Done))
+
+    work(ValueError("no picture"))
+    assert (marks(), stored(engine).data) == (0, {"version": 1})
+    work(None)
+    assert (marks(), stored(engine).data) == (1, {"version": 2})
+    assert not session.in_transaction()
+
+
+def test_keys_of_several_columns_and_statuses_that_are_words(engine: sa.Engine) -> None:
+    ShardJob.create_and_save(engine, (1, "a"), Word.PENDING)
+    ShardJob.create_and_save(engine, {"name": "a", "shard": 2}, Word.PENDING)
+    succeed(engine, id_=(1, "a"), of=ShardJob, statuses=Word)
+    fail(engine, ValueError(), id_={"shard": 2, "name": "a"}, of=ShardJob, statuses=Word, skip_error=True)
+    assert stored(engine, (1, "a"), ShardJob).status is Word.SUCCEEDED
+    assert [job.shard for job in ShardJob.query_by_status(engine, Word.FAILED)] == [2]
+    with pytest.raises(NotFound, match="ShardJob 3, 'a'"):
+        succeed(engine, id_=(3, "a"), of=ShardJob, statuses=Word)
+    with pytest.raises(ValueError, match="key of ShardJob is shard, name"):
+        succeed(engine, id_="a", of=ShardJob, statuses=Word)
+
+
+def test_async_sessions_and_engines(engine: sa.Engine, with_async: Callable[..., Any]) -> None:
+    async def main(async_engine: AsyncEngine) -> None:
+        await Job.create_and_save(async_engine, "job-1", 10)
+        async with start(async_engine) as (job, updates):
+            updates.set("data", 1)
+        assert (job.status, job.data) == (40, 1)
+        async with AsyncSession(async_engine) as session:
+            job = await Job.create_and_save(session, "job-2", 10)
+            async with start(session, "job-2", skip_error=True):
+                raise ValueError("no picture")
+            assert (job.status, job.retry) == (30, 1)
+            [again] = await Job.query_by_status(session, 30)
+            assert again is job
+            await job.lock_it(session, 20)
+            updates = Updates()
+            updates.set("data", 2)
+            await job.update(session, updates)
+            with pytest.raises(JobLockedError):
+                async with start(session, "job-2"):
+                    pass
+
+        held = asyncio.Event()
+        await Job.create_and_save(async_engine, "job-3", 10)
+
+        async def work() -> None:
+            async with start(async_engine, "job-3"):
+                held.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await held.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with_async(main)
+    assert [stored(engine, f"job-{number}").status for number in (1, 2, 3)] == [40, 20, 10]
+    assert stored(engine, "job-2").data == 2
+    assert stored(engine, "job-3").lock is None
