@@ -1,0 +1,112 @@
+"""A job queue in a table of one's own: generators insert rows, consumers acquire them by the batch and delete them.
+
+    python examples/mysql_job_queue.py setup-tables --uri mysql+pymysql://root@localhost/queue
+    python examples/mysql_job_queue.py start-processing --uri mysql+pymysql://root@localhost/queue
+
+It runs until Ctrl-C, or until ``--jobs`` of them are done; on MySQL, MariaDB, PostgreSQL and SQLite alike.
+"""
+
+import itertools
+import threading
+import time
+
+import click
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from jobboard.orm import Claimable
+
+GENERATORS = 2
+CONSUMERS = 10
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Job(Claimable, Base):
+    __tablename__ = "queue"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(sa.String(20))
+
+
+class Stopwatch:
+    """Counts what is done, and tells when it is enough."""
+
+    def __init__(self, jobs: int | None) -> None:
+        self.numbers = iter(range(jobs) if jobs is not None else itertools.count())
+        self.left = jobs
+        self.stop = threading.Event()
+        self.lock = threading.Lock()
+
+    def done(self, count: int) -> None:
+        with self.lock:
+            if self.left is not None:
+                self.left -= count
+                if self.left <= 0:
+                    self.stop.set()
+
+
+def generate(engine: sa.Engine, watch: Stopwatch) -> None:
+    while not watch.stop.is_set():
+        with watch.lock:
+            numbers = list(itertools.islice(watch.numbers, 50))
+        if not numbers:
+            return
+        with Session(engine) as session:
+            session.add_all([Job(kind=("mail", "picture")[number % 2]) for number in numbers])
+            session.commit()
+        time.sleep(0.01)
+
+
+def consume(engine: sa.Engine, watch: Stopwatch, who: str) -> None:
+    # The whole queue. A consumer that crashes leaves nothing behind: after the timeout the next one gets its rows.
+    while not watch.stop.is_set():
+        with Job.acquiring(engine, who, where=Job.kind.in_(["mail", "picture"]), order_by=Job.id, timeout=60) as jobs:
+            for job in jobs:
+                jobs.session.delete(job)  # refused, if another has taken it over
+        watch.done(len(jobs))
+        click.echo(f"{who}: {len(jobs)} jobs")
+        if not jobs:
+            watch.stop.wait(0.05)
+
+
+@click.group()
+def main() -> None:
+    pass
+
+
+uri_option = click.option("--uri", required=True, help="where the tables are, as SQLAlchemy has it")
+
+
+@main.command()
+@uri_option
+def setup_tables(uri: str) -> None:
+    """Create the tables that are missing."""
+    Base.metadata.create_all(sa.create_engine(uri))
+
+
+@main.command()
+@uri_option
+@click.option("--jobs", type=int, help="end when so many are done")
+def start_processing(uri: str, jobs: int | None) -> None:
+    """Generate and consume."""
+    engine = sa.create_engine(uri, pool_size=GENERATORS + 2 * CONSUMERS)
+    watch = Stopwatch(jobs)
+    threads = [threading.Thread(target=generate, args=(engine, watch)) for _ in range(GENERATORS)]
+    threads += [
+        threading.Thread(target=consume, args=(engine, watch, f"consumer {number}")) for number in range(CONSUMERS)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        watch.stop.wait()
+    finally:
+        watch.stop.set()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    main()
