@@ -18,7 +18,7 @@ from jobboard.orm.holding import Acquisition, Moment, stored
 from jobboard.orm.rows import Condition, Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.orm.verbs import Reacquired
-from jobboard.sql.dialects import Exact
+from jobboard.sql.expressions import Exact
 
 Where = sa.SQLColumnExpression[bool]
 Order = sa.SQLColumnExpression[Any]

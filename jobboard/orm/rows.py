@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -12,7 +11,8 @@ from sqlalchemy.orm import Mapper
 
 from jobboard.exceptions import ClaimLost
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import Now, by_index, by_key, database
+from jobboard.sql.dialects import by_index, by_key, database
+from jobboard.sql.expressions import Now
 
 T = TypeVar("T")
 
@@ -60,10 +60,8 @@ def change(mapper: Mapper[Any], keys: Iterable[Key], *conditions: Condition) -> 
 def begin_writing(connection: Connection) -> None:
     """Where a transaction that reads first may be refused to write later, begin it as one that writes."""
     product = database(connection.dialect)
-    driver: Any = connection.connection.driver_connection
-    if product.exclusive and not driver.in_transaction:
-        # Not the driver's own cursor: that would raise the driver's own errors.
-        product.begin(SimpleNamespace(execute=connection.exec_driver_sql))
+    if product.exclusive:
+        product.begin_on(connection)
 
 
 def lock(

@@ -21,6 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
+from jobboard.exceptions import JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Trouble, database
 
@@ -110,9 +111,7 @@ def users_own(session: Session, engine: Engine) -> Session | AsyncSession:
 def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
     """Do ``work`` in the transaction that the session is in, or in one of its own."""
     if session.in_transaction():
-        if session.autoflush:
-            session.flush()
-        return work(session)
+        return _joined(session, model, work)
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
         # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
@@ -132,6 +131,16 @@ def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
 
     sleep = _sleep_async if bind.dialect.is_async else time.sleep
     return retrying(contended, PATIENCE, base=0.005, cap=0.25, sleep=sleep)(once)
+
+
+def _joined(session: Session, model: Model, work: Callable[[Session], T]) -> T:
+    connection = session.connection({"mapper": model})
+    driver: Any = connection.connection.driver_connection
+    if database(connection.dialect).commits_each(driver):
+        raise JobFailure("the session's connection commits by itself (AUTOCOMMIT), and this needs a transaction")
+    if session.autoflush:
+        session.flush()
+    return work(session)
 
 
 def _sleep_async(seconds: float) -> None:

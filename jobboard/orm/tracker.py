@@ -21,7 +21,7 @@ from jobboard import arguments
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_of, keyed
 from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
-from jobboard.sql.dialects import UtcNow
+from jobboard.sql.expressions import UtcNow
 
 LOG = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from jobboard.orm.rows import (
     table_of,
 )
 from jobboard.sql.claims import Claim, First
-from jobboard.sql.dialects import Exact, Now, by_index, database
+from jobboard.sql.dialects import by_index, database
+from jobboard.sql.expressions import Exact, Now
 from jobboard.sql.prepared import CallersConnection, Row, param
 
 SECOND = 1_000_000

@@ -5,6 +5,7 @@ Times are microseconds since 1970, UTC, on the database's clock.
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,13 @@ class Now(ColumnElement[int]):
     """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
 
     type = sa.BigInteger()
+    inherit_cache = True
+
+
+class UtcNow(ColumnElement[datetime.datetime]):
+    """The same as a timestamp in UTC, which does not say so."""
+
+    type = sa.DateTime()
     inherit_cache = True
 
 
@@ -58,6 +66,20 @@ def _now_mysql(element: Now, compiler: Any, **kw: Any) -> str:
 def _now_sqlite(element: Now, compiler: Any, **kw: Any) -> str:
     # 'subsec' came with 3.42; older versions answer NULL to it.
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)"
+
+
+_UTC_NOW = {
+    "postgresql": "(statement_timestamp() AT TIME ZONE 'UTC')",
+    "mysql": "UTC_TIMESTAMP(6)",
+    "mariadb": "UTC_TIMESTAMP(6)",
+    # SQLAlchemy reads the digits behind the point as a number of microseconds.
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+}
+
+
+@compiles(UtcNow)
+def _utc_now(element: UtcNow, compiler: Any, **kw: Any) -> str:
+    return _UTC_NOW.get(compiler.dialect.name, "CURRENT_TIMESTAMP AT TIME ZONE 'UTC'")
 
 
 @compiles(Greatest, "sqlite")

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Claimable
-from jobboard.sql.dialects import Now
+from jobboard.sql.expressions import Now
 from tests.orm.models import Drawing, Film, Part, Picture
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")

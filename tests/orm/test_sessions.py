@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from jobboard.exceptions import ClaimLost
+from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from tests.orm.models import Picture
@@ -135,6 +135,23 @@ def test_a_session_on_a_connection_keeps_to_what_that_is_in(engine: sa.Engine, o
             assert len(Picture.acquire(session, "anna")) == 4
         transaction.rollback()
     assert Picture.acquired(other, "anna") == []
+
+
+@SERVERS
+def test_a_connection_that_commits_by_itself_holds_no_locks(engine: sa.Engine, with_async: Callable[..., Any]) -> None:
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        assert len(Picture.acquire(session, "anna", limit=1)) == 1
+        session.connection()
+        with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            Picture.acquire(session, "anna", limit=1)
+
+    async def main(async_engine: AsyncEngine) -> None:
+        async with AsyncSession(async_engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+            await session.connection()
+            with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+                await Picture.acquire(session, "anna", limit=1)
+
+    with_async(main)
 
 
 @ONE
