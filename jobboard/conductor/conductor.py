@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import logging
 import os
@@ -15,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from jobboard import arguments, codec, logs
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes
-from jobboard.conductor.finishing import Finisher, Tally, outage_pause, tally_of
+from jobboard.conductor.finishing import End, Finisher, Tally, outage_pause
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.slots import Run, Slots, Worker
@@ -101,14 +102,15 @@ class Conductor:
         self._stopping = threading.Event()
         self._dispatching = False
         self._ran = False
-        self._changed = threading.Condition()
+        # Two for one lock: many a change makes room for more jobs, and few concern whoever waits for the end.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
         # Jobs whose outcome the finisher has not got yet.
-        self._unsettled: set[Run] = set()
-        # Slots that are taken, be it by a handler that nobody waits for any longer.
-        self._taken = 0
+        self._unhandled: set[Run] = set()
         # Claims that have not ended, of jobs whose handlers have, included.
         self._open = 0
-        self._tally = Tally()
+        self._counts = dict.fromkeys((field.name for field in dataclasses.fields(Tally)), 0)
         self._claiming = False
         self._over = False
         self._broken: BaseException | None = None
@@ -135,7 +137,7 @@ class Conductor:
     @property
     def tally(self) -> Tally:
         """What came of the jobs so far."""
-        return self._tally
+        return Tally(**self._counts)
 
     @property
     def dispatching(self) -> bool:
@@ -209,6 +211,7 @@ class Conductor:
             self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
             self._stopping.set()
             self._changed.notify_all()
+            self._room.notify()
         self._board.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -242,7 +245,7 @@ class Conductor:
             return ThreadWorker(self, self._handlers.wrappers, timekeeper)
 
         self._finisher = Finisher(self._name, self._board, self._counted)
-        self._slots = Slots(self._name, self._count, worker, self._freed)
+        self._slots = Slots(self._name, self._count, worker, self._lock, self._room)
         # Not on this thread: a request that the backend does not answer must not hold up the end.
         claimer = threading.Thread(target=self._claim, args=(limit, entity), name=f"{self._name}-claimer", daemon=True)
         claimer.start()
@@ -266,7 +269,7 @@ class Conductor:
     def _wait_for_work(self) -> None:
         """Until there is nothing more to claim and to work on, or no time."""
         with self._changed:
-            while self._claiming or self._unsettled:
+            while self._claiming or self._unhandled:
                 left = self._left(self._reserve())
                 if left is not None and left <= 0:
                     return
@@ -285,10 +288,8 @@ class Conductor:
     def _give_back(self) -> None:
         with self._changed:
             self._over = True
-            runs = [run for run in self._unsettled if not run.settled]
-            for run in runs:
-                run.settled = True
-            self._unsettled.clear()
+            runs = [run for run in list(self._unhandled) if run.settle()]
+            self._unhandled.difference_update(runs)
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
@@ -343,28 +344,27 @@ class Conductor:
         with self._changed:
             over = self._over
             if not over:
-                self._unsettled.update(runs)
-                self._taken += len(runs)
+                self._unhandled.update(runs)
                 self._open += len(runs)
-                self._tally += Tally(dispatched=len(runs))
+                self._counts["dispatched"] += len(runs)
         if over:
             # They came too late, after an outage: nobody is left to work on them.
             with contextlib.suppress(JobBoardError):
                 self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
             return
-        for run in runs:
-            self._notifier.notify(events.JOB_CLAIMED, {"job": run.job})
-            self._slots.put(run)
+        for job in jobs:
+            self._notifier.notify(events.JOB_CLAIMED, {"job": job})
+        self._slots.put(runs)
 
     def _wait_for_slots(self) -> int:
         """How many jobs may be claimed now; 0 only when stopping."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
+        with self._lock:
+            self._room.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
             return 0 if self._stopping.is_set() else self._free()
 
     def _free(self) -> int:
         # While results pile up, taking on more work would only make more of it to be done again after a crash.
-        return min(self._count - self._taken, 2 * self._count - self._open)
+        return min(self._count - self._slots.taken, 2 * self._count - self._open)
 
     def _metadata(self) -> dict[str, Any]:
         names = self._handlers.names
@@ -391,12 +391,10 @@ class Conductor:
 
     def ended(self, run: Run, ending: Ending) -> bool:
         job, (outcome, error, failed, seconds) = run.job, ending
-        with self._changed:
-            if run.settled:
-                what = "ended after it was given up, and does not count"
-                LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
-                return False
-            run.settled = True
+        if not run.settle():
+            what = "ended after it was given up, and does not count"
+            LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
+            return False
         if error is not None:
             what, extra = type(error).__name__, logs.fields(job)
             LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
@@ -406,25 +404,20 @@ class Conductor:
             if failed:
                 self._notifier.notify(events.JOB_FAILED, told)
         self._finisher.put(job, outcome)
-        with self._changed:
-            self._unsettled.discard(run)
-            self._changed.notify_all()
+        self._unhandled.discard(run)
+        if not self._unhandled:
+            with self._changed:
+                self._changed.notify_all()
         return True
 
-    def settled(self, run: Run) -> bool:
-        return run.settled
-
-    def _freed(self) -> None:
-        with self._changed:
-            self._taken -= 1
-            self._changed.notify_all()
-
-    def _counted(self, event: str, job: Job) -> None:
-        with self._changed:
-            self._open -= 1
-            self._tally += tally_of(event)
-            self._changed.notify_all()
-        self._notifier.notify(event, {"job": job})
+    def _counted(self, ends: list[End]) -> None:
+        with self._lock:
+            self._open -= len(ends)
+            for event, _ in ends:
+                self._counts[event.removeprefix("job_")] += 1
+            self._room.notify()
+        for event, job in ends:
+            self._notifier.notify(event, {"job": job})
 
 
 def _claim_of(job: Job) -> Claim:

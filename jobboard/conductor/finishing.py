@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from jobboard import logs
 from jobboard.base import BATCH
@@ -23,6 +23,12 @@ LOG = logging.getLogger(__name__)
 
 OUTAGE_BASE = 0.1
 OUTAGE_CAP = 2.0
+
+PUZZLED = 5.0
+"""Seconds that a job stays away whose end the board has met with an error that is none of its own."""
+
+End = tuple[str, Job]
+"""An event, and the job that it is about."""
 
 
 def outage_pause(failures: int) -> float:
@@ -41,17 +47,6 @@ class Tally:
     trashed: int = 0
     lost: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
-
-
-_ENDS = {
-    JOB_CONSUMED: Tally(consumed=1),
-    JOB_ABANDONED: Tally(abandoned=1),
-    JOB_TRASHED: Tally(trashed=1),
-    JOB_LOST: Tally(lost=1),
-}
-
 
 class _Done:
     """A job whose work has ended, and how its claim is to end."""
@@ -68,10 +63,10 @@ class _Done:
 class Finisher:
     """Ends claims on a thread of its own: one at once, and together what comes in meanwhile.
 
-    :param ended: told of each job how its claim has ended: the event.
+    :param ended: told of jobs how their claims have ended: the events.
     """
 
-    def __init__(self, name: str, board: JobBoard, ended: Callable[[str, Job], None]) -> None:
+    def __init__(self, name: str, board: JobBoard, ended: Callable[[list[End]], None]) -> None:
         self._name = name
         self._board = board
         self._ended = ended
@@ -111,7 +106,7 @@ class Finisher:
                     for done in batch:
                         extra = logs.fields(done.job)
                         LOG.error("%s leaves %s to be done again: %s", self._name, done.job, error, extra=extra)
-                        self._ended(JOB_LOST, done.job)
+                    self._ended([(JOB_LOST, done.job) for done in batch])
                     batch.clear()
                 else:
                     failures += 1
@@ -128,7 +123,7 @@ class Finisher:
                 if done is None:
                     return True
                 if done.job.claim is not None and done.job.claim.ended:
-                    self._tell(done.job)
+                    self._ended([self._end_of(done.job)])
                 else:
                     batch.append(done)
         return last
@@ -154,36 +149,30 @@ class Finisher:
             LOG.exception("%s could not finish %s", self._name, batch[0].job, extra=logs.fields(batch[0].job))
             failed = {batch[0].job: error}
             with contextlib.suppress(Exception):
-                self._board.abandon(batch[0].job, self._name, delay=OUTAGE_CAP)
-        for done in batch:
-            if done.job in failed:
-                self._not_counted(done, failed[done.job])
-            else:
-                self._tell(done.job)
+                self._board.abandon(batch[0].job, self._name, delay=PUZZLED)
+        ends = [
+            self._not_counted(done, failed[done.job]) if done.job in failed else self._end_of(done.job)
+            for done in batch
+        ]
         batch.clear()
+        self._ended(ends)
 
-    def _not_counted(self, done: _Done, error: Exception) -> None:
+    def _not_counted(self, done: _Done, error: Exception) -> End:
         job = done.job
         if done.doubtful and isinstance(error, ClaimLost | NotFound):
             why = "was finished by a try without an answer, or its claim is lost"
             LOG.warning("%s: %s %s", self._name, job, why, extra=logs.fields(job))
         else:
             LOG.warning("%s: the work on %s does not count: %s", self._name, job, error, extra=logs.fields(job))
-        self._ended(JOB_LOST, job)
+        return JOB_LOST, job
 
-    def _tell(self, job: Job) -> None:
+    def _end_of(self, job: Job) -> End:
         if job.seen_state == COMPLETE:
-            self._ended(JOB_CONSUMED, job)
-            return
+            return JOB_CONSUMED, job
         trashed = job.seen_state == TRASHED
         what = "is in the trash" if trashed else "is to be tried again"
         LOG.warning("%s: %s %s: %s", self._name, job, what, _last_line(job.error), extra=logs.fields(job))
-        self._ended(JOB_TRASHED if trashed else JOB_ABANDONED, job)
-
-
-def tally_of(event: str) -> Tally:
-    """What an end of a claim adds to the tally."""
-    return _ENDS[event]
+        return (JOB_TRASHED if trashed else JOB_ABANDONED), job
 
 
 def _last_line(error: str | None) -> str:

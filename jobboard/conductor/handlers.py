@@ -88,6 +88,8 @@ def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending
 
 def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:
     """What ``error`` makes of the job; one that asks for what can't be done is a failure like any other."""
+    if error is None:
+        return Ending(outcomes.outcome_of(None, job), None, False, seconds)
     try:
         outcome = outcomes.outcome_of(error, job, handling.retry)
         arguments.micros("delay", outcome.delay)
@@ -96,8 +98,7 @@ def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds
         LOG.exception("the handler of %s asked for what can't be done", job, extra=logs.fields(job))
         outcome, error = outcomes.outcome_of(mistake, job, handling.retry), mistake
     lost = job.claim is not None and job.claim.lost
-    failed = error is not None and not isinstance(error, Retry | Reject) and not lost
-    return Ending(outcome, error, failed, seconds)
+    return Ending(outcome, error, not isinstance(error, Retry | Reject) and not lost, seconds)
 
 
 def timed_out(handling: Handling, job: Job, seconds: float, where: str = "") -> Ending:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from jobboard.conductor.handlers import Ending, Handling
@@ -15,13 +15,22 @@ from jobboard.job import Job
 class Run:
     """A claimed job on its way through a slot. It is settled once, by whoever knows first what becomes of it."""
 
-    __slots__ = ("began", "handling", "job", "settled")
+    __slots__ = ("_settling", "began", "handling", "job")
 
     def __init__(self, job: Job, handling: Handling) -> None:
         self.job = job
         self.handling = handling
         self.began = 0.0
-        self.settled = False
+        self._settling = threading.Lock()
+
+    def settle(self) -> bool:
+        """Whether nobody has done so before."""
+        return self._settling.acquire(blocking=False)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody waits for its result any longer."""
+        return self._settling.locked()
 
     @property
     def deadline(self) -> float | None:
@@ -41,9 +50,6 @@ class Reports(Protocol):
     def ended(self, run: Run, ending: Ending) -> bool:
         """Whether this settles it; if not, nobody waits for its result any longer."""
 
-    def settled(self, run: Run) -> bool:
-        """Whether nobody waits for its result any longer."""
-
 
 class Worker(Protocol):
     """What a slot works with; made and used by the slot's own thread."""
@@ -55,43 +61,90 @@ class Worker(Protocol):
 
 
 class Slots:
-    """Threads that take runs off one queue, started as they are needed.
+    """Threads that work on runs, started as they are needed.
 
     They are daemons, so that a handler that hangs does not keep the process from ending.
 
-    :param freed: told when a run has left its slot.
+    :param lock: held whenever :attr:`taken` changes.
+    :param room: told when that happens.
     """
 
-    def __init__(self, name: str, count: int, make: Callable[[], Worker], freed: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, count: int, make: Callable[[], Worker], lock: threading.Lock, room: threading.Condition
+    ) -> None:
         self._name = name
         self._count = count
         self._make = make
-        self._freed = freed
-        self._runs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._lock = lock
+        self._room = room
+        self._news = threading.Condition(lock)
+        self._runs: deque[Run] = deque()
         self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._rousing = False
+        self._closed = False
+        self.taken = 0
+        """How many runs wait for a thread, or are at work, be it that nobody waits for their result any longer."""
 
-    def put(self, run: Run) -> None:
-        self._runs.put(run)
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._count:
-            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def put(self, runs: Iterable[Run]) -> None:
+        with self._lock:
+            before = len(self._runs)
+            self._runs.extend(runs)
+            self.taken += len(self._runs) - before
+            self._rouse()
 
     def close(self, seconds: float | None) -> None:
         """Have every thread end that is not hanging in a handler, waiting for at most so long."""
         until = None if seconds is None else time.monotonic() + seconds
-        for _ in self._threads:
-            self._runs.put(None)
+        with self._lock:
+            self._closed = True
+            self._news.notify_all()
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _rouse(self) -> None:
+        # One at a time, and that one rouses the next as long as there is more to do: where the jobs are short, few
+        # threads do it all, and don't get into each other's way.
+        if self._rousing or not self._runs:
+            return
+        if self._idle:
+            self._rousing = True
+            self._news.notify()
+        elif len(self._threads) < self._count:
+            self._rousing = True
+            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _serve(self) -> None:
         worker = self._make()
         try:
-            while (run := self._runs.get()) is not None:
+            run = self._first()
+            while run is not None:
                 worker.work(run)
-                self._idle.release()
-                self._freed()
+                run = self._next()
         finally:
             worker.close()
+
+    def _first(self) -> Run | None:
+        with self._lock:
+            self._rousing = False
+            return self._take()
+
+    def _next(self) -> Run | None:
+        with self._lock:
+            self.taken -= 1
+            self._room.notify()
+            return self._take()
+
+    def _take(self) -> Run | None:
+        while not self._runs:
+            if self._closed:
+                return None
+            self._idle += 1
+            self._news.wait()
+            self._idle -= 1
+            self._rousing = False
+        run = self._runs.popleft()
+        self._rouse()
+        return run
