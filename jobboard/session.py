@@ -82,7 +82,7 @@ class Session:
                     self._on_doubt(nonce)
                 raise
         finally:
-            self._slots.append(nonce._replace(call=nonce.call + 1))
+            self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T:
         """Call a primitive that changes nothing, or that may be repeated as it is."""

@@ -62,8 +62,9 @@ class Finisher:
             it = store.cached(act.uuid)
             if it is not None and it.record.state == CLAIMED and it.record.token == act.holder.token:
                 found[act.uuid] = it
-        unknown = list(dict.fromkeys(act.uuid for act in acts if act.uuid not in found))
-        found.update(zip(unknown, store.read(unknown), strict=True))
+        if len(found) < len(acts):
+            unknown = list(dict.fromkeys(act.uuid for act in acts if act.uuid not in found))
+            found.update(zip(unknown, store.read(unknown), strict=True))
         return found
 
     def _evaluate(self, acts: Sequence[Finish], found: dict[str, Found | State]) -> tuple[list[Status], list[Change]]:

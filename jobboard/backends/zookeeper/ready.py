@@ -32,7 +32,10 @@ class Ready:
         """Add and remove; what is there already, or is not there at all, may be given."""
         added = [node for node in came if node.uuid not in self._nodes]
         removed = [node for node in went if node.uuid in self._nodes]
-        self._nodes.update((node.uuid, node) for node in added)
+        if not added and not removed:
+            return
+        for node in added:
+            self._nodes[node.uuid] = node
         for node in removed:
             del self._nodes[node.uuid]
         if few(len(added) + len(removed), len(self._nodes)):

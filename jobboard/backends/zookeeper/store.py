@@ -16,6 +16,7 @@ from jobboard.backends.zookeeper.records import (
     Found,
     Held,
     Scribe,
+    Written,
     decode,
     found,
     rings,
@@ -204,11 +205,18 @@ class Store:
         """
         self.check_writable()
         session = self.connection.session_id
-        written = [self.scribe.change(change.it, change.new, session, change.purged) for change in changes]
-        ops: list[Op] = [op for each in written for op in each.ops]
-        lengths = [len(each.ops) for each in written]
+        written: list[Written] = []
+        ops: list[Op] = []
+        lengths: list[int] = []
         rung = None
-        if any(rings(change.it.record, change.new) for change in changes):
+        ring = False
+        for change in changes:
+            each = self.scribe.change(change.it, change.new, session, change.purged)
+            written.append(each)
+            ops += each.ops
+            lengths.append(len(each.ops))
+            ring = ring or rings(change.it.record, change.new)
+        if ring:
             rung = len(ops)
             ops.append(self.scribe.ring(-1 if bell is None else bell))
             lengths.append(1)
@@ -218,10 +226,12 @@ class Store:
         if slot is not None and nonce is not None:
             ops.append(self.answers.op(slot, nonce, answer))
         results = self.send(ops, lengths, slot)
+        # The answer, or the job itself, tells the instant of all of it.
         if slot is not None and nonce is not None:
             self.answers.kept(slot, nonce, answer, results[-1])
-        # The answer, or the job itself, tells the instant of all of it.
-        at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
+            at = results[-1].mtime * MILLISECOND
+        else:
+            at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
         after: list[Found | None] = []
         start = 0
         with self.view.lock:

@@ -39,8 +39,9 @@ from jobboard.states import CLAIMED, LIVE, Record
 SMALL = 100
 """A list of up to so many names is read together with the stats."""
 
-_BUSY, _CROWDED, _QUIET = 0.002, 0.02, 0.1
-"""For how many seconds a look will do: while the bell rings, while others are quicker, and otherwise."""
+_BUSY, _CROWDED, _PARTIAL, _QUIET = 0.002, 0.02, 0.1, 0.5
+"""For how many seconds a look will do: while the bell rings, while others are quicker, where it has not shipped a list
+again that had changed, and otherwise."""
 
 _SLACK = 50_000
 """How far, in µs, our idea of the server's clock is trusted."""
@@ -99,7 +100,7 @@ class View:
         self._ringing = False
         self._hearing = False
         self._looked = 0.0
-        self._quiet = False
+        self._pause = _BUSY
         self._offset: float | None = None
         self.bell = -1
         """The bell's version; what is known is at least as young."""
@@ -110,7 +111,7 @@ class View:
     def freshen(self) -> None:
         """Look, unless that was done not long ago: what is missed then, the bell's version tells when a job is claimed.
         Where the bell rings all the time, or others take the jobs, that costs more than to look more often."""
-        pause = _CROWDED if self.spread > 1 else _QUIET if self._quiet else _BUSY
+        pause = _CROWDED if self.spread > 1 else self._pause
         if self._dirty or boottime() - self._looked >= pause:
             self.look()
 
@@ -152,28 +153,34 @@ class View:
                     stats[folder.path], names[folder.path] = stat, listed
             spent = boottime() - now
             with self.lock:
-                self._quiet = self.bell == bell.stat.version
+                quiet = self.bell == bell.stat.version
                 self.bell = bell.stat.version
                 for folder in folders:
                     if folder.path in names:
                         self._ship(folder, names[folder.path], stats[folder.path].stat)
                         folder.shipped = boottime()
                         folder.spent = spent if folder in rest else 0.0
+                partial = any(self._changed(folder, stats[folder.path].stat) for folder in folders)
+                self._pause = _BUSY if not quiet else _PARTIAL if partial else _QUIET
                 if everything:
                     aside, self._aside = self._aside, set()
                     self._sort_in(aside)
             self._looked = start
 
+    def _changed(self, folder: Folder, stat: Any) -> bool:
+        """Whether more has changed in it than what others have taken off, which shows when it is tried or read."""
+        return created(stat) != folder.created if folder in self._jobs else bool(stat.pzxid != folder.changed)
+
     def _stale(self, folder: Folder, stat: Any, now: float, everything: bool) -> bool:
         if folder in self._jobs:
-            # What others have taken off shows when it is tried or read; ship it only where that happens often.
-            changed = created(stat) != folder.created
+            # What others have taken off is shipped only where that happens often.
+            changed = self._changed(folder, stat)
             if not changed and (self.spread == 1 or stat.pzxid == folder.changed):
                 return False
             # What is posted behind jobs that are known does not matter yet.
             urgent = changed and (everything or self._ready.first(self._jobs.index(folder)) is None)
             return urgent or now - folder.shipped >= folder.interval()
-        if stat.pzxid == folder.changed:
+        if not self._changed(folder, stat):
             return False
         return everything or now - folder.shipped >= folder.interval()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError, RolledBackError
@@ -53,28 +53,31 @@ class Ops:
 
     def __init__(self, acl: Sequence[Any] | None) -> None:
         acls = list(acl or OPEN_ACL_UNSAFE)
-        parts = [int_struct.pack(each.perms) + _text(each.id.scheme) + _text(each.id.id) for each in acls]
-        self._acl = int_struct.pack(len(acls)) + b"".join(parts)
+        parts = [_number(each.perms) + _text(each.id.scheme) + _text(each.id.id) for each in acls]
+        self._acl = _number(len(acls)) + b"".join(parts)
 
     def create(self, path: str, data: bytes = b"", flags: int = 0) -> Op:
-        return b"".join((_CREATE, _text(path), int_struct.pack(len(data)), data, self._acl, int_struct.pack(flags)))
+        return b"".join((_CREATE, _text(path), _number(len(data)), data, self._acl, _number(flags)))
 
     @staticmethod
     def delete(path: str, version: int) -> Op:
-        return b"".join((_DELETE, _text(path), int_struct.pack(version)))
+        return b"".join((_DELETE, _text(path), _number(version)))
 
     @staticmethod
     def set(path: str, data: bytes, version: int) -> Op:
-        return b"".join((_SET, _text(path), int_struct.pack(len(data)), data, int_struct.pack(version)))
+        return b"".join((_SET, _text(path), _number(len(data)), data, _number(version)))
 
     @staticmethod
     def check(path: str, version: int) -> Op:
-        return b"".join((_CHECK, _text(path), int_struct.pack(version)))
+        return b"".join((_CHECK, _text(path), _number(version)))
+
+
+_number: Callable[[int], bytes] = int_struct.pack
 
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    return bytes(int_struct.pack(len(data)) + data)
+    return _number(len(data)) + data
 
 
 _CREATE, _DELETE, _SET, _CHECK = (
