@@ -8,7 +8,7 @@ import logging
 import queue
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +55,12 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     """Print what happens on a board, line by line, until Ctrl-C.
 
     When (UTC), what, the job's uuid and name, and who has it. The events are POSTED, CLAIMED, EXTENDED, ABANDONED,
-    CONSUMED, TRASHED, RELEASED, and REMOVAL of what has left the board, beside CONSUMED and TRASHED.
+    CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and TRASHED; it is shown when it is asked for.)
 
     Only Redis and Valkey tell a process of what others do. Elsewhere the jobs are counted every second, and each change
     of the counts is a line; there is nothing to pick by event or name then.
     """
-    from jobboard.notifier import EVENTS
+    from jobboard.notifier import EVENTS, REMOVAL
 
     wanted = {event.upper() for event in events}
     if wanted - EVENTS:
@@ -70,7 +70,7 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     log_to_stderr(logging.WARNING)
     with opened(settings) as board, contextlib.suppress(KeyboardInterrupt):
         if board.characteristics.remote_events:
-            _print_events(settings, board, wanted or EVENTS, frozenset(names))
+            _print_events(settings, board, wanted or EVENTS - {REMOVAL}, names)
         elif events or names:
             raise click.UsageError(
                 "this backend does not tell of what other processes do, so there is nothing to pick by --event or "
@@ -82,17 +82,24 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     return DONE
 
 
-def _print_events(settings: Settings, board: JobBoard, events: Iterable[str], names: frozenset[str]) -> None:
+def _print_events(settings: Settings, board: JobBoard, events: Collection[str], names: Collection[str]) -> None:
+    from jobboard.notifier import CLAIMED, EXTENDED
+
     heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
-    for event in events:
-        board.notifier.register(event, lambda event, details: heard.put((event, details["job"])))
+    board.notifier.register(board.notifier.ANY, lambda event, details: heard.put((event, details["job"])))
     if not settings.json and sys.stderr.isatty():
         warn("jobboard: listening; Ctrl-C ends it")
+    holders: dict[str, str] = {}
     while True:
         event, job = heard.get()
-        if names and job.name not in names:
+        # Who gives a job back no longer stands in it.
+        who = job._record.who or holders.get(job.uuid)
+        if who is not None and event in (CLAIMED, EXTENDED):
+            holders[job.uuid] = who
+        else:
+            holders.pop(job.uuid, None)
+        if event not in events or (names and job.name not in names):
             continue
-        who = job._record.who
         if settings.json:
             say_json({"time": _now(), "event": event, "name": job.name, "uuid": job.uuid, "who": who})
         else:
