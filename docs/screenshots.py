@@ -1,0 +1,136 @@
+"""Makes the pictures of docs/images anew: what a real terminal shows of real commands, on a board at work.
+
+Needs tmux and a Redis server. Run it as ``python docs/screenshots.py``.
+"""
+
+import contextlib
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
+import jobboard
+from jobboard import Conductor
+from jobboard.testing import eventually
+from jobboard.testing.servers import Redis
+
+IMAGES = Path(__file__).parent / "images"
+WIDTH, HEIGHT = 116, 28
+NAME = "pictures"
+
+# No font from elsewhere: a page of the documents asks nobody but its own server.
+SVG = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+
+
+@contextlib.contextmanager
+def at_work(uri: str) -> Iterator[None]:
+    """Three conductors, one of which hangs, and somebody who posts."""
+    over = threading.Event()
+
+    def resize(job: jobboard.Job) -> None:
+        over.wait(random.uniform(0.2, 0.8))
+        if random.random() < 0.1:
+            raise ValueError(f"{job.details['path']}: not a picture")
+
+    def report(job: jobboard.Job) -> None:
+        over.wait()
+
+    def post(board: jobboard.JobBoard) -> None:
+        for number in range(10**6):
+            board.post(random.choice(("resize", "thumbnail")), details={"path": f"{number}.jpg"})
+            if over.wait(0.12):
+                break
+
+    with contextlib.ExitStack() as stack:
+        boards = [stack.enter_context(jobboard.backend(NAME, uri)) for _ in range(4)]
+        boards[0].post_many([{"name": "resize", "details": {"path": f"{n}.jpg"}} for n in range(700)])
+        boards[0].post_many([{"name": "report", "priority": "HIGH"}] + [{"name": "report", "delay": 3600}] * 3)
+        boards[0].post("index", priority="LOW")
+        names = {"resize": resize, "thumbnail": resize}
+        conductors = [
+            Conductor("resizer-1", boards[1], names, max_simultaneous_jobs=3),
+            Conductor("resizer-2", boards[2], names, max_simultaneous_jobs=2),
+            Conductor("reporter", boards[3], {"report": report}),
+        ]
+        threads = [threading.Thread(target=conductor.run) for conductor in conductors]
+        threads.append(threading.Thread(target=post, args=(boards[0],)))
+        for number, thread in enumerate(threads):
+            # Conductors tell where they are: not on the machine that makes the pictures.
+            socket.gethostname = lambda number=number: f"worker{number + 1}"
+            thread.start()
+            eventually(lambda number=number: number > 2 or len(boards[0].entities()) > number)
+        try:
+            yield
+        finally:
+            over.set()
+            for conductor in conductors:
+                conductor.stop()
+            for thread in threads:
+                thread.join()
+
+
+class Terminal:
+    """One of tmux's own, that no other server of tmux's knows."""
+
+    def __init__(self, uri: str) -> None:
+        self._server = ("tmux", "-L", f"screenshots{os.getpid()}", "-f", "/dev/null")
+        self._environment = {
+            **os.environ,
+            "JOBBOARD_URL": uri,
+            "JOBBOARD_NAME": NAME,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PS1": "$ ",
+            "PAGER": "less",
+        }
+        self._tmux("new-session", "-d", "-x", str(WIDTH), "-y", str(HEIGHT), "bash --norc --noprofile")
+
+    def _tmux(self, *words: str) -> str:
+        command = [*self._server, *words]
+        return subprocess.run(command, env=self._environment, check=True, capture_output=True, text=True).stdout
+
+    def type(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def shown(self, *options: str) -> str:
+        return self._tmux("capture-pane", "-p", *options)
+
+    def picture(self, name: str, title: str, ready: Callable[[str], object]) -> None:
+        eventually(lambda: ready(self.shown()), 60)
+        console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w"))  # noqa: SIM115
+        console.print(Text.from_ansi(self.shown("-e").rstrip("\n")))
+        console.save_svg(str(IMAGES / f"{name}.svg"), title=title, code_format=SVG, unique_id=name)
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+
+def main() -> None:
+    with Redis() as server, at_work(server.uri):
+        began = time.monotonic()
+        terminal = Terminal(server.uri)
+        try:
+            terminal.type("clear; jobboard top", "Enter")
+            terminal.picture("top", "jobboard top", lambda text: time.monotonic() - began > 45)
+            terminal.type("q")
+            terminal.type("clear; jobboard list", "Enter")
+            terminal.picture("list", "jobboard list", lambda text: text.count("resize") > HEIGHT - 4)
+            terminal.type("q")
+            terminal.type("clear; jobboard watch", "Enter")
+            terminal.picture("watch", "jobboard watch", lambda text: text.count("CONSUMED") > 4)
+            terminal.type("C-c")
+        finally:
+            terminal.close()
+
+
+if __name__ == "__main__":
+    main()
