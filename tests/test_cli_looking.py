@@ -372,6 +372,7 @@ def test_what_takes_the_server_long_is_asked_seldom(board: Any) -> None:
 def test_top_goes_on_when_the_board_has_been_away(
     private_server: Any, run_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jobboard.cli.sampling.REQUESTS", 50)  # how it is paced is another test's business
     server = private_server("redis", durable=True)
     monkeypatch.setenv("JOBBOARD_URL", server.uri)
     assert main(["setup"]) == DONE

@@ -4,6 +4,7 @@ import getpass
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from click.shell_completion import ShellComplete
 
 import jobboard
 from jobboard.cli import acting, main
-from jobboard.cli.root import root
+from jobboard.cli.root import COMMANDS, root
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -31,6 +32,13 @@ def board(make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatc
     monkeypatch.setenv("JOBBOARD_URL", board_conf["board"])
     monkeypatch.setenv("JOBBOARD_NAME", board.name)
     return board
+
+
+def test_every_command_is_documented() -> None:
+    page = (Path(__file__).parents[1] / "docs/cli.rst").read_text()
+    for name in COMMANDS:
+        assert f"``jobboard {name}``" in page
+        assert re.search(rf"^    .*jobboard\b.* {name}\b", page, re.MULTILINE), f"no example of {name}"
 
 
 def test_release(board: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
