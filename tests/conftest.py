@@ -169,6 +169,19 @@ def engine(backend: str, board_conf: dict[str, Any]) -> Iterator[Any]:
 
 
 @pytest.fixture
+def board_of_commands(
+    make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """A board that the command line finds through the environment."""
+    made = make_board()
+    options = "&".join(f"{name}={value}" for name, value in board_conf.items() if name != "board")
+    uri = board_conf["board"]
+    monkeypatch.setenv("JOBBOARD_URL", uri + ("&" if "?" in uri else "?") + options if options else uri)
+    monkeypatch.setenv("JOBBOARD_NAME", made.name)
+    return made
+
+
+@pytest.fixture
 def private_server() -> Iterator[Callable[..., Server]]:
     """``private_server(kind, **options)``: a started server to kill, pause or restart. A kind is a name or a class."""
     with contextlib.ExitStack() as stack:

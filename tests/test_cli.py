@@ -24,12 +24,8 @@ NOBODY = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 @pytest.fixture
-def board(make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A board that the commands find through the environment."""
-    board = make_board()
-    monkeypatch.setenv("JOBBOARD_URL", board_conf["board"])
-    monkeypatch.setenv("JOBBOARD_NAME", board.name)
-    return board
+def board(board_of_commands: Any) -> Any:
+    return board_of_commands
 
 
 class Ran:

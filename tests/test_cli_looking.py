@@ -1,18 +1,10 @@
 """The commands that look at a board and go on looking: top, watch, list by pages; on every backend; and their cost."""
 
-import fcntl
 import functools
 import io
 import json
-import os
-import pty
-import select
-import signal
 import socket
-import struct
-import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,13 +63,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def board(make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A board that the commands find through the environment."""
-    board = make_board()
-    uri, *options = board_conf["board"], *(f"{name}={value}" for name, value in board_conf.items() if name != "board")
-    monkeypatch.setenv("JOBBOARD_URL", uri + ("&" if "?" in uri else "?") * bool(options) + "&".join(options))
-    monkeypatch.setenv("JOBBOARD_NAME", board.name)
-    return board
+def board(board_of_commands: Any) -> Any:
+    return board_of_commands
 
 
 def lines_of(text: str) -> list[Any]:
@@ -416,86 +403,3 @@ def test_watch_without_events_counts(board: Any, run_until: Any, capsys: pytest.
     assert (second["unclaimed"], second["change"]["unclaimed"]) == (1, 1)
     assert main(["watch", "--job", "a"]) == USAGE
     assert "does not tell" in capsys.readouterr().err
-
-
-# A terminal
-
-
-@pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM])
-def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
-    """It draws, ends, and leaves the terminal as it was."""
-    board.post("resize")
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
-    before = termios.tcgetattr(slave)
-    drawn = b""
-
-    def draws() -> bool:
-        nonlocal drawn
-        if select.select([master], [], [], 0)[0]:
-            drawn += os.read(master, 65536)
-        return b"q quits" in drawn
-
-    with subprocess.Popen(
-        [sys.executable, "-m", "jobboard.cli", "top"],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - Ctrl-C comes from one's own terminal
-    ) as process:
-        try:
-            eventually(draws)
-            assert termios.tcgetattr(slave)[3] & (termios.ICANON | termios.ECHO) == 0
-            if isinstance(end, str):
-                os.write(master, end.encode())
-            else:
-                process.send_signal(end)
-            assert eventually(lambda: [draws() and process.poll()] if process.poll() is not None else None)
-        finally:
-            process.kill()
-    while select.select([master], [], [], 0)[0]:
-        drawn += os.read(master, 65536)
-    assert process.returncode == (128 + end if isinstance(end, signal.Signals) else DONE)
-    assert termios.tcgetattr(slave) == before
-    assert drawn.count(b"\x1b[?1049h") == drawn.count(b"\x1b[?1049l") == 1  # the other screen, and back
-    assert drawn.rindex(b"\x1b[?25h") > drawn.rindex(b"\x1b[?25l")  # the cursor
-    os.close(master)
-    os.close(slave)
-
-
-@pytest.mark.backends("sqlite")
-def test_a_long_list_on_a_terminal_goes_through_a_pager(
-    board: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """All of it; and a short one does not."""
-    monkeypatch.setattr(sys, "stdout", _Terminal(sys.stdout))
-    monkeypatch.setattr(sys, "stdin", _Terminal(sys.stdin))
-    monkeypatch.setenv("PAGER", "sed s/^/paged:/")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("LINES", "24")
-    board.post_many([{"name": f"job{n:04}"} for n in range(10)])
-    assert main(["list"]) == DONE
-    out = capfd.readouterr().out
-    assert "job0009" in out
-    assert "paged:" not in out
-    board.post_many([{"name": f"job{n:04}"} for n in range(10, 1200)])
-    assert main(["list"]) == DONE
-    out = capfd.readouterr().out
-    assert [line.split()[1] for line in out.splitlines() if "job" in line] == [f"job{n:04}" for n in range(1200)]
-    assert all(line.startswith("paged:") for line in out.splitlines())
-    assert main(["list", "--limit", "30"]) == DONE
-    assert "paged:" not in capfd.readouterr().out
-
-
-class _Terminal:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def isatty(self) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

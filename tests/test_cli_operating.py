@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,8 @@ ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 @pytest.fixture
-def board(make_board: Callable[..., Any], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    board = make_board()
-    monkeypatch.setenv("JOBBOARD_URL", board_conf["board"])
-    monkeypatch.setenv("JOBBOARD_NAME", board.name)
-    return board
+def board(board_of_commands: Any) -> Any:
+    return board_of_commands
 
 
 def test_every_command_is_documented() -> None:
