@@ -292,14 +292,15 @@ class Mover:
         held: list[_Pair] = []
         outdated: list[Record] = []
         there: list[Record] = []
-        for job, (created, copy) in zip(jobs, answers, strict=True):
+        # Whether it has just been made does not matter: of a call that was repeated, it may have gone on since.
+        for job, (_, copy) in zip(jobs, answers, strict=True):
             about = _Copy.of(copy)
             if copy is None:
-                # Given free and worked off since a first try of this very call, of which no reply came.
+                # Worked off already, or dropped by another mover.
                 self._again = True
             elif copy.uuid != job.uuid:
                 self._leave(job, f"{_place(target)} has another job with its key, {copy.uuid}")
-            elif created or (about is not None and about.is_of(job, copy)):
+            elif about is not None and about.is_of(job, copy):
                 held.append(_Pair(job, copy))
             elif about is not None:
                 outdated.append(copy)

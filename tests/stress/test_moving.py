@@ -15,8 +15,11 @@ from urllib.parse import urlencode
 import pytest
 
 import jobboard
+from jobboard import codec
 from jobboard.board import JobBoard
+from jobboard.moving import Mover
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import plant
 from jobboard.testing.servers import selected_backends
 from tests.moving import fill, shown
 
@@ -107,16 +110,16 @@ class Worker(threading.Thread):
 
 
 @pytest.mark.parametrize("move", SOME, indirect=True, ids="-to-".join)
-def test_killed_movers_while_both_boards_are_worked_on(move: Move) -> None:
+def test_two_movers_killed_while_both_boards_are_worked_on(move: Move) -> None:
     chance = random.Random()
     jobs = fill(move.source, plain=150)
     source, target = Worker(move.source, 1), Worker(move.target, 5)
-    kills = [(chance.randint(3, 12), chance.uniform(0, 0.005)) for _ in range(4)]
-    process = move.start(kills)
+    kills = [[(chance.randint(3, 12), chance.uniform(0, 0.005)) for _ in range(4)] for _ in range(2)]
+    processes = [move.start(each) for each in kills]
     target.start()
     eventually(lambda: target.done, 30)
     source.start()
-    assert KILLED in ended(process)
+    assert KILLED in [status for process in processes for status in ended(process)]
     source.end()
     eventually(lambda: move.target.stats().on_board == 2, 30)
     target.end()
@@ -125,3 +128,20 @@ def test_killed_movers_while_both_boards_are_worked_on(move: Move) -> None:
     assert Counter([*source.done, *target.done, *(job.uuid for job in left)]) == Counter(job.uuid for job in jobs), (
         kills
     )
+
+
+@pytest.mark.backends("zookeeper")
+@pytest.mark.parametrize("move", [("sqlite", "zookeeper")], indirect=True, ids="-to-".join)
+def test_large_jobs(move: Move) -> None:
+    """What is too large for a request together goes in several; what is too large by itself stays."""
+    jobs = [move.source.post("job", details={"a": "é" * 20_000}) for _ in range(40)]
+    for job in move.source.claim_many("worker", 40):
+        move.source.abandon(job, "worker", error="ø" * 8192)
+    posting = codec.encode(codec.Content({"a": "x" * 2**20}), move.source.wire)
+    huge = plant(move.source, posting)
+    [left] = Mover(move.source, move.target).run().left
+    assert left.uuid == huge
+    assert "1 MB" in left.why
+    assert [(job.uuid, job.details, job.error) for job in move.target.iterjobs()] == [
+        (job.uuid, job.details, "ø" * 8192) for job in jobs
+    ]

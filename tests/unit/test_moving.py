@@ -1,5 +1,6 @@
 """Moving jobs between boards, ended or overtaken at each of its steps."""
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import pytest
 import jobboard
 from jobboard.backends import memory
 from jobboard.board import JobBoard
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.job import Job
 from jobboard.moving import Mover
 from jobboard.primitives import Draft, Nonce
@@ -42,33 +43,34 @@ class Boards:
         board.connect()
         return board
 
-    def mover(self, meanwhile: dict[int, Callable[[], object]] | None = None) -> Mover:
-        """One with handles of its own. ``meanwhile`` happens when it is about to change one of the boards for the n-th
-        time."""
+    def mover(
+        self,
+        meanwhile: dict[int, Callable[[], object]] | None = None,
+        lost: dict[int, Callable[[], object]] | None = None,
+    ) -> Mover:
+        """One with handles of its own.
+
+        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
+        :param lost: what happens when it has done so, before it learns that the reply got lost.
+        """
         boards = [self.board(name) for name in self.names]
         count = itertools.count()
 
-        def step() -> None:
-            do = (meanwhile or {}).get(next(count))
-            if do is not None:
-                do()
+        def watched(original: Callable[..., Any], what: Any, nonce: Nonce) -> Any:
+            step = next(count) if what else None
+            # Time goes on with every step, as it does elsewhere.
+            self.clock.advance(0.001)
+            (meanwhile or {}).get(step, bool)()
+            answer = original(what, nonce)
+            if step in (lost or {}):
+                lost[step]()
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
 
         for board in boards:
             for primitive in ("_insert", "_finish"):
-                self._watch(board, primitive, step)
+                board.__dict__[primitive] = functools.partial(watched, getattr(board, primitive))
         return Mover(*boards)
-
-    def _watch(self, board: JobBoard, primitive: str, step: Callable[[], object]) -> None:
-        original = getattr(board, primitive)
-
-        def call(what: Any, nonce: Nonce, **extra: Any) -> Any:
-            if what:
-                # Time goes on with every step, as it does elsewhere.
-                self.clock.advance(0.001)
-                step()
-            return original(what, nonce, **extra)
-
-        board.__dict__[primitive] = call
 
     def work(self, board: JobBoard, limit: int = 100) -> None:
         """Execute what can be claimed."""
@@ -195,6 +197,27 @@ def test_meanwhile(boards: Boards, step: int, what: str, then: Callable[[Boards]
     except Killed:
         MEANWHILE[what](boards)
     check(boards, jobs)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", [None, "the target is worked on", "another moves all, which is done"])
+def test_lost_replies(boards: Boards, step: int, what: str | None) -> None:
+    jobs = fill(boards.source)
+    mover = boards.mover(lost={step: lambda: MEANWHILE[what](boards) if what else None})
+    assert mover.run().left == []
+    check(boards, jobs)
+
+
+def test_a_copy_that_was_dropped_before_its_reply_was_lost(boards: Boards) -> None:
+    job = boards.source.post("job")
+
+    def dropped() -> None:
+        boards.source.claim(job, "worker")
+        boards.mover().run()
+        boards.source.abandon(job, "worker")
+
+    assert boards.mover(lost={2: dropped}).run().left == []
+    assert boards.target.get(job.uuid).seen_state == UNCLAIMED
 
 
 @pytest.mark.parametrize("step", range(STEPS))
