@@ -64,7 +64,7 @@ class Writer:
             missing = [record for record in fresh if record.uuid not in ids]
             ids |= self._insert_new(run, missing)
             holders = self._holders(run, [record for record in missing if record.uuid not in ids])
-        before = self._there_before(run, [record for record in fresh if record.uuid in arriving])
+        before = self._there_before(run, [each for each in fresh if each.uuid in ids and each.uuid in arriving])
         results: list[tuple[bool, Record | None]] = []
         for record in fresh:
             if record.uuid in before:
@@ -89,6 +89,9 @@ class Writer:
         uuids = [record.uuid for record in arrivals]
         rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": uuids}) if uuids else []
         there = {record.uuid: states.settle(record, row[RECORD]) for row in rows if (record := record_of(row))}
+        if len(there) < len(uuids):
+            # Purged only now, its row was in the way.
+            raise Contended(_CHANGED)
         mine = {(record.uuid, record.who, record.token) for record in arrivals}
         return {uuid: each for uuid, each in there.items() if (uuid, each.who, each.token) not in mine}
 

@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from jobboard.backends.sql import SQLJobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import MySQL
+from jobboard.states import Verb
+from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, part
 from jobboard.testing.conformance.support import Background, eventually
 
 ALL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -52,6 +54,22 @@ def test_innodb_locks_no_more_than_is_taken(board: SQLJobBoard, spy: Any, make_b
             mine = board.claim_many("anna", 10, **options)
         assert len(mine) == 10
         assert len(got) == 100
+
+
+@pytest.mark.backends("postgresql")
+def test_a_row_that_is_purged_only_now_does_not_pass_for_an_arrival(board: SQLJobBoard, other: SQLJobBoard) -> None:
+    old = arrived(board, arrival(board, trashed_on=LONG_AGO))
+    original = board._writer._insert_new
+    purges = [part(old, Verb.PURGE)]
+
+    def insert_new(*args: Any) -> dict[str, int]:
+        if purges:
+            finish(other, purges.pop())
+        return original(*args)
+
+    board._writer.__dict__["_insert_new"] = insert_new
+    record = arrived(board, arrival(board))
+    assert other._read([record.uuid])[0].record == record
 
 
 @pytest.mark.backends("postgresql")
