@@ -27,8 +27,8 @@ def note(job: jobboard.Job, text: object) -> None:
 
 
 def show(job: jobboard.Job) -> None:
-    claim = job.claim
-    note(job, [job.uuid, job.name, job.attempts, job.priority, job.key, job.max_attempts, claim.token, claim.lost])
+    token, lost = job.claim.token, job.claim.lost
+    note(job, [job.uuid, job.name, job.attempts, job.priority, job.key, job.max_attempts, token, lost, job.context])
 
 
 def pid(job: jobboard.Job) -> None:

@@ -19,6 +19,9 @@ from tests.conftest import Runner
 
 MakeBoard = Callable[..., Any]
 
+LATE = RetryPolicy(base=1000)
+"""Jobs that have failed stay away for the rest of the test."""
+
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +152,7 @@ def test_a_mad_handler_is_a_failure_and_harms_no_other(
         if job.name == "mad":
             raise mistake()
 
-    conductor = start(Conductor("one", board, handler))
+    conductor = start(Conductor("one", board, handler, retry=LATE))
     eventually(lambda: (conductor.tally.abandoned, conductor.tally.consumed) == (1, 5))
     assert mad.state == "SCHEDULED"
     assert "Traceback" in mad.error
@@ -166,7 +169,7 @@ def test_a_handler_that_would_do_nothing_is_no_success(make_board: MakeBoard, st
         with pytest.raises(TypeError, match="plain function"):
             Conductor("one", board, {"a": handler})
     job = board.post("a")
-    conductor = start(Conductor("one", board, functools.partial(lambda work, job: work(job), coroutine)))
+    conductor = start(Conductor("one", board, functools.partial(lambda work, job: work(job), coroutine), retry=LATE))
     eventually(lambda: conductor.tally.abandoned == 1)
     assert job.state == "SCHEDULED"
     assert "returned a coroutine" in job.error

@@ -13,12 +13,9 @@ from jobboard.conductor.events import EVENTS
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from tests.conftest import Runner
-from tests.test_conductor import MakeBoard
+from tests.test_conductor import LATE, MakeBoard
 
 pytestmark = pytest.mark.backends("memory")
-
-LATE = RetryPolicy(base=1000)
-"""Jobs that have failed stay away for the rest of the test."""
 
 
 def listening(conductor: Conductor) -> list[tuple[str, dict[str, Any]]]:

@@ -16,8 +16,8 @@ from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from tests.conftest import Runner
-from tests.test_conductor import MakeBoard
-from tests.test_conductor_hooks import LATE, listening
+from tests.test_conductor import LATE, MakeBoard
+from tests.test_conductor_hooks import listening
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -142,12 +142,16 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
 ) -> None:
     """Jobs that a late answer brings are given back."""
     board = make_board()
-    primitive, silent, asked = getattr(board, stuck), threading.Event(), threading.Event()
+    primitive = getattr(board, stuck)
+    asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         asked.set()
         assert silent.wait(30)
-        return primitive(*args, **kwargs)
+        try:
+            return primitive(*args, **kwargs)
+        finally:
+            answered.set()
 
     monkeypatch.setattr(board, stuck, slow)
     board.post("a")
@@ -158,6 +162,7 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert conductor.wait(30)
     assert time.monotonic() - begun < 1
     silent.set()
+    assert answered.wait(30)
     eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "_take" else 0))
     [job] = list(board.iterjobs()) or [None]
     assert job is None or job.attempts == 0

@@ -15,10 +15,11 @@ import pytest
 import jobboard
 from jobboard.conductor import Conductor
 from jobboard.testing import eventually
+from jobboard.tracing import Tracing
 from tests import handlers
 from tests.conftest import Runner
-from tests.test_conductor import MakeBoard
-from tests.test_conductor_hooks import LATE, listening
+from tests.test_conductor import LATE, MakeBoard
+from tests.test_conductor_hooks import listening
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -61,9 +62,15 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
+class Marks(Tracing):
+    def claimed(self, job: jobboard.Job, since: float) -> None:
+        job.context = {"claimed": "here"}
+
+
 def test_what_becomes_of_the_jobs(post: Any, notes: Any) -> None:
     """Of one process for them all, until one of them takes it down."""
     board, post_job = post
+    board.tracing = Marks()
     names = ["pid", "show", "fail", "fail_oddly", "later", "refuse", "act", "post", "pid", "crash", "pid"]
     jobs = [
         post_job(name, priority="HIGH", key=f"{number}", max_attempts=3 + number) for number, name in enumerate(names)
@@ -86,7 +93,7 @@ def test_what_becomes_of_the_jobs(post: Any, notes: Any) -> None:
     assert int(first) != os.getpid()
     job = by_name["show"]
     token = next(told["job"].claim.token for event, told in heard if told["job"] == job)
-    assert shown == str([job.uuid, "show", 1, job.priority, "1", 4, token, False])
+    assert shown == str([job.uuid, "show", 1, job.priority, "1", 4, token, False, {"claimed": "here"}])
     errors = {name: job.error or "" for name, job in by_name.items() if job.state == "SCHEDULED"}
     assert set(errors) == {"fail", "fail_oddly", "later", "act", "post", "crash"}
     assert errors["later"] == "not today"
@@ -167,12 +174,13 @@ def test_signals_are_for_the_conductor(post: Any, notes: Any, start: Runner, tmp
     """A supervisor may send them to all the processes of a service."""
     board, post_job = post
     post_job("until_there")
-    conductor = start(Conductor("one", board, HANDLERS, workers="processes"))
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", retry=LATE))
     [pid] = eventually(notes)
     os.kill(int(pid), signal.SIGTERM)
     os.kill(int(pid), signal.SIGINT)
     (tmp_path / "notes.go").touch()
-    eventually(lambda: conductor.tally.consumed == 1)
+    eventually(lambda: conductor.tally.consumed + conductor.tally.abandoned == 1)
+    assert conductor.tally.consumed == 1
 
 
 KILLED = """

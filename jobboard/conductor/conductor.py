@@ -289,7 +289,6 @@ class Conductor:
         with self._changed:
             self._over = True
             runs = [run for run in list(self._unhandled) if run.settle()]
-            self._unhandled.difference_update(runs)
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
