@@ -46,7 +46,7 @@ class Bind:
             _binds.add(self)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind
-        elif callable(bind):
+        elif callable(bind) and not hasattr(bind, "cursor"):
             self._give = bind
         else:
             raise _no_connection(bind)

@@ -25,9 +25,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.sql.dialects import Database, by_key
+from jobboard.sql.dialects import Database, by_index, by_key
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
+
+FAR = 1000
+"""How far to look for rows that nobody else is at, before what is locked is found by trying to lock it."""
 
 Values = Callable[[sa.ColumnElement[int]], Mapping[Any, Any]]
 
@@ -73,7 +76,7 @@ class Claim:
         key = tuple(table.primary_key)
         # What is locked needs no comparison, but a list can't hold keys of several columns.
         self._one_by_one = len(key) > 1 or not (product.skip_locked or product.exclusive)
-        self._key = next(place for place, column in identity.items() if column is key[0])
+        self.key = next(place for place, column in identity.items() if column is key[0])
         change = sa.update(table).values(values(param("now")))
         same = (column == param(f"was_{place}", column.type) for place, column in identity.items())
         self._one = Prepared(change.where(*same, free))
@@ -87,7 +90,7 @@ class Claim:
         if self._one_by_one:
             return [row for row in rows if run.count(self._one, {**params, **self._was(row)})]
         if rows:
-            run.count(self.batch, {**params, "p_ids": [row[self._key] for row in rows]})
+            run.count(self.batch, {**params, "p_ids": [row[self.key] for row in rows]})
         return rows
 
     def _was(self, row: Row) -> dict[str, Any]:
@@ -107,13 +110,45 @@ class First:
         # Who can't pass over locked rows must wait for them, or would come away with nothing when others pick as well.
         locked = locking(dated, product) if product.skip_locked else dated.with_for_update()
         self._statement = Prepared(self._at_once(locked) if product.returning else locked)
+        # A walk along an index that locks what it meets also locks the entries that its rows have left, of which a busy
+        # table has many more. So a walk that locks nothing goes first, where another must follow in any case.
+        self._look: Prepared | None = None
+        if product.skip_locked and not product.returning and len(claim.table.primary_key) == 1:
+            key = next(iter(claim.table.primary_key))
+            named = dated.order_by(None).limit(None).where(key.in_(elements("ids", key.type)))
+            keys = select.with_only_columns(key)
+            self._look, self._look_far = Prepared(keys), Prepared(keys.limit(FAR))
+            self._named = Prepared(locking(by_index(named, claim.table, "PRIMARY"), product), "p_ids")
 
     def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         """The rows as they were picked, in order, each with the time of the claim, in µs, behind it."""
-        rows = run.rows(self._statement, params)
-        if self._claim.product.returning or not rows:
-            return rows
-        return self._claim.write(run, rows, {**params, "p_now": rows[0][-1]})
+        if self._claim.product.returning:
+            return run.rows(self._statement, params)
+        rows = self._pick(run, params) if self._look is not None else run.rows(self._statement, params)
+        return self._claim.write(run, rows, {**params, "p_now": rows[0][-1]}) if rows else rows
+
+    def _pick(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
+        assert self._look is not None
+        ids = [row[0] for row in run.rows(self._look, params)]
+        wanted = len(ids)
+        locked = self._lock(run, params, ids)
+        if len(locked) < wanted:
+            # Others are at the same rows.
+            tried = set(ids)
+            ids = [row[0] for row in run.rows(self._look_far, params)]
+            further = [id_ for id_ in ids if id_ not in tried]
+            while further and len(locked) < wanted:
+                some, further = further[: wanted - len(locked)], further[wanted - len(locked) :]
+                locked |= self._lock(run, params, some)
+            if len(locked) < wanted and len(ids) == FAR:
+                return run.rows(self._statement, params)
+        # Locked at different times, but claimed at one.
+        instant = max((row[-1] for row in locked.values()), default=0)
+        return [(*locked[id_][:-1], instant) for id_ in dict.fromkeys((*ids, *locked)) if id_ in locked]
+
+    def _lock(self, run: Runner, params: Mapping[str, Any], ids: Sequence[Any]) -> dict[Any, Row]:
+        rows = run.rows(self._named, {**params, "p_ids": ids}) if ids else ()
+        return {row[self._claim.key]: row for row in rows}
 
     def _at_once(self, locked: sa.Select[Any]) -> sa.Select[Any]:
         picked = locked.cte("picked")

@@ -29,6 +29,13 @@ class UtcNow(ColumnElement[datetime.datetime]):
     inherit_cache = True
 
 
+class Seconds(ColumnElement[int]):
+    """The same in whole seconds."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
 class Greatest(GenericFunction[int]):
     """The larger of two integers."""
 
@@ -82,6 +89,17 @@ def _utc_now(element: UtcNow, compiler: Any, **kw: Any) -> str:
     return _UTC_NOW.get(compiler.dialect.name, "CURRENT_TIMESTAMP AT TIME ZONE 'UTC'")
 
 
+@compiles(Seconds)
+def _seconds(element: Seconds, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(whole_seconds(Now()), **kw))
+
+
+@compiles(Seconds, "mysql", "mariadb")
+def _seconds_mysql(element: Seconds, compiler: Any, **kw: Any) -> str:
+    # Without an argument it asks no time zone; and it is a constant to the optimiser, which a calculation is not.
+    return "UNIX_TIMESTAMP()"
+
+
 @compiles(Greatest, "sqlite")
 def _greatest_sqlite(element: Greatest, compiler: Any, **kw: Any) -> str:
     return f"max{compiler.process(element.clause_expr, **kw)}"
@@ -113,3 +131,9 @@ def serial() -> sa.types.TypeEngine[int]:
     """A 64-bit key that the database counts up."""
     # Only a column declared INTEGER counts by itself there, and it has 64 bits.
     return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def whole_seconds(micros: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """What is given in microseconds, rounded down."""
+    # MySQL divides with four digits behind the point, and would round up what is just below a second.
+    return (micros - micros % 1_000_000) // 1_000_000

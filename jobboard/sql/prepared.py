@@ -138,7 +138,9 @@ class CallersConnection(Runner):
         return [tuple(row) for row in self.connection.execute(statement.statement, dict(params))]
 
     def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
-        return self.connection.execute(statement.statement, dict(params)).rowcount
+        # Of an insert it is not kept by itself.
+        kept = {"preserve_rowcount": True}
+        return self.connection.execute(statement.statement, dict(params), execution_options=kept).rowcount
 
     def many(self, statement: Prepared, params: list[dict[str, Any]]) -> None:
         self.connection.execute(statement.statement, params)

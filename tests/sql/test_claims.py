@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.sql import claims
 from jobboard.sql.claims import Claim, First
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Links
@@ -106,13 +107,31 @@ def test_the_first_rows_are_claimed_in_order(make: Callable[..., Rows], key: tup
 @pytest.mark.backends("postgresql", "mariadb")
 def test_what_another_holds_is_passed_over(make: Callable[..., Rows]) -> None:
     rows = make()
-    rows.fill(4)
+    rows.fill(6)
     with rows.engine.begin() as connection:
-        mine = rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 2})
-        assert [row[0] for row in mine] == [3, 2]
-        assert [row[0] for row in rows.claim("bert", 10)] == [1, 0]
+        mine = rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 1})
+        assert [row[0] for row in mine] == [5]
+        theirs = rows.claim("bert", 3)
+        assert [row[0] for row in theirs] == [4, 3, 2]
+        # However many looks that took, it is one claim.
+        with rows.engine.connect() as other:
+            since = other.execute(sa.select(rows.table.c.since).where(rows.table.c.owner == "bert")).scalars()
+            assert {row[-1] for row in theirs} == set(since)
+        assert len({row[-1] for row in theirs}) == 1
         connection.rollback()
-    assert [row[0] for row in rows.claim("cleo", 10)] == [3, 2]
+    assert [row[0] for row in rows.claim("cleo", 10)] == [5, 1, 0]
+
+
+@pytest.mark.backends("mariadb")
+def test_what_others_hold_is_passed_over_however_much_it_is(
+    make: Callable[..., Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "FAR", 3)
+    rows = make()
+    rows.fill(8)
+    with rows.engine.begin() as connection:
+        rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 5})
+        assert [row[0] for row in rows.claim("bert", 2)] == [2, 1]
 
 
 def test_a_caller_who_rolls_back_has_claimed_nothing(make: Callable[..., Rows]) -> None:
