@@ -1,0 +1,48 @@
+"""Recurring work over ids that the user already has: doloop's verbs, on all the SQL databases.
+
+::
+
+    from jobboard.taskloop import TaskLoop
+
+    loop = TaskLoop(engine, "foo_loop")
+    loop.create()
+    loop.add(range(1000))
+    ids = loop.get(100)
+    ...
+    loop.did(ids)
+
+The same as functions, ``get(connection, "foo_loop", 100)``, so that ``import jobboard.taskloop as doloop`` carries a
+program over.
+"""
+
+from jobboard.taskloop.functions import add, bump, check, create, did, get, remove, stats, unlock
+from jobboard.taskloop.loop import ONE_DAY, ONE_HOUR, ONE_WEEK, Held, IdsLost, TaskLoop
+from jobboard.taskloop.tables import DEFAULT_ID_TYPE, DEFAULT_STORAGE_ENGINE, sql_for_create
+from jobboard.taskloop.worker import LoopConductor, LoopTally
+
+DoLoop = TaskLoop
+"""The name that doloop has for it."""
+
+__all__ = [
+    "DEFAULT_ID_TYPE",
+    "DEFAULT_STORAGE_ENGINE",
+    "ONE_DAY",
+    "ONE_HOUR",
+    "ONE_WEEK",
+    "DoLoop",
+    "Held",
+    "IdsLost",
+    "LoopConductor",
+    "LoopTally",
+    "TaskLoop",
+    "add",
+    "bump",
+    "check",
+    "create",
+    "did",
+    "get",
+    "remove",
+    "sql_for_create",
+    "stats",
+    "unlock",
+]

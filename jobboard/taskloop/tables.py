@@ -1,0 +1,112 @@
+"""The table of a task loop: doloop's, whose times are 32-bit, or one of ours, which also keeps who holds an id."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from jobboard.exceptions import JobFailure
+
+DEFAULT_ID_TYPE = "int"
+DEFAULT_STORAGE_ENGINE = "InnoDB"
+
+DIALECTS = ("mysql", "mariadb", "postgresql", "sqlite")
+
+INDEX = "lock_until"
+_FENCE = ("token", "who")
+_TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", "ndbcluster", "xpand"})
+
+
+class _Verbatim(sa.types.UserDefinedType[Any]):
+    """A type as the user writes it."""
+
+    cache_ok = True
+
+    def __init__(self, spelled: str) -> None:
+        self.spelled = spelled
+
+    def get_col_spec(self, **kw: Any) -> str:
+        return self.spelled
+
+
+def check_name(table: object) -> str:
+    if not isinstance(table, str):
+        raise TypeError(f"table must be a string, not {table!r}")
+    return table
+
+
+def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: str | None = None) -> sa.Table:
+    """:param fenced: with the columns that tell who holds an id, which a table of doloop's has not.
+    :param id_type: as ``CREATE TABLE`` spells it; only for that."""
+    fence = (
+        sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("who", sa.String(255)),
+    )
+    return sa.Table(
+        name,
+        sa.MetaData(),
+        # Untyped, an id goes to the driver as it is.
+        sa.Column("id", sa.types.NullType() if id_type is None else _Verbatim(id_type), primary_key=True),
+        sa.Column("last_updated", sa.BigInteger),
+        sa.Column("lock_until", sa.BigInteger),
+        *(fence if fenced else ()),
+        mysql_engine=engine,
+        mariadb_engine=engine,
+    )
+
+
+def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[CreateTable, CreateIndex]:
+    table = make(check_name(name), id_type=id_type, engine=engine)
+    c = table.c
+    # In exactly the order in which ids are served, or a database sorts and locks more than it takes.
+    last_updated = c.last_updated.nulls_first() if dialect == "postgresql" else c.last_updated
+    # There names are the table's own, and doloop has this one.
+    index = INDEX if dialect in ("mysql", "mariadb") else f"{name}_{INDEX}"
+    return CreateTable(table), CreateIndex(sa.Index(index, c.lock_until, last_updated))
+
+
+def sql_for_create(
+    table: str, id_type: str = DEFAULT_ID_TYPE, engine: str = DEFAULT_STORAGE_ENGINE, *, dialect: str = "mysql"
+) -> str:
+    """The SQL that :meth:`TaskLoop.create` runs: two statements, with a semicolon between them.
+
+    :param dialect: ``mysql``, ``mariadb``, ``postgresql`` or ``sqlite``.
+    :param id_type: the type of the ids, as that database spells it.
+    :param engine: the storage engine, on MySQL and MariaDB.
+    :raises ValueError: another dialect.
+    """
+    if dialect not in DIALECTS:
+        raise ValueError(f"dialect={dialect!r}: must be one of {', '.join(DIALECTS)}")
+    compiler: Dialect = URL.create(dialect).get_dialect()()
+    statements = to_create(table, id_type, engine, dialect)
+    texts = (str(each.compile(dialect=compiler)).strip() for each in statements)
+    return ";\n\n".join(re.sub(r" +\n", "\n", text).replace("\t", "    ") for text in texts)
+
+
+def is_fenced(connection: Connection, name: str) -> bool:
+    """Whether the table keeps who holds an id.
+
+    :raises JobFailure: there is no such table, or it has no transactions.
+    """
+    inspector = sa.inspect(connection)
+    try:
+        columns = {column["name"] for column in inspector.get_columns(name)}
+        options = inspector.get_table_options(name) if connection.dialect.name in ("mysql", "mariadb") else {}
+    except sa.exc.NoSuchTableError as error:
+        raise JobFailure(f"there is no table {name!r}; TaskLoop.create() creates it") from error
+    engine = str(options.get(f"{connection.dialect.name}_engine", DEFAULT_STORAGE_ENGINE))
+    if engine.lower() not in _TRANSACTIONAL:
+        raise JobFailure(f"the table {name!r} is of the engine {engine}, which has no transactions: make it an InnoDB")
+    return columns.issuperset(_FENCE)
+
+
+def unfenced(name: str) -> JobFailure:
+    """What to tell whoever needs the columns that a table of doloop's has not."""
+    return JobFailure(
+        f"the table {name!r} does not keep who holds an id; add what is missing of the columns: "
+        "token BIGINT NOT NULL DEFAULT 0, who VARCHAR(255); doloop itself goes on working with it"
+    )

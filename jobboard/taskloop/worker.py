@@ -1,0 +1,188 @@
+"""Works through a task loop, again and again."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from jobboard import arguments, codec
+from jobboard.conductor.signals import stopped_by_signals
+from jobboard.exceptions import ConnectionFailure
+from jobboard.retry import backoff
+from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop
+
+LOG = logging.getLogger(__name__)
+
+IDLE_BASE, IDLE_CAP = 1.0, 10.0
+OUTAGE_BASE, OUTAGE_CAP = 0.1, 5.0
+
+
+class Result(enum.Enum):
+    """How a handler's call has ended."""
+
+    DONE = enum.auto()
+    FAILED = enum.auto()
+    NOT_BEGUN = enum.auto()
+
+
+@dataclass(frozen=True)
+class LoopTally:
+    """What became of the ids so far. ``failed``: their handlers raised; ``lost``: another took them meanwhile, or may
+    have; ``returned``: not begun when it was stopped."""
+
+    done: int = 0
+    failed: int = 0
+    lost: int = 0
+    returned: int = 0
+
+
+class LoopConductor:
+    """Gets ids from a task loop, calls a handler for each, and marks those as updated whose handler has returned.
+
+    ::
+
+        LoopConductor("updater-1", loop, update_foo).run()
+
+    While it works it keeps the ids locked, so that ``lock_for`` may be short. An id whose handler raised stays locked
+    for ``retry_after``, and then goes before what is unlocked; the error is logged.
+
+    :param name: who works; kept in the table beside the ids that it has.
+    :param loop: on a table with the columns that tell who holds an id, see :meth:`TaskLoop.get`. It must be on an
+        engine, or on a callable: what it does for one batch must not wait for a transaction of yours.
+    :param handler: called with one id at a time, in threads.
+    :param limit: how many ids to get at once.
+    :param max_simultaneous: how many to work on at once.
+    :param lock_for: how soon others may have the ids once this process has died, in seconds; at least 3.
+    :param min_loop_time: as :meth:`TaskLoop.get` has it.
+    :param retry_after: for how many seconds an id rests after its handler has raised.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: TaskLoop,
+        handler: Callable[[Any], object],
+        *,
+        limit: int = 100,
+        max_simultaneous: int = 8,
+        lock_for: float = 60,
+        min_loop_time: float = ONE_HOUR,
+        retry_after: float = 60,
+    ) -> None:
+        self._name = codec.check_text("a conductor's name", name)
+        self._loop = loop
+        if not callable(handler):
+            raise TypeError(f"the handler must be callable, not {type(handler).__name__}")
+        self._handler = handler
+        self._limit = arguments.limit(limit)
+        self._slots = arguments.limit(max_simultaneous, "max_simultaneous")
+        if lock_for < 3:
+            raise ValueError(f"lock_for={lock_for!r}: must be 3 seconds or more")
+        self._lock_for = lock_for
+        self._min_loop_time = min_loop_time
+        if retry_after <= 0:
+            raise ValueError(f"retry_after={retry_after!r}: must be more than 0 seconds")
+        self._retry_after = retry_after
+        self._stopping = threading.Event()
+        self._tally = LoopTally()
+
+    def __repr__(self) -> str:
+        return f"<LoopConductor {self._name!r} of {self._loop!r}>"
+
+    @property
+    def tally(self) -> LoopTally:
+        """What it has done so far."""
+        return self._tally
+
+    def stop(self) -> None:
+        """Begin no more; :meth:`run` returns once the work at hand is done. A stopped conductor stays stopped."""
+        self._stopping.set()
+
+    def run(self, max_batches: int | None = None) -> None:
+        """Work until :meth:`stop`, or for so many batches.
+
+        In the main thread SIGTERM and SIGINT stop it too; a second SIGINT, a second or more later, ends the process. A
+        database that can't be reached is tried again for as long as it takes.
+
+        :raises JobFailure: the database refuses, for want of a table or its columns.
+        """
+        limit = None if max_batches is None else arguments.limit(max_batches, "max_batches")
+        batches = idle = 0
+        with stopped_by_signals(self._name, self.stop), ThreadPoolExecutor(self._slots, self._name) as pool:
+            while not self._stopping.is_set() and (limit is None or batches < limit):
+                held = self._get()
+                if held:
+                    batches, idle = batches + 1, 0
+                    self._work(pool, held)
+                else:
+                    idle += 1
+                    self._stopping.wait(backoff(idle, IDLE_BASE, IDLE_CAP))
+
+    def _get(self) -> Held | None:
+        try:
+            found = self._loop.get(self._limit, self._lock_for, self._min_loop_time, who=self._name)
+        except ConnectionFailure as error:
+            LOG.warning("%s could not get ids, and will try again: %s", self._name, error)
+            return None
+        assert isinstance(found, Held)
+        return found
+
+    def _work(self, pool: ThreadPoolExecutor, held: Held) -> None:
+        pending = {pool.submit(self._call, id_): id_ for id_ in held}
+        while pending:
+            ended, _ = wait(pending, timeout=self._lock_for / 3)
+            results: dict[Result, list[Any]] = {result: [] for result in Result}
+            for future in ended:
+                results[future.result()].append(pending.pop(future))
+            if pending:
+                # What is lost already is found out when it is done, too: a bumped id may still be nobody else's.
+                rest = held.only(pending.values())
+                self._settle(rest, lambda held: self._loop.extend(held, self._lock_for))
+            done = self._settle(held.only(results[Result.DONE]), lambda held: self._loop.did(held, strict=True))
+            failed = self._settle(
+                held.only(results[Result.FAILED]), lambda held: self._loop.extend(held, self._retry_after)
+            )
+            returned = self._settle(
+                held.only(results[Result.NOT_BEGUN]), lambda held: self._loop.unlock(held, strict=True)
+            )
+            was = self._tally
+            self._tally = LoopTally(
+                was.done + done,
+                was.failed + failed,
+                was.lost + len(ended) - done - failed - returned,
+                was.returned + returned,
+            )
+
+    def _call(self, id_: Any) -> Result:
+        if self._stopping.is_set():
+            return Result.NOT_BEGUN
+        try:
+            self._handler(id_)
+        except BaseException as error:
+            LOG.warning("%s: %r raised %s", self._name, id_, type(error).__name__, exc_info=True)
+            return Result.FAILED
+        return Result.DONE
+
+    def _settle(self, held: Held, verb: Callable[[Held], int]) -> int:
+        """Tell the loop what became of ids; of how many it could still be told."""
+        failures = 0
+        while held:
+            try:
+                return verb(held)
+            except IdsLost as error:
+                LOG.warning("%s: %s", self._name, error)
+                return len(held) - len(error.ids)
+            except ConnectionFailure as error:
+                if self._stopping.is_set():
+                    LOG.error("%s leaves %d ids to be done again: %s", self._name, len(held), error)
+                    break
+                failures += 1
+                pause = backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
+                LOG.warning("%s could not tell of its work, trying again in %.1f s: %s", self._name, pause, error)
+                self._stopping.wait(pause)
+        return 0

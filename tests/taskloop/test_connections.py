@@ -1,0 +1,155 @@
+"""What a task loop may be on: an engine, a connection, a callable that gives one."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.taskloop import TaskLoop
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+
+@pytest.mark.backends("sqlite")
+def test_what_is_none_of_these_is_refused() -> None:
+    import sqlite3
+
+    with pytest.raises(TypeError, match="create_engine"):
+        TaskLoop(sqlite3.connect(":memory:"), "loop")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="NoneType"):
+        TaskLoop(lambda: None, "loop").get(1)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.backends("sqlite")
+def test_sqlite_in_memory_needs_its_connection() -> None:
+    engine = sa.create_engine("sqlite://")
+    with pytest.raises(ValueError, match=r"engine\.connect\(\)"):
+        TaskLoop(engine, "loop")
+    with engine.connect() as connection:
+        loop = TaskLoop(connection, "loop")
+        loop.create()
+        assert loop.add([1, 2]) == 2
+        assert loop.get(1) == [1]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("how", ["engine", "connection"])
+def test_a_connection_that_commits_each_statement_is_refused(
+    make_loop: Callable[..., Any], engine: sa.Engine, how: str
+) -> None:
+    """Locks would be gone before what they protect has been written."""
+    loop = make_loop(1)
+    bind = engine.execution_options(isolation_level="AUTOCOMMIT") if how == "engine" else engine
+    with bind.connect() as connection:
+        if how == "connection":
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            TaskLoop(connection, loop.table).get(1)
+        with connection.begin(), pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            TaskLoop(connection, loop.table).get(1)
+        assert TaskLoop(connection, loop.table).check(1) == {1: (None, None)}
+
+
+def test_on_an_engine_that_commits_each_statement(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    loop = make_loop(1, 2)
+    other = make_loop(bind=engine.execution_options(isolation_level="AUTOCOMMIT"), table=loop.table)
+    assert len(other.get(1, test=True)) == 1
+    assert len(other.get(2)) == 2
+
+
+@pytest.mark.backends("sqlite")
+def test_a_transaction_of_the_callers_that_has_read_first(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    loop = make_loop(1, 2)
+    with engine.connect() as connection, connection.begin():
+        assert connection.execute(sa.select(sa.text("count(*)")).select_from(sa.table(loop.table))).scalar() == 2
+        loop.add(3)
+        assert len(TaskLoop(connection, loop.table).get(5)) == 3
+
+
+@pytest.mark.backends("mariadb")
+def test_create_does_not_commit_what_is_the_callers(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    loop = make_loop()
+    with engine.connect() as connection, connection.begin() as transaction:
+        TaskLoop(connection, loop.table).add(1)
+        with pytest.raises(JobFailure, match="commit"):
+            TaskLoop(connection, "another").create()
+        transaction.rollback()
+    assert loop.rows() == {}
+
+
+@pytest.mark.backends("postgresql")
+def test_create_is_undone_with_the_callers_transaction(engine: sa.Engine) -> None:
+    with engine.connect() as connection, connection.begin() as transaction:
+        TaskLoop(connection, "undone_loop").create()
+        transaction.rollback()
+    assert not sa.inspect(engine).has_table("undone_loop")
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_deadlock_within_the_callers_transaction_is_theirs_to_repeat(
+    make_loop: Callable[..., Any], engine: sa.Engine
+) -> None:
+    loop = make_loop(1, 2)
+    first_has = threading.Barrier(2)
+    outcomes: list[object] = []
+
+    def work(one: int, other: int) -> None:
+        with engine.connect() as connection, connection.begin() as transaction:
+            within = TaskLoop(connection, loop.table)
+            within.did(one, auto_add=False)
+            first_has.wait(20)
+            try:
+                outcomes.append(within.did(other, auto_add=False))
+            except JobFailure as error:
+                outcomes.append(error)
+                transaction.rollback()
+
+    threads = [threading.Thread(target=work, args=ids) for ids in ((1, 2), (2, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [refused] = [each for each in outcomes if isinstance(each, JobFailure)]
+    assert "roll it back, and do all of it again" in str(refused)
+    assert outcomes.count(1) == 1
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_connection_that_was_cut_is_replaced(make_loop: Callable[..., Any], engine: sa.Engine, backend: str) -> None:
+    loop = make_loop(1)
+    [number] = loop._bind.read(
+        lambda run, product: run.connection.exec_driver_sql(
+            {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT CONNECTION_ID()"}[backend]
+        ).scalars()
+    )
+    kill = {"postgresql": "SELECT pg_terminate_backend(%s)", "mariadb": "KILL %s"}[backend]
+    with engine.connect() as connection:
+        connection.exec_driver_sql(kill, (number,))
+    assert loop.get(1) == [1]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_loop_that_was_closed(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1)
+    loop.close()
+    with pytest.raises(ConnectionFailure, match="closed"):
+        loop.get(1)
+
+
+def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(*range(6))
+    first = loop.get(2)
+    child = os.fork()
+    if child == 0:
+        # Whatever comes, the child must not go on as a second test run.
+        try:
+            os._exit(len(loop.get(3)))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert len(first) == 2
+    assert len(loop.get(3)) == 1

@@ -1,0 +1,125 @@
+"""Who holds an id: a worker that was overtaken is told so, and changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.exceptions import ClaimLost
+from jobboard.taskloop import IdsLost, TaskLoop
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+
+def test_what_lapsed_and_went_to_another_is_refused(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1, 2, 3)
+    mine = loop.get(3, lock_for=60, who="anna")
+    loop.age(61, 1, 2)
+    theirs = loop.get(2, lock_for=60, who="bert")
+    assert sorted(theirs) == [1, 2]
+    before = loop.rows()
+    with pytest.raises(IdsLost, match="no longer anna's") as lost:
+        loop.did(mine, strict=True)
+    assert sorted(lost.value.ids) == [1, 2]
+    assert isinstance(lost.value, ClaimLost)
+    after = loop.rows()
+    assert (after[1], after[2]) == (before[1], before[2])
+    assert after[3][0] is not None
+    with pytest.raises(IdsLost):
+        loop.unlock(mine.only([1]), strict=True)
+    with pytest.raises(IdsLost):
+        loop.extend(mine.only(2))
+    assert loop.rows() == after
+    assert loop.did(theirs, strict=True) == 2
+
+
+def test_a_get_without_a_name_overtakes_too(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1)
+    mine = loop.get(1, who="anna")
+    loop.bump(1)
+    assert loop.get(1) == [1]
+    with pytest.raises(IdsLost):
+        loop.did(mine, strict=True)
+
+
+def test_what_lapsed_and_went_to_nobody_may_be_finished(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1)
+    mine = loop.get(1, lock_for=60, who="anna")
+    loop.age(61)
+    assert loop.did(mine, strict=True) == 1
+    # Again, as after a reply that was lost.
+    assert loop.did(mine, strict=True) == 1
+    assert loop.get(1) == []
+
+
+def test_a_dry_run_of_a_strict_did(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1)
+    mine = loop.get(1, who="anna")
+    before = loop.rows()
+    assert loop.did(mine, strict=True, test=True) == 1
+    assert loop.rows() == before
+
+
+def test_extend_prolongs_what_is_held(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1, 2)
+    mine = loop.get(2, lock_for=10, who="anna")
+    assert loop.extend(mine.only([1]), lock_for=100) == 1
+    assert loop.check(1)[1][1] == pytest.approx(100, abs=2)
+    assert loop.check(2)[2][1] == pytest.approx(10, abs=2)
+
+
+@pytest.mark.parametrize("end", ["bump", "unlock", "did"])
+def test_extend_does_not_bring_back_what_was_taken_away(make_loop: Callable[..., Any], end: str) -> None:
+    """A bump that came during the work would be lost."""
+    loop = make_loop(1)
+    mine = loop.get(1, who="anna")
+    getattr(loop, end)(1)
+    before = loop.rows()
+    with pytest.raises(IdsLost):
+        loop.extend(mine)
+    assert loop.rows() == before
+
+
+def test_tokens_rise(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1, 2)
+    tokens = []
+    for _ in range(3):
+        held = loop.get(2, who="anna")
+        with loop.engine.connect() as connection:
+            table = sa.table(loop.table, sa.column("id"), sa.column("token"), sa.column("who"))
+            assert {row[0]: row[1] for row in connection.execute(sa.select(table))} == held.tokens
+            assert {row[2] for row in connection.execute(sa.select(table))} == {"anna"}
+        tokens.append(held.tokens[1])
+        loop.unlock([1, 2])
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_token_rises_though_the_clock_was_set_back(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1, 2)
+    ahead = 2**60
+    with loop.engine.begin() as connection:
+        table = sa.table(loop.table, sa.column("id"), sa.column("token"))
+        connection.execute(sa.update(table).where(table.c.id == 1).values(token=ahead))
+    held = loop.get(2, who="anna")
+    assert held.tokens[1] == ahead + 1
+    assert held.tokens[2] < ahead
+    assert loop.did(held, strict=True) == 2
+
+
+@pytest.mark.backends("sqlite")
+def test_only_what_get_answered_can_be_checked(make_loop: Callable[..., Any]) -> None:
+    loop: TaskLoop = make_loop(1)
+    for verb in (loop.did, loop.unlock):
+        with pytest.raises(TypeError, match="who"):
+            verb([1], strict=True)
+    with pytest.raises(TypeError, match="who"):
+        loop.extend([1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="who"):
+        loop.get(1, who=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="who"):
+        loop.get(1, who="")
+    held = loop.get(1, who="anna")
+    with pytest.raises(KeyError):
+        held.only(2)
+    assert loop.did(held.only([]), strict=True) == 0

@@ -1,0 +1,75 @@
+"""What the databases do for a ``get``: it reads what it takes, however many ids are locked, or not due yet."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.sql.prepared import Prepared
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+ROWS = 9_000
+
+
+@pytest.fixture
+def full(make_loop: Callable[..., Any], backend: str) -> Any:
+    """A third of the ids is locked, a third was updated a moment ago, and all but a few of the rest an hour ago."""
+    loop = make_loop()
+    third = ROWS // 3
+    table = sa.table(loop.table, *(sa.column(name) for name in ("id", "last_updated", "lock_until")))
+    now = 2_000_000_000
+    rows = [{"id": i, "last_updated": 1_000_000 + i % 7, "lock_until": None} for i in range(third - 5)]
+    rows += [{"id": i, "last_updated": None, "lock_until": None} for i in range(third - 5, third)]
+    rows += [{"id": i, "last_updated": 10 * now, "lock_until": None} for i in range(third, 2 * third)]
+    rows += [{"id": i, "last_updated": None, "lock_until": 10 * now + i} for i in range(2 * third, ROWS)]
+    with loop.engine.begin() as connection:
+        connection.execute(sa.insert(table), rows)
+    analyze = {"postgresql": "VACUUM ANALYZE", "mariadb": "ANALYZE TABLE"}.get(backend)
+    if analyze:
+        with loop.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(sa.text(f"{analyze} {loop.table}"))
+    return loop
+
+
+def test_get_reads_what_it_takes_from_the_index(full: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(backend, "EXPLAIN FORMAT=JSON ")
+    plans: list[str] = []
+    compiled = Prepared.compiled
+
+    def explained(self: Prepared, dialect: Any, params: Any) -> Any:
+        text, values = compiled(self, dialect, params)
+        bound = tuple(values) if isinstance(values, list) else values
+        if not text.startswith("INSERT"):
+            with full.engine.connect() as connection:
+                plans.append("\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + text, bound)))
+        return text, values
+
+    full.get(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Prepared, "compiled", explained)
+        taken = full.get(100)
+        full.did(taken)
+        full.bump(taken[:10])
+        full.unlock(taken)
+    assert len(plans) >= 5
+    for plan in plans:
+        if backend == "sqlite":
+            assert re.search(rf"SEARCH {full.table} USING", plan), plan
+            assert "TEMP B-TREE" not in plan
+        elif backend == "postgresql":
+            assert f"Seq Scan on {full.table}" not in plan, plan
+            assert "Sort" not in plan, plan
+        else:
+            assert "filesort" not in plan, plan
+            assert {table["access_type"] for table in _tables(json.loads(plan))} <= {"range", "ref", "const"}, plan
+
+
+def _tables(node: Any) -> list[Any]:
+    if isinstance(node, dict):
+        found = [node["table"]] if isinstance(node.get("table"), dict) else []
+        return found + [each for value in node.values() for each in _tables(value)]
+    return [each for value in node for each in _tables(value)] if isinstance(node, list) else []

@@ -1,0 +1,136 @@
+"""The conductor of a task loop."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.taskloop import LoopConductor, LoopTally
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[LoopConductor], threading.Thread]]:
+    running: list[tuple[LoopConductor, threading.Thread]] = []
+
+    def begin(conductor: LoopConductor) -> threading.Thread:
+        thread = threading.Thread(target=conductor.run)
+        thread.start()
+        running.append((conductor, thread))
+        return thread
+
+    yield begin
+    for conductor, thread in running:
+        conductor.stop()
+        thread.join()
+
+
+@pytest.mark.backends("sqlite", "postgresql", "mariadb")
+def test_what_returns_is_done_and_what_raises_rests(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(*range(20))
+
+    def handler(id_: int) -> None:
+        if id_ == 7:
+            raise RuntimeError("no seven")
+
+    conductor = LoopConductor("anna", loop, handler, limit=8, retry_after=500)
+    conductor.run(max_batches=3)
+    assert conductor.tally == LoopTally(done=19, failed=1)
+    checked = loop.check(range(20))
+    assert {id_ for id_, (updated, _) in checked.items() if updated is None} == {7}
+    assert {id_ for id_, (_, locked) in checked.items() if locked is not None} == {7}
+    assert checked[7][1] == pytest.approx(500, abs=3)
+    # It is the first of all when it has rested.
+    loop.age(501)
+    assert loop.get(1) == [7]
+
+
+def test_ids_are_kept_locked_while_they_are_worked_on(
+    make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]
+) -> None:
+    loop = make_loop(1)
+    go_on = threading.Event()
+    conductor = LoopConductor("anna", loop, lambda id_: go_on.wait(20), lock_for=6)
+    start(conductor)
+    assert eventually(lambda: loop.rows()[1][1] is not None)
+    until = loop.rows()[1][1]
+    assert eventually(lambda: loop.rows()[1][1] > until)
+    go_on.set()
+    assert eventually(lambda: loop.rows()[1][0] is not None)
+    assert eventually(lambda: conductor.tally == LoopTally(done=1))
+
+
+def test_what_another_took_is_lost(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
+    loop = make_loop(1, 2)
+    go_on = threading.Event()
+    conductor = LoopConductor("anna", loop, lambda id_: go_on.wait(20))
+    start(conductor)
+    assert eventually(lambda: None not in {until for _, until in loop.rows().values()})
+    loop.bump(2)
+    assert loop.get(1) == [2]
+    taken = loop.rows()[2]
+    go_on.set()
+    assert eventually(lambda: conductor.tally == LoopTally(done=1, lost=1))
+    assert loop.rows()[2] == taken
+
+
+def test_stopped_by_a_signal_it_finishes_what_it_has_begun(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(*range(10))
+    begun: list[int] = []
+
+    def handler(id_: int) -> None:
+        begun.append(id_)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert eventually(conductor._stopping.is_set)
+
+    conductor = LoopConductor("anna", loop, handler, max_simultaneous=1)
+    conductor.run()
+    assert len(begun) == 1
+    assert conductor.tally == LoopTally(done=1, returned=9)
+    assert {until for _, until in loop.rows().values()} == {None}
+    assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
+
+
+def test_it_waits_for_ids(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
+    loop = make_loop()
+    conductor = LoopConductor("anna", loop, lambda id_: None)
+    start(conductor)
+    loop.add(1)
+    assert eventually(lambda: loop.rows()[1][0] is not None)
+
+
+def test_an_outage_is_sat_out(make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is told again until the database has heard of it."""
+    loop = make_loop(1)
+    conductor = LoopConductor("anna", loop, lambda id_: None)
+    did, outages = loop.did, iter([ConnectionFailure("away"), ConnectionFailure("unknown", outcome="unknown")])
+
+    def flaky(*args: Any, **kwargs: Any) -> int:
+        for outage in outages:
+            raise outage
+        return int(did(*args, **kwargs))
+
+    monkeypatch.setattr(loop, "did", flaky)
+    conductor.run(max_batches=1)
+    assert conductor.tally == LoopTally(done=1)
+    assert loop.rows()[1][0] is not None
+
+
+def test_a_table_that_is_not_there_ends_it(make_loop: Callable[..., Any]) -> None:
+    with pytest.raises(JobFailure, match="no_such_loop"):
+        LoopConductor("anna", make_loop(table="no_such_loop"), lambda id_: None).run()
+
+
+def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop()
+    for wrong in ({"lock_for": 2}, {"limit": 0}, {"max_simultaneous": 0}, {"retry_after": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            LoopConductor("anna", loop, print, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="callable"):
+        LoopConductor("anna", loop, None)  # type: ignore[arg-type]
