@@ -39,6 +39,7 @@ COMMANDS = {
     "cancel": "acting:cancel",
     "trash": "trashing:trash",
     "move": "moving:move",
+    "loop": "loops:loop",
     "demo": "demo:demo",
     "completion": "completing:completion",
 }

@@ -1,0 +1,37 @@
+"""``jobboard loop``."""
+
+from __future__ import annotations
+
+import click
+
+from jobboard.cli.common import example
+
+
+@click.group()
+def loop() -> None:
+    """Task loops: recurring work over ids that you have already."""
+
+
+@loop.command(
+    epilog=example(
+        "jobboard loop create-table user_loop | mysql -D prod",
+        "jobboard loop create-table --dialect postgresql --id-type 'VARCHAR(64)' page_loop | psql prod",
+    )
+)
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@click.option("-i", "--id-type", default="int", show_default=True, help="The type of the ids, as the database has it.")
+@click.option("-e", "--engine", default="InnoDB", show_default=True, help="The storage engine, on MySQL and MariaDB.")
+@click.option(
+    "-d",
+    "--dialect",
+    default="mysql",
+    show_default=True,
+    type=click.Choice(["mysql", "mariadb", "postgresql", "sqlite"]),
+    help="Whose SQL.",
+)
+def create_table(tables: tuple[str, ...], id_type: str, engine: str, dialect: str) -> None:
+    """Print the SQL that creates the tables of task loops."""
+    from jobboard.taskloop import sql_for_create
+
+    for table in tables:
+        click.echo(sql_for_create(table, id_type, engine, dialect=dialect) + ";\n")

@@ -1,0 +1,28 @@
+"""``jobboard loop``."""
+
+import pytest
+
+from jobboard.cli import main
+
+
+def test_create_table_prints_the_sql(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loop", "create-table", "a_loop", "b_loop"]) == 0
+    printed = capsys.readouterr().out
+    assert "CREATE TABLE a_loop (\n    id int NOT NULL,\n" in printed
+    assert "CREATE INDEX lock_until ON b_loop (lock_until, last_updated);" in printed
+    assert printed.count(";") == 4
+    assert "ENGINE=InnoDB" in printed
+
+
+def test_create_table_for_another_database(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loop", "create-table", "-d", "postgresql", "-i", "VARCHAR(64)", "a_loop"]) == 0
+    printed = capsys.readouterr().out
+    assert "id VARCHAR(64) NOT NULL" in printed
+    assert "NULLS FIRST" in printed
+    assert "ENGINE" not in printed
+
+
+@pytest.mark.parametrize("args", [[], ["-d", "oracle", "a_loop"]], ids=str)
+def test_a_wrong_call(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loop", "create-table", *args]) == 2
+    assert "jobboard: " in capsys.readouterr().err
