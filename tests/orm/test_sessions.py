@@ -59,6 +59,16 @@ def test_a_session_in_a_transaction_is_committed_by_its_owner_alone(session: Ses
     assert [row.done for row in Picture.acquired(other, "anna")] == [True]
 
 
+def test_a_change_and_giving_back_are_one_transaction(session: Session, other: Session) -> None:
+    for row in Picture.acquire(session, "anna", limit=2):
+        row.done = True
+        Picture.unacquire(session, "anna", [row])
+        assert len(Picture.acquired(other, "anna", where=Picture.id == row.id)) == 1
+        session.commit()
+    assert Picture.acquired(other, "anna") == []
+    assert len(Picture.acquire(other, "bert", where=Picture.done)) == 2
+
+
 def test_what_is_rolled_back_was_not_acquired(session: Session) -> None:
     session.begin()
     [row] = Picture.acquire(session, "anna", limit=1)
