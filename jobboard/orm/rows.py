@@ -64,33 +64,25 @@ def begin_writing(connection: Connection) -> None:
         product.begin_on(connection)
 
 
-def lock(
-    connection: Connection,
-    mapper: Mapper[Any],
-    condition: Condition,
-    *,
-    skip: bool,
-    index: str,
-    limit: int | None = None,
-) -> list[tuple[Key, int]]:
-    """Lock rows until the transaction ends; their keys, each with the time, in µs.
+def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> dict[Key, int]:
+    """Lock rows until the transaction ends; the time for each of them, in µs.
 
+    :param condition: names them by their keys: on other ways to them, MySQL locks what it reads, and what could be
+        written in between.
     :param skip: pass over what others have locked, instead of waiting for them.
-    :param index: along which to find them: MySQL locks all that it reads on the way.
     """
     begin_writing(connection)
     product = database(connection.dialect)
-    select = by_index(sa.select(*mapper.primary_key, Now()).where(condition).limit(limit), table_of(mapper), index)
+    select = by_index(sa.select(*mapper.primary_key, Now()).where(condition), table_of(mapper), PRIMARY)
     select = locking(select, product) if skip else select.with_for_update()
-    return [(tuple(row[:-1]), row[-1]) for row in connection.execute(select)]
+    return {tuple(row[:-1]): row[-1] for row in connection.execute(select)}
 
 
 def lock_held(connection: Connection, mapper: Mapper[Any], held: Held, *, skip: bool = False) -> dict[Key, int]:
     """Lock those rows that are held as said; the time for each of them."""
     locked: dict[Key, int] = {}
     for some in chunks(list(held.items())):
-        condition = still(mapper, dict(some))
-        locked.update(lock(connection, mapper, condition, skip=skip, index=PRIMARY))
+        locked.update(lock(connection, mapper, still(mapper, dict(some)), skip=skip))
     return locked
 
 

@@ -243,18 +243,13 @@ def unacquire_timed_out(session: Session, model: type[Any], where: Sequence[Any]
 
 
 def _release_all(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> list[Key]:
-    index = next((str(each.name) for each in table_of(mapper).indexes if _is_of_owners(each, mapper)), PRIMARY)
     released: list[Key] = []
-    while True:
-        some = [key for key, _ in lock(connection, mapper, condition, skip=skip, index=index, limit=BATCH)]
-        if not some:
-            return released
-        _release(connection, mapper, some)
-        released += some
-
-
-def _is_of_owners(index: sa.Index, mapper: Mapper[Any]) -> bool:
-    return list(index.columns) == [mapper.columns["acquired_by"]]
+    found = connection.execute(sa.select(*mapper.primary_key).where(condition))
+    for some in chunks([tuple(row) for row in found]):
+        locked = lock(connection, mapper, sa.and_(keyed(mapper, some), condition), skip=skip)
+        _release(connection, mapper, list(locked))
+        released += locked
+    return released
 
 
 def _release(connection: Connection, mapper: Mapper[Any], keys: Sequence[Key]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,27 @@ def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: 
         eventually(lambda: seen(other)[0].acquired_until > first)
         assert batch.lost == []
     assert owners(other) == [None, None]
+
+
+def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine) -> None:
+    renewing = threading.Lock()
+    deleted = threading.Event()
+
+    def delete_first(connection: sa.Connection, *of_the_cursor: Any) -> None:
+        if threading.current_thread().name == "Picture-heartbeat" and renewing.acquire(blocking=False):
+            batch.session.delete(batch[0])
+            batch.session.commit()
+            deleted.set()
+
+    with Picture.acquiring(engine, "anna", limit=2, timeout=0.5) as batch:
+        first = batch[1].acquisition.expires_in()
+        sa.event.listen(engine, "before_cursor_execute", delete_first)
+        try:
+            assert deleted.wait(20)
+            eventually(lambda: batch[1].acquisition.expires_in() > first)
+        finally:
+            sa.event.remove(engine, "before_cursor_execute", delete_first)
+        assert not batch[0].acquisition._lost
 
 
 @pytest.mark.backends("postgresql", "mariadb")

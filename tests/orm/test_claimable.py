@@ -196,6 +196,45 @@ def test_consumers_do_not_collide_on_the_first_rows(session: Session, other: Ses
     assert ids(Picture.acquire(other, "bert", limit=4, order_by=Picture.rank.desc())) == pictures[8:]
 
 
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("by_name", [True, False])
+def test_giving_back_locks_no_rows_of_others(
+    session: Session, other: Session, pictures: list[int], by_name: bool
+) -> None:
+    mine = Picture.acquire(session, "anna", limit=2)
+    session.begin()
+    Picture.unacquire(session, "anna", None if by_name else mine)
+    assert ids(Picture.acquire(other, "bert", limit=10)) == pictures[2:]
+
+
+@pytest.mark.backends("sqlite")
+def test_nobody_picks_between_picking_and_writing(engine: sa.Engine, session: Session, pictures: list[int]) -> None:
+    hasty = sa.create_engine(engine.url, connect_args={"timeout": 0})
+    tried: list[str] = []
+
+    def between(connection: sa.Connection, cursor: Any, statement: str, *rest: Any) -> None:
+        if "acquired_token" in statement and statement.startswith("SELECT") and not tried:
+            tried.append(statement)
+            with Session(hasty) as second, second.begin(), pytest.raises(sa.exc.OperationalError, match="locked"):
+                Picture.acquire(second, "bert")
+
+    sa.event.listen(engine, "after_cursor_execute", between)
+    try:
+        assert len(Picture.acquire(session, "anna")) == 10
+    finally:
+        sa.event.remove(engine, "after_cursor_execute", between)
+    hasty.dispose()
+    assert tried
+
+
+def test_what_was_acquired_is_shown_as_it_is(session: Session, other: Session, pictures: list[int]) -> None:
+    row = stored(other, pictures[0])
+    session.execute(sa.update(Picture).values(rank=7))
+    session.commit()
+    assert Picture.acquire(other, "anna", limit=1) == [row]
+    assert (row.rank, row.acquired_by, row.acquired_token) == (7, "anna", row.acquisition.token)
+
+
 def test_what_a_crashed_worker_had_can_be_acquired_when_its_time_is_up(session: Session, pictures: list[int]) -> None:
     rows = Picture.acquire(session, "crashed", limit=2, acquired_at=LONG_AGO)
     tokens = [row.acquisition.token for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -202,7 +203,12 @@ def test_async_sessions_are_awaited(other: Session, with_async: Callable[..., An
 
 
 @ONE
-def test_a_contended_transaction_lets_the_event_loop_run(engine: sa.Engine) -> None:
+def test_a_contended_transaction_lets_the_event_loop_run(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def blocks(seconds: float) -> None:
+        raise AssertionError("this holds the event loop up")
+
+    monkeypatch.setattr(time, "sleep", blocks)
+
     async def main() -> int:
         hasty = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"), connect_args={"timeout": 0})
         refused: list[Any] = []
