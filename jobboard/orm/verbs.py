@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, SessionTransaction
 from sqlalchemy.orm.attributes import set_committed_value
 
 from jobboard.exceptions import JobFailure
@@ -268,7 +268,8 @@ def _hold(session: Session, row: Any, acquisition: Acquisition | None) -> None:
     info = sa.inspect(row).info
     before, info[HELD] = info.get(HELD), acquisition
     undone = partial(info.__setitem__, HELD, before) if acquisition is None else acquisition.taken_away
-    session.info.setdefault(UNDO, []).append(undone)
+    within = session.get_nested_transaction() or session.get_transaction()
+    session.info.setdefault(UNDO, []).append((within, undone))
 
 
 def _extended(session: Session, row: Any, who: str, begun: int, timeout: int, deadline: float) -> None:
@@ -289,10 +290,21 @@ def _forget(session: Session, row: Any) -> None:
 
 @sa.event.listens_for(Session, "after_commit")
 def _settled(session: Session) -> None:
-    session.info.pop(UNDO, None)
+    if not session.in_nested_transaction():
+        session.info.pop(UNDO, None)
 
 
-@sa.event.listens_for(Session, "after_rollback")
-def _rolled_back(session: Session) -> None:
-    for undo in reversed(session.info.pop(UNDO, [])):
-        undo()
+@sa.event.listens_for(Session, "after_soft_rollback")
+def _rolled_back(session: Session, ended: SessionTransaction) -> None:
+    for within, undone in reversed(session.info.get(UNDO, ())):
+        if _is_part(within, ended):
+            undone()
+    if ended.parent is None:
+        session.info.pop(UNDO, None)
+
+
+def _is_part(within: SessionTransaction | None, whole: SessionTransaction) -> bool:
+    """Whether a savepoint's transaction is the whole one, or was begun within it."""
+    while within is not None and within is not whole:
+        within = within.parent
+    return within is not None

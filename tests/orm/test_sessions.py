@@ -94,6 +94,30 @@ def test_what_is_rolled_back_was_not_given_back(session: Session, other: Session
         session.commit()
 
 
+@SERVERS
+def test_what_is_rolled_back_to_a_savepoint_is_undone_alone(session: Session, other: Session) -> None:
+    [kept] = Picture.acquire(session, "anna", limit=1)
+    with session.begin():
+        [mine, back] = Picture.acquire(session, "anna", limit=2)
+        Picture.unacquire(session, "anna", [back])
+        with session.begin_nested():
+            [more] = Picture.acquire(session, "anna", limit=1, order_by=Picture.id.desc())
+        with session.begin_nested() as savepoint:
+            Picture.unacquire(session, "anna", [kept, mine])
+            savepoint.rollback()
+        back.done = mine.done = more.done = True
+        assert not mine.acquisition.lost
+        assert back.acquisition is None
+    assert {row.id for row in Picture.acquired(other, "anna")} == {kept.id, mine.id, more.id}
+    assert kept.acquisition is not None
+    session.commit()
+    with session.begin():
+        with session.begin_nested():
+            Picture.unacquire(session, "anna", [kept])
+        session.rollback()
+    assert kept.acquisition is not None
+
+
 def test_what_expires_at_a_commit_of_the_callers_is_held_all_the_same(session: Session, other: Session) -> None:
     [row] = Picture.acquire(session, "anna", limit=1, acquired_at=LONG_AGO)
     session.begin()
