@@ -93,7 +93,7 @@ class Single:
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
-        taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._mine, claimable(self.jobs)))
+        taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs)))
         return Prepared(sa.select(taken).add_cte(self._answer(taken)))
 
     def _consume(self) -> Prepared:
@@ -103,9 +103,18 @@ class Single:
             .table_valued(sa.column("uuid", sa.String), sa.column("token", sa.BigInteger), name="act")
             .render_derived()
         )
+        # Looked up one by one: a plan made while the table was small and joined as a whole would be kept as it grows.
+        found = (
+            sa.select(c.id, c.token, held(self.jobs).label("held"))
+            .where(c.uuid == acts.c.uuid, self._statements.mine_too)
+            .limit(sa.literal(1, sa.Integer(), literal_execute=True))
+            .with_for_update()
+            .lateral("found")
+        )
+        wanted = sa.select(found.c.id).select_from(acts.join(found, sa.true()))
         taken = (
             sa.delete(self.jobs)
-            .where(c.uuid == acts.c.uuid, c.token == acts.c.token, self._mine, held(self.jobs))
+            .where(among(self.jobs, wanted.where(found.c.token == acts.c.token, found.c.held)))
             .returning(c.uuid, c.token)
             .cte("taken")
         )

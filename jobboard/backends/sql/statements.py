@@ -11,7 +11,7 @@ from sqlalchemy.engine import Dialect
 from jobboard.backends.sql.tables import PURGED, Tables, literal
 from jobboard.sql.claims import Claim, locking
 from jobboard.sql.dialects import Database, by_index, insert_new
-from jobboard.sql.expressions import Greatest, Now
+from jobboard.sql.expressions import Greatest, Now, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -73,7 +73,8 @@ class Statements:
         dialect = product.dialect
         c = jobs.c
         self.mine = c.board == text("board")
-        by_uuid = sa.and_(c.uuid.in_(elements("uuids", sa.String())), self.mine)
+        self.mine_too = Veiled(c.board) == text("board")
+        by_uuid = sa.and_(c.uuid.in_(elements("uuids", sa.String())), self.mine_too)
         by_id = c.id.in_(elements("ids"))
 
         self.clock = Prepared(sa.select(now))

@@ -170,7 +170,7 @@ def test_a_claim_reads_a_handful_of_rows(full: SQLJobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
     link = full._opened.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
-    with read(link) as count:
+    with read(link, "plans") as count:
         full.consume(_claimed(full), "anna")
         peeked = full._peek(None, codec.VERSION)
     assert peeked.any
@@ -180,18 +180,47 @@ def test_a_claim_reads_a_handful_of_rows(full: SQLJobBoard) -> None:
 def test_a_late_page_is_found_without_a_walk(full: SQLJobBoard) -> None:
     link = full._opened.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
-    with read(link) as first:
+    with read(link, "plans") as first:
         page = full._page(None, 50, None, None)
     spent = first()
     *_, last = itertools.islice(full.iterjobs(), ROWS // 2)
-    with read(link) as late:
+    with read(link, "plans") as late:
         assert len(full._page(last._record, 50, None, None)) == len(page) == 50
     # A walk to the middle of the table would cost 240 times as much.
     assert late() < 20 * spent
 
 
+def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., SQLJobBoard]) -> None:
+    """Also while nobody has analysed the table, whatever the database thought of its statements when it was small."""
+    board = make_board(table="fresh")
+    link = board._opened.run(lambda link: link)
+    if link.dialect.name == "postgresql":
+        link.cursor.execute("ALTER TABLE fresh SET (autovacuum_enabled = false)")
+    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
+
+    def batch() -> None:
+        jobs = board.claim_many("anna", 20)
+        board.consume_many(jobs[:19], "anna")
+        board.release(jobs[19])
+        assert len(board._read([job.uuid for job in jobs])) == 20
+        board.claim(jobs[19], "anna")
+        board.consume(jobs[19], "anna")
+
+    board.post_many([{"name": "resize"}] * 400)
+    for _ in range(14):
+        batch()
+    with read(link, "fresh") as small:
+        batch()
+    spent = small()
+    board.post_many([{"name": "resize"}] * 4000)
+    board.claim_many("bert", 100)
+    with read(link, "fresh") as grown:
+        batch()
+    assert grown() < 2 * spent + 100
+
+
 @contextlib.contextmanager
-def _instructions(link: Any) -> Iterator[Callable[[], int]]:
+def _instructions(link: Any, table: str) -> Iterator[Callable[[], int]]:
     """SQLite counts the steps of its machine, some dozens to a row; here in fives."""
     steps: list[None] = []
     link.raw.set_progress_handler(lambda: steps.append(None), 5)
@@ -200,7 +229,7 @@ def _instructions(link: Any) -> Iterator[Callable[[], int]]:
 
 
 @contextlib.contextmanager
-def _rows(link: Any) -> Iterator[Callable[[], int]]:
+def _rows(link: Any, table: str) -> Iterator[Callable[[], int]]:
     def reads() -> int:
         link.cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
         return sum(int(value) for _, value in link.cursor.fetchall())
@@ -210,7 +239,7 @@ def _rows(link: Any) -> Iterator[Callable[[], int]]:
 
 
 @contextlib.contextmanager
-def _buffers(link: Any) -> Iterator[Callable[[], int]]:
+def _buffers(link: Any, table: str) -> Iterator[Callable[[], int]]:
     """Pages of the table and its indexes, which PostgreSQL tells of only after a while unless it is asked to."""
 
     def pages() -> int:
@@ -218,7 +247,8 @@ def _buffers(link: Any) -> Iterator[Callable[[], int]]:
         link.cursor.fetchall()
         link.cursor.execute(
             "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::bigint "
-            "FROM pg_statio_user_tables WHERE relname = 'plans'"
+            "FROM pg_statio_user_tables WHERE relname = %s",
+            (table,),
         )
         return int(link.cursor.fetchall()[0][0])
 
