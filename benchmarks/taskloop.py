@@ -42,7 +42,7 @@ def theirs(url: sa.URL) -> Any:
 def work(make: Callable[[sa.URL], Any], url: sa.URL, ready: Any, finished: Any) -> None:
     loop = make(url)
     # Whatever is done once is done before the clock runs.
-    loop.did(loop.get(1, test=True), test=True)
+    loop.did(loop.get(BATCH, test=True), test=True)
     ready.wait()
     done = 0
     while ids := loop.get(BATCH):

@@ -19,6 +19,7 @@ What each database needs:
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -98,7 +99,8 @@ class Claim:
 
 
 class First:
-    """Claims the first rows of a select.
+    """Claims the first rows of a select. On MySQL and MariaDB those who compete each take a part of the first
+    :data:`FAR`.
 
     :param select: has an order and a limit, and as its first columns those that tell the row.
     """
@@ -137,9 +139,13 @@ class First:
             tried = set(ids)
             ids = [row[0] for row in run.rows(self._look_far, params)]
             further = [id_ for id_ in ids if id_ not in tried]
-            while further and len(locked) < wanted:
-                some, further = further[: wanted - len(locked)], further[wanted - len(locked) :]
-                locked |= self._lock(run, params, some)
+            parts = [further[start : start + wanted] for start in range(0, len(further), wanted)]
+            # To try what another has locked costs more than to lock it: they must not all try the same parts.
+            random.shuffle(parts)
+            for part in parts:
+                if len(locked) == wanted:
+                    break
+                locked |= self._lock(run, params, part[: wanted - len(locked)])
             if len(locked) < wanted and len(ids) == FAR:
                 return run.rows(self._statement, params)
         # Locked at different times, but claimed at one.
