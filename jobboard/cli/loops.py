@@ -7,7 +7,7 @@ import click
 from jobboard.cli.common import example
 
 
-@click.group()
+@click.group(epilog=example("jobboard loop create-table user_loop | mysql -D prod"))
 def loop() -> None:
     """Task loops: recurring work over ids that you have already."""
 
