@@ -363,7 +363,7 @@ class Conductor:
 
     def _free(self) -> int:
         # While results pile up, taking on more work would only make more of it to be done again after a crash.
-        return min(self._count - self._slots.taken, 2 * self._count - self._open)
+        return min(self._slots.free, 2 * self._count - self._open)
 
     def _metadata(self) -> dict[str, Any]:
         names = self._handlers.names

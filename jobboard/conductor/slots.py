@@ -65,8 +65,8 @@ class Slots:
 
     They are daemons, so that a handler that hangs does not keep the process from ending.
 
-    :param lock: held whenever :attr:`taken` changes.
-    :param room: told when that happens.
+    :param lock: held whenever :attr:`free` changes.
+    :param room: told when more may be put: see :meth:`free`.
     """
 
     def __init__(
@@ -83,14 +83,20 @@ class Slots:
         self._idle = 0
         self._rousing = False
         self._closed = False
-        self.taken = 0
-        """How many runs wait for a thread, or are at work, be it that nobody waits for their result any longer."""
+        # Those that wait for a thread, and those at work, be it that nobody waits for their result any longer.
+        self._taken = 0
+
+    @property
+    def free(self) -> int:
+        """How many runs may be put. None while some wait for a thread: where the jobs are short, the others will be done
+        in a moment, and a few large claims cost less than many small ones. To be read under the lock."""
+        return 0 if self._runs else self._count - self._taken
 
     def put(self, runs: Iterable[Run]) -> None:
         with self._lock:
             before = len(self._runs)
             self._runs.extend(runs)
-            self.taken += len(self._runs) - before
+            self._taken += len(self._runs) - before
             self._rouse()
 
     def close(self, seconds: float | None) -> None:
@@ -133,8 +139,9 @@ class Slots:
 
     def _next(self) -> Run | None:
         with self._lock:
-            self.taken -= 1
-            self._room.notify()
+            self._taken -= 1
+            if not self._runs:
+                self._room.notify()
             return self._take()
 
     def _take(self) -> Run | None:
@@ -146,5 +153,7 @@ class Slots:
             self._idle -= 1
             self._rousing = False
         run = self._runs.popleft()
+        if not self._runs:
+            self._room.notify()
         self._rouse()
         return run
