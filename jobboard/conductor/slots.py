@@ -88,8 +88,8 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many runs may be put. None while some wait for a thread: where the jobs are short, the others will be done
-        in a moment, and a few large claims cost less than many small ones. To be read under the lock."""
+        """How many runs may be put; to be read under the lock. None while some wait for a thread: where jobs are short,
+        the others will be done in a moment, and a few large claims cost less than many small ones."""
         return 0 if self._runs else self._count - self._taken
 
     def put(self, runs: Iterable[Run]) -> None:
