@@ -5,6 +5,7 @@ A selected backend whose server cannot be started fails the run, with what to in
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -82,6 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gone:
         config.hook.pytest_deselected(items=gone)
         items[:] = kept
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """A command that was called in this process has set it for good."""
+    log = logging.getLogger("jobboard")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

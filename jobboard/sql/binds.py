@@ -95,6 +95,10 @@ class Bind:
         """In a forked child: the inherited connections are the parent's."""
         if self._links is not None:
             self._links.leak()
+            engine = self._links.engine
+            # What lies idle in the pool is the parent's as well, and would be taken for the next connection.
+            _inherited.append(engine.pool)
+            engine.dispose(close=False)
 
     def _open_links(self) -> Links | None:
         if self._closed:
@@ -185,6 +189,8 @@ def _looking(link: Link, work: Work[T]) -> T:
 
 
 _binds: weakref.WeakSet[Bind] = weakref.WeakSet()
+# Not to be collected, as some drivers then say goodbye to the parent's server.
+_inherited: list[object] = []
 
 
 def _after_fork_in_child() -> None:

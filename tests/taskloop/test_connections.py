@@ -146,9 +146,11 @@ def test_a_loop_that_was_closed(make_loop: Callable[..., Any]) -> None:
         loop.get(1)
 
 
-def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]) -> None:
+def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(*range(6))
     first = loop.get(2)
+    with engine.connect() as idle:
+        level = idle.get_isolation_level()
     child = os.fork()
     if child == 0:
         # Whatever comes, the child must not go on as a second test run.
@@ -159,3 +161,6 @@ def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert len(first) == 2
     assert len(loop.get(3)) == 1
+    # Which the child would have set to one of ours.
+    with engine.connect() as idle:
+        assert idle.get_isolation_level() == level

@@ -97,8 +97,11 @@ def test_others_read_and_write_while_ids_are_taken(make_loop: Callable[..., Any]
             other = pool.submit(
                 lambda: (loop.get(2), loop.add([6]), loop.did(rest[-1]), loop.bump(6), loop.check(0), loop.stats())
             )
-            assert sorted(other.result(timeout=5)[0]) == rest[:2]
-    assert len(loop.get(9)) == 2
+            got = set(other.result(timeout=5)[0])
+    # Which two is left to chance on MySQL, where others are at work.
+    assert len(got) == 2
+    assert got <= set(rest)
+    assert set(loop.get(9)) == (set(rest) - got - {rest[-1]}) | {6}
 
 
 def test_times_have_64_bits(make_loop: Callable[..., Any]) -> None:
