@@ -209,8 +209,9 @@ class FaultyProxy:
         self._end(link)
 
     def _break(self, link: "_Link", fault: Fault) -> None:
-        link.shut()
+        # First, as whoever sees the connection end may ask at once.
         fault._happened.set()
+        link.shut()
 
     def _end(self, link: "_Link") -> None:
         link.shut()

@@ -176,6 +176,7 @@ class _Ear:
         finally:
             self.listens = False
             self._close()
+            self._stopper.close()
             self._stopped.close()
             self._hear(None)
 

@@ -200,3 +200,19 @@ def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engi
     with spy(board, before) as seen:
         job = board.claim_next("anna", where=board.table.c.name == "a")
     assert job.uuid == (second.uuid if changed else first.uuid)
+
+
+@pytest.mark.backends("postgresql")
+def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: SQLJobBoard, engine: sa.Engine) -> None:
+    board.claim_next("anna", timeout=0.01)
+    ear = board._waiter._ear
+    assert ear.listens
+    with engine.begin() as connection:
+        listening = "query LIKE :listen AND datname = :here"
+        connection.execute(
+            sa.select(sa.func.pg_terminate_backend(sa.column("pid")))
+            .select_from(sa.table("pg_stat_activity"))
+            .where(sa.text(listening)),
+            {"listen": "LISTEN %", "here": engine.url.database},
+        )
+    assert eventually(lambda: ear._stopper.fileno() == ear._stopped.fileno() == -1)
