@@ -116,7 +116,7 @@ def place() -> Iterator[Place]:
         board.post("a")
         list(board.wait())
         board.claim_next("anna")
-        board.claim_next("anna", timeout=0.001)
+        board.claim_next("anna", timeout=0.02)
         board.close()
         yield place
 

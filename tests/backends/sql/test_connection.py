@@ -204,8 +204,11 @@ def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engi
 
 @pytest.mark.backends("postgresql")
 def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: SQLJobBoard, engine: sa.Engine) -> None:
-    board.claim_next("anna", timeout=0.01)
-    ear = board._waiter._ear
+    def listening() -> Any:
+        board.claim_next("anna", timeout=0.1)
+        return board._waiter._ear
+
+    ear = eventually(listening)
     assert ear.listens
     with engine.begin() as connection:
         listening = "query LIKE :listen AND datname = :here"
