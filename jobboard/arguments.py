@@ -10,12 +10,10 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import JobPriority, Posting
+from jobboard.job import JobPriority, Posting, instant
 from jobboard.primitives import Draft
 
 _LONGEST = 1e10  # seconds: beyond this no datetime can show the result
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
@@ -105,7 +103,7 @@ def _due(given: Posting) -> int | None:
         raise TypeError(f"due must be a datetime, not {type(given.due).__name__}")
     if given.due.tzinfo is None:
         raise ValueError(f"due={given.due}: must be aware of its time zone, as datetime.now(timezone.utc) is")
-    return (given.due - _EPOCH) // _MICROSECOND
+    return instant(given.due)
 
 
 def _book(book: Any) -> dict[str, str] | None:

@@ -292,23 +292,23 @@ class Job:
 
     @property
     def created_on(self) -> datetime.datetime:
-        return _instant(self._record.created_on)
+        return moment(self._record.created_on)
 
     @property
     def last_modified(self) -> datetime.datetime:
-        return _instant(self._record.modified_on)
+        return moment(self._record.modified_on)
 
     @property
     def due(self) -> datetime.datetime | None:
         """When a scheduled job becomes claimable, as last seen; None for any other."""
         record = self._record
-        return _instant(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
+        return moment(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
 
     @property
     def ready_on(self) -> datetime.datetime:
         """From when on it could be claimed for the first time: its due time, or the end of its delay, or its post."""
         content = self._content
-        return _instant(max(self._record.created_on, content.due or 0) + (content.delay or 0))
+        return moment(max(self._record.created_on, content.due or 0) + (content.delay or 0))
 
     @property
     def book_name(self) -> str | None:
@@ -412,8 +412,15 @@ def load_book(persistence: Any, uuid: str) -> Any:
         return connection.get_logbook(uuid)
 
 
-def _instant(micros: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(microseconds=micros)
+def moment(instant: int) -> datetime.datetime:
+    """The time of an instant that is stored: µs since 1970, UTC."""
+    return _EPOCH + instant * _MICROSECOND
+
+
+def instant(moment: datetime.datetime) -> int:
+    """An aware time as it is stored."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)

@@ -7,10 +7,7 @@ import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from jobboard.job import boottime
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
+from jobboard.job import boottime, instant, moment
 
 
 class Moment(sa.TypeDecorator[datetime.datetime]):
@@ -23,17 +20,13 @@ class Moment(sa.TypeDecorator[datetime.datetime]):
         return None if value is None else stored(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime.datetime | None:
-        return None if value is None else shown(value)
+        return None if value is None else moment(value)
 
 
 def stored(value: datetime.datetime) -> int:
     if value.tzinfo is None:
         raise ValueError(f"{value}: must be aware of its time zone, as datetime.now(timezone.utc) is")
-    return (value - _EPOCH) // _MICROSECOND
-
-
-def shown(micros: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(microseconds=micros)
+    return instant(value)
 
 
 class Acquisition:

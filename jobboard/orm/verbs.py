@@ -12,17 +12,15 @@ from sqlalchemy.orm import Mapper, Session, SessionTransaction
 from sqlalchemy.orm.attributes import set_committed_value
 
 from jobboard.exceptions import JobFailure
-from jobboard.job import boottime
-from jobboard.orm.holding import Acquisition, shown
+from jobboard.job import boottime, moment
+from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import (
     BATCH,
-    PRIMARY,
     Condition,
     Held,
     Key,
     begin_writing,
     change,
-    chunks,
     key_of,
     keyed,
     lock,
@@ -31,9 +29,9 @@ from jobboard.orm.rows import (
     table_of,
 )
 from jobboard.sql.claims import Claim, First
-from jobboard.sql.dialects import by_index, database
+from jobboard.sql.dialects import PRIMARY, by_index, database
 from jobboard.sql.expressions import Exact, Now
-from jobboard.sql.prepared import CallersConnection, Row, param
+from jobboard.sql.prepared import CallersConnection, Row, chunks, param
 
 SECOND = 1_000_000
 HELD = "jobboard.acquisition"
@@ -79,7 +77,7 @@ def acquire(session: Session, model: type[Any], wish: Wish) -> list[Any]:
     keys = len(mapper.primary_key)
     taken = {tuple(row[:keys]): row[keys:] for row in _Taker(connection, mapper, wish).take()}
     objects = {}
-    for some in chunks(list(taken)):
+    for some in chunks(list(taken), BATCH):
         found = sa.select(model).where(keyed(mapper, some)).execution_options(populate_existing=True)
         objects.update({key_of(row): row for row in session.scalars(found).unique()})
     for key, (token, instant) in taken.items():
@@ -199,7 +197,7 @@ def renew(
 ) -> dict[Key, int]:
     """Extend what is still held; the time for each row of that."""
     locked = lock_held(connection, mapper, held, skip=skip)
-    for some in chunks(list(locked)):
+    for some in chunks(list(locked), BATCH):
         lease = _lease(mapper, Now(), instant, timeout)
         connection.execute(change(mapper, some).values(lease))
     return locked
@@ -208,7 +206,7 @@ def renew(
 def not_lost(connection: Connection, mapper: Mapper[Any], held: Held) -> set[Key]:
     """Those rows that are held as said, as far as can be seen without waiting for anybody."""
     found: set[Key] = set()
-    for some in chunks(list(held.items())):
+    for some in chunks(list(held.items()), BATCH):
         select = sa.select(*mapper.primary_key).where(still(mapper, dict(some)))
         found.update(tuple(row) for row in connection.execute(select))
     return found
@@ -245,7 +243,7 @@ def unacquire_timed_out(session: Session, model: type[Any], where: Sequence[Any]
 def _release_all(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> list[Key]:
     released: list[Key] = []
     found = connection.execute(sa.select(*mapper.primary_key).where(condition))
-    for some in chunks([tuple(row) for row in found]):
+    for some in chunks([tuple(row) for row in found], BATCH):
         locked = lock(connection, mapper, sa.and_(keyed(mapper, some), condition), skip=skip)
         _release(connection, mapper, list(locked))
         released += locked
@@ -254,7 +252,7 @@ def _release_all(connection: Connection, mapper: Mapper[Any], condition: Conditi
 
 def _release(connection: Connection, mapper: Mapper[Any], keys: Sequence[Key]) -> None:
     nobody = dict.fromkeys(mapper.columns[f"acquired_{what}"] for what in ("by", "at", "until"))
-    for some in chunks(keys):
+    for some in chunks(keys, BATCH):
         connection.execute(change(mapper, some).values(nobody))
 
 
@@ -273,8 +271,8 @@ def _hold(session: Session, row: Any, acquisition: Acquisition | None) -> None:
 
 
 def _extended(session: Session, row: Any, who: str, begun: int, timeout: int, deadline: float) -> None:
-    set_committed_value(row, "acquired_at", shown(begun))
-    set_committed_value(row, "acquired_until", shown(begun + timeout))
+    set_committed_value(row, "acquired_at", moment(begun))
+    set_committed_value(row, "acquired_until", moment(begun + timeout))
     if row.acquisition is None:
         _hold(session, row, Acquisition(who, row.acquired_token, deadline))
     else:
