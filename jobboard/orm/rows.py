@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -11,18 +11,14 @@ from sqlalchemy.orm import Mapper
 
 from jobboard.exceptions import ClaimLost
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import by_index, by_key, database
+from jobboard.sql.dialects import PRIMARY, by_index, by_key, database
 from jobboard.sql.expressions import Now
-
-T = TypeVar("T")
+from jobboard.sql.prepared import chunks
 
 Key = tuple[Any, ...]
 Condition = sa.ColumnElement[bool]
 Held = Mapping[Key, Condition]
 """For each row by its key, what is true of it as long as it is held."""
-
-PRIMARY = "PRIMARY"
-"""What MySQL calls the index of the primary key."""
 
 BATCH = 100
 """How many rows one statement locks at most: of more, planners read whole tables."""
@@ -81,7 +77,7 @@ def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, s
 def lock_held(connection: Connection, mapper: Mapper[Any], held: Held, *, skip: bool = False) -> dict[Key, int]:
     """Lock those rows that are held as said; the time for each of them."""
     locked: dict[Key, int] = {}
-    for some in chunks(list(held.items())):
+    for some in chunks(list(held.items()), BATCH):
         locked.update(lock(connection, mapper, still(mapper, dict(some)), skip=skip))
     return locked
 
@@ -89,11 +85,6 @@ def lock_held(connection: Connection, mapper: Mapper[Any], held: Held, *, skip: 
 def still(mapper: Mapper[Any], held: Held) -> Condition:
     """Those rows that are held as said."""
     return sa.or_(*(sa.and_(keyed(mapper, [key]), condition) for key, condition in held.items()))
-
-
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
 
 
 def lost_error(rows: Sequence[Any]) -> ClaimLost:

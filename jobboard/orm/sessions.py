@@ -22,8 +22,9 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
 from jobboard.exceptions import JobFailure
-from jobboard.retry import retrying
+from jobboard.sql.binds import PATIENCE
 from jobboard.sql.dialects import Trouble, database
+from jobboard.sql.links import repeated
 
 if TYPE_CHECKING:
     # Importing it takes greenlet, which who is not async need not have.
@@ -38,9 +39,6 @@ Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncEngine"
 """What a verb works on when it is awaited."""
 
 Model = type[Any]
-
-PATIENCE = 10.0
-"""For how many seconds a transaction of our own is repeated while it loses against others."""
 
 
 @overload
@@ -130,7 +128,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
         return isinstance(error, sa.exc.DBAPIError) and product.trouble(error, None) is Trouble.CONTENDED
 
     sleep = _sleep_async if bind.dialect.is_async else time.sleep
-    return retrying(contended, PATIENCE, base=0.005, cap=0.25, sleep=sleep)(once)
+    return repeated(contended, PATIENCE, sleep)(once)
 
 
 def _joined(session: Session, model: Model, work: Callable[[Session], T]) -> T:

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import Contended, Link, Links, Refused, sorted_out
+from jobboard.sql.links import Contended, Link, Links, Refused, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Bind:
         connection = self._connection()
         if connection.in_transaction():
             return self._within(connection, work, keep)
-        again = retrying(Contended, PATIENCE, base=0.005, cap=0.25)
+        again = repeated(Contended, PATIENCE)
         try:
             return again(lambda: self._own(connection, work, keep))
         except Contended as error:

@@ -26,7 +26,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.sql.dialects import Database, by_index, by_key
+from jobboard.sql.dialects import PRIMARY, Database, by_index, by_key
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
 
@@ -120,7 +120,7 @@ class First:
             named = dated.order_by(None).limit(None).where(key.in_(elements("ids", key.type)))
             keys = select.with_only_columns(key)
             self._look, self._look_far = Prepared(keys), Prepared(keys.limit(FAR))
-            self._named = Prepared(locking(by_index(named, claim.table, "PRIMARY"), product), "p_ids")
+            self._named = Prepared(locking(by_index(named, claim.table, PRIMARY), product), "p_ids")
 
     def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         """The rows as they were picked, in order, each with the time of the claim, in µs, behind it."""

@@ -399,10 +399,14 @@ def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[A
     return select.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
 
 
+PRIMARY = "PRIMARY"
+"""What MySQL calls the index of the primary key."""
+
+
 def by_key(change: sa.Update, table: sa.Table) -> sa.Update:
     """Have an update find rows by the primary key: a small table is read as a whole, and stays locked as a whole until
     a transaction at REPEATABLE READ ends."""
-    hint = "FORCE INDEX (PRIMARY)"
+    hint = f"FORCE INDEX ({PRIMARY})"
     return change.with_hint(hint, table, "mysql").with_hint(hint, table, "mariadb")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -27,6 +28,13 @@ class Contended(Exception):
 
 class Refused(Exception):
     """A constraint refused a statement, and the transaction was rolled back."""
+
+
+def repeated(
+    on: type[Exception] | Callable[[BaseException], bool], seconds: float, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[Callable[[], T]], T]:
+    """:func:`~jobboard.retry.retrying`, for a transaction that lost against another: that one is over in a moment."""
+    return retrying(on, seconds, base=0.005, cap=0.25, sleep=sleep)
 
 
 def sorted_out(
@@ -184,7 +192,7 @@ class Links:
         except Contended:
             seconds = self._patience if patience is None else patience
         try:
-            again = retrying(Contended, seconds, base=0.005, cap=0.25)
+            again = repeated(Contended, seconds)
             return again(lambda: self._once(work))
         except Contended as error:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.__cause__) from error

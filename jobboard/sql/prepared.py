@@ -7,12 +7,14 @@ same statements also run on a SQLAlchemy connection, inside a transaction of the
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
+
+T = TypeVar("T")
 
 Row = Any
 """What a driver returns: a sequence."""
@@ -44,6 +46,11 @@ def elements(name: str, type_: Any = None) -> sa.BindParameter[Any]:
         expanding=True,
         callable_=lambda: [None] * _size.get(),
     )
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """For statements that take only so many at once."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class _Text(NamedTuple):

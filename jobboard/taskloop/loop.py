@@ -200,13 +200,13 @@ class TaskLoop:
         :raises IdsLost: some were not; with ``strict`` only.
         """
         if strict:
-            return self._held(id_or_ids, "did_held", "standing", keep=not test)
+            return self._held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.did, auto_add, test)
 
     def unlock(self, id_or_ids: Ids, auto_add: bool = True, test: bool = False, *, strict: bool = False) -> int:
         """Unlock ids without marking them as updated; how many there are. Arguments and errors as of :meth:`did`."""
         if strict:
-            return self._held(id_or_ids, "unlock_held", "standing", keep=not test)
+            return self._held(id_or_ids, lambda sql: (sql.unlock_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.unlock, auto_add, test)
 
     def extend(self, held: Held, lock_for: float = ONE_HOUR) -> int:
@@ -217,7 +217,7 @@ class TaskLoop:
         :raises IdsLost: the locks of some had ended.
         """
         lock_for = _positive("lock_for", lock_for)
-        return self._held(held, "extend_held", "locked", lock_for=lock_for)
+        return self._held(held, lambda sql: (sql.extend_held, sql.locked), lock_for=lock_for)
 
     # Prioritization
 
@@ -298,7 +298,14 @@ class TaskLoop:
             return 0
         return self._write(lambda sql, run: sql.change(run, which(sql), ids, add, **params), keep=not test)
 
-    def _held(self, held: Ids, change: str, standing: str, keep: bool = True, **params: Any) -> int:
+    def _held(
+        self,
+        held: Ids,
+        which: Callable[[Statements], tuple[Prepared, Prepared]],
+        keep: bool = True,
+        **params: Any,
+    ) -> int:
+        """:param which: the change, and what shows which ids it has met."""
         if not isinstance(held, Held):
             raise TypeError(f"only what get(who=…) has answered shows whose it is, and not a {type(held).__name__}")
         by_token: dict[int, list[Any]] = {}
@@ -306,11 +313,12 @@ class TaskLoop:
             by_token.setdefault(token, []).append(id_)
 
         def work(sql: Statements, run: Runner) -> list[Any]:
+            change, standing = which(sql)
             lost: list[Any] = []
             for token, ids in by_token.items():
-                if sql.count(run, getattr(sql, change), ids, token=token, **params) < len(ids):
+                if sql.count(run, change, ids, token=token, **params) < len(ids):
                     # Those that were changed stay as they are until this transaction ends.
-                    there = {row[0] for row in sql.rows(run, getattr(sql, standing), ids, token=token)}
+                    there = {row[0] for row in sql.rows(run, standing, ids, token=token)}
                     lost += [id_ for id_ in ids if id_ not in there]
             return lost
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,10 +12,8 @@ from jobboard.exceptions import JobFailure
 from jobboard.sql.claims import Claim, First
 from jobboard.sql.dialects import Database, by_index, by_key, insert_counted
 from jobboard.sql.expressions import Greatest, Seconds, whole_seconds
-from jobboard.sql.prepared import Prepared, Runner, elements, param, text
+from jobboard.sql.prepared import Prepared, Runner, chunks, elements, param, text
 from jobboard.taskloop import tables
-
-T = TypeVar("T")
 
 TAKEN_AT_ONCE = 100
 """How many ids one statement claims: with a higher limit a planner may prefer to read all of the table."""
@@ -128,7 +126,7 @@ class Statements:
     def add(self, run: Runner, ids: Sequence[Any], updated: bool = False) -> int:
         """Add those that are missing; how many these were."""
         added = 0
-        for some in _chunks(ids, ADDED_AT_ONCE):
+        for some in chunks(ids, ADDED_AT_ONCE):
             size = next(size for size in (1, 5, 20, ADDED_AT_ONCE) if size >= len(some))
             padded = itertools.chain(some, itertools.repeat(some[-1]))
             added += run.count(
@@ -151,11 +149,11 @@ class Statements:
 
     def count(self, run: Runner, statement: Prepared, ids: Sequence[Any], **params: Any) -> int:
         """Run a change of these ids; how many rows it met."""
-        parts = _chunks(ids, NAMED_AT_ONCE)
+        parts = chunks(ids, NAMED_AT_ONCE)
         return sum(run.count(statement, {"p_ids": some, **_named(params)}) for some in parts)
 
     def rows(self, run: Runner, statement: Prepared, ids: Sequence[Any], **params: Any) -> list[Any]:
-        parts = _chunks(ids, NAMED_AT_ONCE)
+        parts = chunks(ids, NAMED_AT_ONCE)
         return [row for some in parts for row in run.rows(statement, {"p_ids": some, **_named(params)})]
 
     def change(self, run: Runner, statement: Prepared, ids: Sequence[Any], add: bool, **params: Any) -> int:
@@ -186,10 +184,6 @@ class Statements:
         groups = (fn(group) for group in (locked, bumped) for fn in (sa.func.count, sa.func.min, sa.func.max))
         updates = (sa.func.min(c.last_updated), sa.func.max(c.last_updated))
         return Prepared(sa.select(now, *ends, *groups, *updates).where(c.lock_until.is_not(None)))
-
-
-def _chunks(ids: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def _named(params: dict[str, Any]) -> dict[str, Any]:
