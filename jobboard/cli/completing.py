@@ -74,6 +74,16 @@ def job_names(context: click.Context, parameter: click.Parameter, begun: str) ->
     return sorted(name for name in found if name.startswith(begun) and _PLAIN.fullmatch(name))
 
 
+names_option = click.option(
+    "--job",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=job_names,
+    help="Only jobs of this name; may be repeated.",
+)
+
+
 def _settings(context: click.Context) -> Settings:
     """What was typed so far: the functions of commands are not called for a completion."""
     given: dict[str, str] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jobboard.cli.common import Settings, age, board_options, example, opened
-from jobboard.cli.completing import job_names, states_on_board
+from jobboard.cli.completing import names_option, states_on_board
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ if TYPE_CHECKING:
     shell_complete=states_on_board,
     help="Only jobs in this state; may be repeated.",
 )
-@click.option(
-    "--job",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=job_names,
-    help="Only jobs of this name; may be repeated.",
-)
+@names_option
 @click.option("--older", metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d.")
 @click.option("--newer", metavar="AGE", help="Only jobs posted since.")
 @click.option("--after", metavar="UUID", help="Only what is served after this job.")

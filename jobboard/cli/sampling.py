@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from jobboard import notifier
 from jobboard.board import PAGE, JobBoard
-from jobboard.job import Entity
+from jobboard.job import Entity, JobPriority
 from jobboard.primitives import BoardStats, Seen
 from jobboard.states import CLAIMED, UNCLAIMED, Record
 
@@ -42,8 +42,8 @@ WINDOWS = (10.0, 60.0)
 SHORTEST = 0.5
 """Over less than this, a rate is not worth showing."""
 
-_LOWEST = 4
 _LAST = 2**49
+"""A sequence behind that of any job."""
 
 RATES = {
     notifier.POSTED: "posted",
@@ -231,7 +231,12 @@ class Sampler:
     def _behind(self) -> Record | None:
         """The last job of the first page, or the head that was found last, where a lower priority may have another."""
         last = (self._heads or self._ahead)[-1:]
-        if self._all_heads or not last or last[0].record is None or last[0].record.priority >= _LOWEST:
+        if (
+            self._all_heads
+            or not last
+            or last[0].record is None
+            or last[0].record.priority >= JobPriority.VERY_LOW.rank
+        ):
             return None
         return last[0].record
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobboard.cli.common import DONE, Settings, board_options, example, opened
-from jobboard.cli.completing import event_names, job_names
+from jobboard.cli.completing import event_names, names_option
 from jobboard.cli.output import log_to_stderr, safe, say, say_json, warn
 from jobboard.cli.sampling import Pace
 
@@ -42,14 +42,7 @@ _OFTEN = 1.0
     shell_complete=event_names,
     help="Only this event; may be repeated.",
 )
-@click.option(
-    "--job",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=job_names,
-    help="Only jobs of this name; may be repeated.",
-)
+@names_option
 @board_options
 def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -> int:
     """Print what happens on a board, line by line, until Ctrl-C.
