@@ -140,6 +140,22 @@ def conf_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], d
     return conf
 
 
+@pytest.fixture(scope="session")
+def users_url(
+    backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Any]:
+    """Where engines of users' find an SQL database; on SQLite, each name has one to itself."""
+    import sqlalchemy
+
+    def url(name: str) -> Any:
+        if backend == "sqlite":
+            return sqlalchemy.make_url(f"sqlite:///{tmp_path_factory.mktemp(name)}/{name}.db")
+        uri = request.getfixturevalue("database_uri")(backend)
+        return sqlalchemy.make_url(uri).set(drivername=_DRIVERS[backend])
+
+    return url
+
+
 @pytest.fixture
 def board_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """The configuration of the test's board."""

@@ -15,19 +15,12 @@ from tests.orm.models import Base
 
 T = TypeVar("T")
 
-_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 _ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+aiomysql"}
 
 
 @pytest.fixture(scope="session")
-def _tables(
-    backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[sa.Engine]:
-    if backend == "sqlite":
-        url = sa.make_url(f"sqlite:///{tmp_path_factory.mktemp('orm')}/orm.db")
-    else:
-        url = sa.make_url(request.getfixturevalue("database_uri")(backend)).set(drivername=_DRIVERS[backend])
-    engine = sa.create_engine(url)
+def _tables(backend: str, users_url: Callable[[str], sa.URL]) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(users_url("orm"))
     if backend == "sqlite":
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")

@@ -9,8 +9,6 @@ import sqlalchemy as sa
 from jobboard.taskloop import TaskLoop
 from jobboard.taskloop.loop import known
 
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
-
 # As doloop 1.0.0 makes it.
 _DOLOOPS = sa.text(
     "CREATE TABLE doloops ("
@@ -40,16 +38,9 @@ class Aged(TaskLoop):
 
 
 @pytest.fixture(scope="session")
-def engine(
-    backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[sa.Engine]:
+def engine(backend: str, users_url: Callable[[str], sa.URL]) -> Iterator[sa.Engine]:
     """One for all tests, and most of them use the same table: what makes them slow is compiling statements anew."""
-    if backend == "sqlite":
-        url = sa.make_url(f"sqlite:///{tmp_path_factory.mktemp('loops')}/loops.db")
-    else:
-        uri = request.getfixturevalue("database_uri")(backend)
-        url = sa.make_url(uri).set(drivername=_DRIVERS[backend])
-    engine = sa.create_engine(url, connect_args={"timeout": 1} if backend == "sqlite" else {})
+    engine = sa.create_engine(users_url("loops"), connect_args={"timeout": 1} if backend == "sqlite" else {})
     yield engine
     engine.dispose()
 
