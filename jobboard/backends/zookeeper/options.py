@@ -12,6 +12,7 @@ from kazoo.protocol.serialization import SASL, Auth, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
+from jobboard.backends.zookeeper.handler import PollingHandler
 from jobboard.conf import Option, Settings, flag, mapping, port, seconds, text
 
 KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
@@ -82,7 +83,7 @@ def _acls(value: Any) -> list[Any]:
 
 
 def _handler(value: Any) -> Any:
-    makers: dict[str, Callable[[], Any]] = {"threading": _threading, "gevent": _gevent, "eventlet": _eventlet}
+    makers: dict[str, Callable[[], Any]] = {"threading": PollingHandler, "gevent": _gevent, "eventlet": _eventlet}
     if not isinstance(value, str):
         _check_green(value)
         return lambda: value
@@ -112,12 +113,6 @@ def _check_green(handler: Any) -> None:
         raise ValueError(f"{kind} needs {way_out} before anything else is imported")
 
 
-def _threading() -> Any:
-    from kazoo.handlers.threading import SequentialThreadingHandler
-
-    return SequentialThreadingHandler()
-
-
 def _gevent() -> Any:
     from kazoo.handlers.gevent import SequentialGeventHandler
 
@@ -144,7 +139,7 @@ OPTIONS: Mapping[str, Option] = {
     "chroot": Option(_chroot, "", "the path under which everything lies"),
     "namespace": Option(_path, "jobboard", "the path, under the chroot, of this and other boards"),
     "timeout": Option(seconds(0.1, 3600), 10.0, "how long connect() waits for a server, in seconds"),
-    "handler": Option(_handler, _threading, "threading, gevent, eventlet, or a handler of kazoo's"),
+    "handler": Option(_handler, PollingHandler, "threading, gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
     "read_only": Option(flag, False, "open the board for looking only"),
