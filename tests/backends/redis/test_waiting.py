@@ -196,12 +196,8 @@ class TestTheRightOne:
 
     def test_an_event_of_an_earlier_night(self, place: Any, sleeper: Sleeper) -> None:
         board = place.board()
-
-        def heard() -> bool:
-            assert board.claim_next("anna", timeout=0.1) is None
-            return bool(place.call("SPUBLISH", place.key("waiters") + ":all", 1) == 1)
-
-        assert eventually(heard)
+        everybody = place.key("waiters") + ":all"
+        eventually(lambda: [board.claim_next("anna", timeout=0.1), place.call("SPUBLISH", everybody, 1)] == [None, 1])
         place.count()
         sleeper(board)
         stands_still(place, 0.2)
