@@ -47,10 +47,19 @@ def run(work: Callable[[str, str], Any], engine: sa.Engine) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     url = engine.url.render_as_string(hide_password=False)
-    with context.Pool(PROCESSES, _meet, (context.Barrier(PROCESSES),)) as pool:
-        for each in [pool.apply_async(work, (url, f"worker {number}")) for number in range(PROCESSES)]:
+    with context.Pool(PROCESSES, _know, (context.Barrier(PROCESSES),)) as pool:
+        for each in [pool.apply_async(_meet, (work, url, f"worker {number}")) for number in range(PROCESSES)]:
             each.get(60)
 
 
-def _meet(barrier: Any) -> None:
-    barrier.wait(60)
+def _know(barrier: Any) -> None:
+    _barriers.append(barrier)
+
+
+def _meet(work: Callable[[str, str], Any], url: str, who: str) -> None:
+    sa.create_engine(url).connect().close()
+    _barriers[-1].wait(60)
+    work(url, who)
+
+
+_barriers: list[Any] = []
