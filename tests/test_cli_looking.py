@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.cli import main
+from jobboard.cli import happening, main
+from jobboard.cli.happening import Comparison
 from jobboard.cli.root import COMMANDS
 from jobboard.cli.sampling import SHARE, Pace, Sampler
 from jobboard.cli.screen import as_json, as_line, render
@@ -104,11 +105,8 @@ def test_every_command(
     assert [each["name"] for each in seen["entities"]] == ["me"]
     assert (seen["rate_per_second"] is not None) == board.characteristics.remote_events
     ran.add("watch")
-    with busy(board):
-        if board.characteristics.remote_events:
-            run_until(lambda out: "POSTED" in out and "CONSUMED" in out, "watch")
-        else:
-            run_until(lambda out: "COUNTS" in out, "watch")
+    with posting(board):
+        run_until(lambda out: "POSTED" in out and "posted[/]" in out, "watch")
     assert "somebody" not in command("release", uuids[0])
     assert claimed.state == "UNCLAIMED"
     command("cancel", *uuids[:2], "--reason", "why not")
@@ -140,6 +138,28 @@ def busy(board: Any) -> Iterator[None]:
     finally:
         over.set()
         worker.join()
+
+
+@contextmanager
+def posting(board: Any) -> Iterator[None]:
+    """One job after the other is posted meanwhile."""
+    over = threading.Event()
+    posted: list[Any] = []
+
+    def post() -> None:
+        while not over.wait(0.05):
+            posted.append(board.post("posted[/]", priority="VERY_HIGH"))
+
+    poster = threading.Thread(target=post)
+    poster.start()
+    try:
+        yield
+    finally:
+        over.set()
+        poster.join()
+        for job in posted:
+            board.claim(job, "worker")
+            board.consume(job, "worker")
 
 
 # What top costs
@@ -390,16 +410,69 @@ def test_watch_tells_what_happens(board: Any, run_until: Any) -> None:
     assert (last["event"], last["name"], last["who"]) == ("ABANDONED", "busy", "worker[/]")
 
 
-@pytest.mark.backends("sqlite")
-def test_watch_without_events_counts(board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def enough(out: str) -> bool:
-        if out.count("\n") == 1:
-            board.post("a")
-        return out.count("\n") == 2
+@pytest.mark.backends("sqlite", "zookeeper")
+def test_watch_looks_for_itself_where_nobody_tells(
+    board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with posting(board):
+        line, *_ = lines_of(run_until(bool, "watch", "--json", "--job", "posted[/]", "--event", "posted"))
+    assert (line["event"], line["name"], line["who"]) == ("POSTED", "posted[/]", None)
+    assert "does not tell" in capsys.readouterr().err
+    assert main(["watch", "--event", "extended"]) == USAGE
+    assert "EXTENDED does not show" in capsys.readouterr().err
 
-    first, second = lines_of(run_until(enough, "watch", "--json"))
-    assert "does not tell" in capsys.readouterr().err
-    assert (first["unclaimed"], first["change"]) == (0, None)
-    assert (second["unclaimed"], second["change"]["unclaimed"]) == (1, 1)
-    assert main(["watch", "--job", "a"]) == USAGE
-    assert "does not tell" in capsys.readouterr().err
+
+@pytest.mark.backends("sqlite", "zookeeper")
+def test_what_shows_from_one_look_to_the_next(board: Any) -> None:
+    comparison = Comparison(board)
+
+    def shown() -> list[tuple[str, str, str | None]]:
+        return [(each.event, each.name, each.who) for each in comparison.look()]
+
+    old = board.post("old")
+    assert shown() == []
+    job = board.post("new")
+    assert shown() == [("POSTED", "new", None)]
+    board.claim(job, "anna")
+    assert shown() == [("CLAIMED", "new", "anna")]
+    board.extend(job, "anna", 60)
+    assert shown() == []
+    board.abandon(job, "anna")
+    assert shown() == [("ABANDONED", "new", "anna")]
+    board.claim(job, "anna")
+    board.abandon(job, "anna")
+    assert shown() == [("ABANDONED", "new", None)]
+    board.claim(job, "bert")
+    shown()
+    board.release(job)
+    assert shown() == [("RELEASED", "new", "bert")]
+    board.claim(old, "anna")
+    assert shown() == [("CLAIMED", "old", "anna")]
+    board.consume(old, "anna")
+    board.cancel(job)
+    board.claim(board.post("third"), "carl")
+    assert sorted(shown()) == sorted(
+        [
+            ("POSTED", "third", None),
+            ("CLAIMED", "third", "carl"),
+            ("CONSUMED", "old", "anna"),
+            ("REMOVAL", "old", "anna"),
+            ("TRASHED", "new", None),
+            ("REMOVAL", "new", None),
+        ]
+    )
+
+
+@pytest.mark.backends("sqlite")
+def test_what_only_moves_into_the_first_page_or_out_of_it_did_not_happen(
+    board: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happening, "PAGE", 2)
+    comparison = Comparison(board)
+    first, *_ = [board.post("a") for _ in range(3)]
+    assert comparison.look() == []
+    board.claim(first, "anna")
+    board.consume(first, "anna")
+    assert {each.event for each in comparison.look()} == {"CONSUMED", "REMOVAL"}
+    board.post("urgent", priority="VERY_HIGH")
+    assert [(each.event, each.name) for each in comparison.look()] == [("POSTED", "urgent")]

@@ -5,26 +5,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import queue
 import sys
-import time
-from collections.abc import Collection
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from jobboard.cli.common import DONE, Settings, board_options, example, opened
 from jobboard.cli.completing import event_names, names_option
 from jobboard.cli.output import log_to_stderr, safe, say, say_json, warn
-from jobboard.cli.sampling import Pace
-
-if TYPE_CHECKING:
-    from jobboard.board import JobBoard
-    from jobboard.job import Job
-
-_OFTEN = 1.0
-"""How often the jobs are counted where there are no events, in seconds."""
 
 
 @click.command(
@@ -50,76 +37,41 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     When (UTC), what, the job's uuid and name, and who has it. The events are POSTED, CLAIMED, EXTENDED, ABANDONED,
     CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and TRASHED; it is shown when it is asked for.)
 
-    Only Redis and Valkey tell a process of what others do. Elsewhere the jobs are counted every second, and each change
-    of the counts is a line; there is nothing to pick by event or name then.
+    Redis and Valkey tell a process of what others do. Elsewhere the first 500 jobs are looked at about once a second,
+    and the lines say what has become of them: what came and went in between is not seen, nor is EXTENDED.
     """
-    from jobboard.notifier import EVENTS, REMOVAL
+    from jobboard.cli.happening import NOTICED, noticed, told
+    from jobboard.notifier import EVENTS, LOST, REMOVAL
 
     wanted = {event.upper() for event in events}
     if wanted - EVENTS:
         raise click.UsageError(
-            f"{min(wanted - EVENTS)!r} is not an event; these are: {', '.join(sorted(EVENTS - {'LOST'}))}"
+            f"{min(wanted - EVENTS)!r} is not an event; these are: {', '.join(sorted(EVENTS - {LOST}))}"
         )
     log_to_stderr(logging.WARNING)
     with opened(settings) as board, contextlib.suppress(KeyboardInterrupt):
-        if board.characteristics.remote_events:
-            _print_events(settings, board, wanted or EVENTS - {REMOVAL}, names)
-        elif events or names:
+        remote = board.characteristics.remote_events
+        if not remote and wanted - NOTICED:
             raise click.UsageError(
-                "this backend does not tell of what other processes do, so there is nothing to pick by --event or "
-                "--job; without them, changes of the counts are shown"
+                f"{min(wanted - NOTICED)} does not show from one look to the next, and this backend does not tell of it"
             )
-        else:
-            warn("jobboard: this backend does not tell of what other processes do; these are changes of the counts")
-            _print_counts(settings, board)
-    return DONE
-
-
-def _print_events(settings: Settings, board: JobBoard, events: Collection[str], names: Collection[str]) -> None:
-    from jobboard.notifier import CLAIMED, EXTENDED
-
-    heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
-    board.notifier.register(board.notifier.ANY, lambda event, details: heard.put((event, details["job"])))
-    if not settings.json and sys.stderr.isatty():
-        warn("jobboard: listening; Ctrl-C ends it")
-    holders: dict[str, str] = {}
-    while True:
-        event, job = heard.get()
-        # Who gives a job back no longer stands in it.
-        who = job._record.who or holders.get(job.uuid)
-        if who is not None and event in (CLAIMED, EXTENDED):
-            holders[job.uuid] = who
-        else:
-            holders.pop(job.uuid, None)
-        if event not in events or (names and job.name not in names):
-            continue
-        if settings.json:
-            say_json({"time": _now(), "event": event, "name": job.name, "uuid": job.uuid, "who": who})
-        else:
-            by = f" by {safe(who)}" if who is not None else ""
-            say(f"{_now()[11:-1]}  {event:<9}  {job.uuid}  {safe(job.name)}{by}")
-        sys.stdout.flush()
-
-
-def _print_counts(settings: Settings, board: JobBoard) -> None:
-    pace = Pace(board)
-    before: dict[str, int] | None = None
-    while True:
-        counts: dict[str, int] = asdict(pace.ask(board.stats))
-        if counts != before:
-            change = {state: count - (before or counts)[state] for state, count in counts.items()}
+        if not remote:
+            warn(
+                "jobboard: this backend does not tell of what other processes do; the first 500 jobs are looked at "
+                "about once a second, and what comes and goes in between is not seen"
+            )
+        elif not settings.json and sys.stderr.isatty():
+            warn("jobboard: listening; Ctrl-C ends it")
+        for event, uuid, name, who in told(board) if remote else noticed(board, names):
+            if event not in (wanted or EVENTS - {REMOVAL}) or (names and name not in names):
+                continue
             if settings.json:
-                shown: dict[str, Any] = {"time": _now(), "event": "COUNTS", **counts}
-                say_json({**shown, "change": change if before else None})
+                say_json({"time": _now(), "event": event, "name": name, "uuid": uuid, "who": who})
             else:
-                changes = {state: f" ({number:+})" if number else "" for state, number in change.items()}
-                say(
-                    f"{_now()[11:-1]}  COUNTS  "
-                    + ", ".join(f"{state} {counts[state]}{changes[state]}" for state in counts)
-                )
+                by = f" by {safe(who)}" if who is not None else ""
+                say(f"{_now()[11:-1]}  {event:<9}  {uuid}  {safe(name)}{by}")
             sys.stdout.flush()
-            before = counts
-        time.sleep(max(_OFTEN, pace.pause()))
+    return DONE
 
 
 def _now() -> str:

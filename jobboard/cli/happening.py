@@ -1,0 +1,134 @@
+"""What happens on a board: as its backend tells it, or as it shows from one look to the next."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from jobboard.board import PAGE
+from jobboard.cli.sampling import Pace
+from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EVENTS, EXTENDED, LOST, POSTED, RELEASED, REMOVAL, TRASHED
+from jobboard.primitives import Seen
+from jobboard.states import State
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.job import Job
+
+T = TypeVar("T")
+
+NOTICED = EVENTS - {EXTENDED, LOST}
+"""The events that show from one look to the next: a claim is extended by each heartbeat, too."""
+
+
+class Happening(NamedTuple):
+    event: str
+    uuid: str
+    name: str
+    who: str | None
+
+
+def told(board: JobBoard) -> Iterator[Happening]:
+    """What the backend tells of, without end."""
+    heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
+    board.notifier.register(board.notifier.ANY, lambda event, details: heard.put((event, details["job"])))
+    holders: dict[str, str] = {}
+    while True:
+        event, job = heard.get()
+        # Who gives a job back no longer stands in it.
+        who = job._record.who or holders.get(job.uuid)
+        if who is not None and event in (CLAIMED, EXTENDED):
+            holders[job.uuid] = who
+        else:
+            holders.pop(job.uuid, None)
+        yield Happening(event, job.uuid, job.name, who)
+
+
+def noticed(board: JobBoard, names: Sequence[str]) -> Iterator[Happening]:
+    """What shows from one look at the first :data:`PAGE` jobs to the next, without end.
+
+    :param names: look only at jobs of these names; at all of them, if there are none.
+    """
+    comparison = Comparison(board, names)
+    while True:
+        yield from comparison.look()
+        time.sleep(comparison.pace.pause())
+
+
+class Comparison:
+    """Looks at the first :data:`PAGE` jobs of a board, and compares them with what they were before."""
+
+    def __init__(self, board: JobBoard, names: Sequence[str] = ()) -> None:
+        self.pace = Pace(board)
+        self._board = board
+        self._names = names or None
+        self._before: dict[str, Seen] | None = None
+        self._end: tuple[int, int] | None = None
+
+    def look(self) -> list[Happening]:
+        """What has happened since the last look; nothing at the first one."""
+        page = self._query(self._board._page, None, PAGE, self._names, None)
+        now = {seen.record.uuid: seen for seen in page if seen.record is not None}
+        before, last_end = self._before, self._end
+        self._end = _place(page[-1]) if len(page) == PAGE else None
+        self._before = now
+        if before is None:
+            return []
+        happenings: list[Happening] = []
+        for uuid, seen in now.items():
+            was = before.get(uuid)
+            if was is not None:
+                happenings += _changed(was, seen)
+            # What has only moved up into the page was there already.
+            elif last_end is None or _place(seen) <= last_end:
+                happenings += _came(seen)
+        gone = [
+            uuid for uuid, seen in before.items() if uuid not in now and (not self._end or _place(seen) < self._end)
+        ]
+        if gone:
+            for uuid, after in zip(gone, self._query(self._board._read, gone), strict=True):
+                happenings += _went(before[uuid], after)
+        return happenings
+
+    def _query(self, primitive: Callable[..., T], *args: Any) -> T:
+        answer: T = self.pace.ask(self._board._live().query, primitive, *args)
+        return answer
+
+
+def _place(seen: Seen) -> tuple[int, int]:
+    assert seen.record is not None
+    return seen.record.priority, seen.record.sequence
+
+
+def _holder(seen: Seen) -> str | None:
+    return seen.record.who if seen.record is not None and seen.state == State.CLAIMED else None
+
+
+def _of(seen: Seen, event: str, who: str | None) -> Happening:
+    assert seen.record is not None
+    return Happening(event, seen.record.uuid, seen.record.name, who)
+
+
+def _came(seen: Seen) -> list[Happening]:
+    posted = [_of(seen, POSTED, None)]
+    return [*posted, _of(seen, CLAIMED, _holder(seen))] if seen.state == State.CLAIMED else posted
+
+
+def _changed(was: Seen, seen: Seen) -> list[Happening]:
+    assert was.record is not None
+    assert seen.record is not None
+    again = seen.record.token != was.record.token
+    if seen.state == State.CLAIMED:
+        return [_of(seen, CLAIMED, _holder(seen))] if again else []
+    if was.state == State.CLAIMED and again and seen.record.attempts == was.record.attempts:
+        return [_of(seen, RELEASED, _holder(was))]
+    # Who has lost a claim by a lapse still stands in the record.
+    gave_back = seen.record.who is None and (was.state == State.CLAIMED or again)
+    return [_of(seen, ABANDONED, _holder(was))] if gave_back else []
+
+
+def _went(was: Seen, after: Seen) -> list[Happening]:
+    event = {State.COMPLETE: CONSUMED, State.TRASHED: TRASHED}.get(after.state)
+    return [] if event is None else [_of(was, event, _holder(was)), _of(was, REMOVAL, _holder(was))]
