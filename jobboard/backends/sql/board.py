@@ -363,11 +363,11 @@ class SQLJobBoard(JobBoard):
         assert self._single is not None
         params = {
             **self._of(nonce),
-            "p_uuids": [act.uuid for act in acts],
-            "p_tokens": [act.holder.token for act in acts],
+            "p_uuids": ",".join([act.uuid for act in acts]),
+            "p_tokens": ",".join([str(act.holder.token) for act in acts]),
         }
-        statement = self._single.consume
-        return len(self._store.single(statement, params)) == len(acts)
+        [(done,)] = self._store.single(self._single.consume, params)
+        return bool(done == len(acts))
 
     def _finished(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
         statuses, answer = self._writer.finish(run, acts, earlier)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from jobboard.backends.sql.statements import Statements, claimable, held
+from jobboard.backends.sql.store import ALL, JOINT
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
@@ -82,8 +83,14 @@ class Single:
         return Prepared(
             sa.select(*taken.c, now, event.c.event, busy)
             .select_from(event.outerjoin(taken, sa.true()))
-            .add_cte(self._answer(taken))
+            .add_cte(self._answer(taken, self._taken_together(taken)))
         )
+
+    @staticmethod
+    def _taken_together(taken: sa.CTE) -> sa.ColumnElement[str]:
+        ids = sa.func.string_agg(sa.cast(taken.c.id, sa.Text), JOINT) + " " + sa.cast(taken.c.token, sa.Text)
+        parts = sa.select(ids.label("part")).group_by(taken.c.token).subquery("parts")
+        return sa.select(sa.func.string_agg(parts.c.part, ",")).scalar_subquery()
 
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
@@ -94,12 +101,15 @@ class Single:
     def _claim(self) -> Prepared:
         c = self.jobs.c
         taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs)))
-        return Prepared(sa.select(taken).add_cte(self._answer(taken)))
+        return Prepared(sa.select(taken).add_cte(self._answer(taken, _each(taken))))
 
     def _consume(self) -> Prepared:
         c = self.jobs.c
+        # Texts: to write out an array costs the driver more than to split it does the server.
+        uuids = sa.func.string_to_array(text("uuids"), ",")
+        tokens = sa.cast(sa.func.string_to_array(text("tokens"), ","), ARRAY(sa.BigInteger))
         acts = (
-            sa.func.unnest(param("uuids", ARRAY(sa.String)), param("tokens", ARRAY(sa.BigInteger)))
+            sa.func.unnest(uuids, tokens)
             .table_valued(sa.column("uuid", sa.String), sa.column("token", sa.BigInteger), name="act")
             .render_derived()
         )
@@ -118,7 +128,9 @@ class Single:
             .returning(c.uuid, c.token)
             .cte("taken")
         )
-        return Prepared(sa.select(taken.c.uuid).add_cte(self._answer(taken)))
+        whole = sa.func.count() == sa.func.cardinality(uuids)
+        done = sa.case((whole, sa.literal(f"{ALL} 0")), else_=sa.select(_each(taken)).scalar_subquery())
+        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(self._answer(taken, done)))
 
     def _insert(self) -> Prepared:
         clock = sa.select(now.label("now")).cte("clock")
@@ -152,12 +164,12 @@ class Single:
         )
         notify = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(param("notify", sa.Boolean()))
         told = sa.cast(notify.scalar_subquery(), sa.String)
-        return Prepared(sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(self._answer(taken)))
+        answer = self._answer(taken, _each(taken))
+        return Prepared(sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(answer))
 
-    def _answer(self, taken: sa.CTE) -> sa.CTE:
-        """Keep what was done, as uuids with numbers; nothing if nothing was done."""
+    def _answer(self, taken: sa.CTE, done: sa.ColumnElement[str]) -> sa.CTE:
+        """Keep what was done; nothing if nothing was done."""
         t = self.tables.answers
-        done = sa.func.string_agg(taken.c.uuid + " " + sa.cast(taken.c.token, sa.Text), ",")
         source = sa.select(text("handle"), param("slot", sa.Integer()), param("call"), done, now)
         upsert = insert(t).from_select(
             ["handle", "slot", "call", "answer", "stamp"],
@@ -169,3 +181,7 @@ class Single:
             index_elements=[t.c.handle, t.c.slot],
             set_={"call": call, "answer": upsert.excluded.answer, "stamp": upsert.excluded.stamp},
         ).cte("answer")
+
+
+def _each(taken: sa.CTE) -> sa.ColumnElement[str]:
+    return sa.func.string_agg(taken.c.uuid + " " + sa.cast(taken.c.token, sa.Text), ",")

@@ -80,6 +80,7 @@ class Statements:
         self.clock = Prepared(sa.select(now))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
+        self.lock_ids = Prepared(sa.select(*tables.record, now).where(by_id).with_for_update(), "p_ids")
         self.lock_free = Prepared(locking(sa.select(*tables.record, now).where(by_uuid), product), "p_uuids")
         self.by_key = Prepared(
             sa.select(*tables.record, now)

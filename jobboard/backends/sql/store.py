@@ -16,7 +16,12 @@ from jobboard.states import CLAIMED, COMPLETE, TRASHED, Record
 T = TypeVar("T")
 
 Answer = list[tuple[str, int]]
-"""What a call did, to be answered again: uuids, each with a number (a token; for a post the job's place)."""
+"""What a call did, to be answered again: uuids, each with a number (a token; for a post the job's place). Of a take it
+is the ids of the rows that share a token, with :data:`JOINT` between them; and of an end of claims that ended them all
+:data:`ALL`: what is short is written within its page."""
+
+JOINT = "+"
+ALL = "*"
 
 
 class Store:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobboard import states
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import Answer, record_of, stored
+from jobboard.backends.sql.store import ALL, JOINT, Answer, record_of, stored
 from jobboard.backends.sql.tables import RECORD
 from jobboard.primitives import Draft, Finish
 from jobboard.sql.links import Contended
@@ -179,12 +179,17 @@ class Writer:
             return ([], True), []
         rows = self.st.claim.write(run, rows, {**claim, "p_now": now})
         records = [claimed(row, claim, now) for row in rows]
-        return (records, False), [(record.uuid, record.token) for record in records]
+        together: dict[int, list[str]] = {}
+        for record in records:
+            together.setdefault(record.token, []).append(str(record.sequence))
+        return (records, False), [(JOINT.join(ids), token) for token, ids in together.items()]
 
     def still_held(self, run: Runner, earlier: Answer) -> tuple[list[Record], int]:
         """Of the claims that a first try has made, those that stand; and the time."""
-        records, now = self.lock(run, [uuid for uuid, _ in earlier])
-        found = (_still_held(records.get(uuid), token, now) for uuid, token in earlier)
+        taken = {int(id_): token for ids, token in earlier for id_ in ids.split(JOINT)}
+        rows = run.rows(self.st.lock_ids, {"p_ids": list(taken)})
+        now = rows[0][RECORD] if rows else 0
+        found = (_still_held(record_of(row), taken[row[3]], now) for row in rows)
         return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
 
     def sweep(self, run: Runner) -> tuple[tuple[int, list[Record]], Answer]:
@@ -276,7 +281,7 @@ class Writer:
         assert token is not None
         done = run.count(self.st.consume, {**self._board, "p_uuids": uuids, "p_token": token})
         # Without an answer the transaction is taken back.
-        return (True, [(uuid, token) for uuid in uuids]) if done == len(uuids) else (False, [])
+        return (True, [(ALL, 0)]) if done == len(uuids) else (False, [])
 
     def finish(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
         done = dict(earlier or ())
@@ -285,7 +290,7 @@ class Writer:
         records, now = self.lock(run, [act.uuid for act in acts])
         old = dict(records)
         for act in acts:
-            if act.uuid in done:
+            if act.uuid in done or ALL in done:
                 statuses.append(OK)
                 continue
             was = records.get(act.uuid)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from jobboard import codec
 from jobboard.backends.sql import SQLJobBoard
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import Refused
 from jobboard.states import OK, Holder, Status, Verb
@@ -75,6 +76,20 @@ class TestOnce:
         far.consume_many(jobs, "anna")
         assert far.job_count == 3
 
+    def test_take_of_several_tokens(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+        """A token only rises, also where the clock was set back since the job's last claim."""
+        ahead, behind = far.post_many([{"name": "a"}] * 2)
+        token = 10**16
+        with far._opened.engine.begin() as connection:
+            connection.execute(sa.update(far.table).where(far.table.c.uuid == ahead.uuid).values(token=token))
+        fault = proxy.lose(what, matching=decisive)
+        jobs = far.claim_many("anna", 2)
+        assert fault.happened
+        assert [job.uuid for job in jobs] == [ahead.uuid, behind.uuid]
+        assert jobs[0].claim.token == token + 1 > jobs[1].claim.token
+        far.consume_many(jobs, "anna")
+        assert far.job_count == 0
+
     def test_consume(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
@@ -90,6 +105,19 @@ class TestOnce:
         far.consume_many(jobs, "anna")
         assert fault.happened
         assert far.job_count == 0
+
+    def test_consume_many_of_which_one_is_lost(
+        self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any
+    ) -> None:
+        far.post_many([{"name": "a"}] * 5)
+        jobs = far.claim_many("anna", 5)
+        far.release(jobs[2])
+        fault = proxy.lose(what, matching=decisive)
+        with pytest.raises(JobFailures) as raised:
+            far.consume_many(jobs, "anna")
+        assert fault.happened
+        assert [error.job.uuid for error in raised.value.exceptions] == [jobs[2].uuid]
+        assert [job.uuid for job in far.iterjobs()] == [jobs[2].uuid]
 
     def test_abandon(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
         job = far.post("a")
