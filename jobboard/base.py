@@ -266,7 +266,7 @@ class BoardBase(Primitives):
         """A backend reports what another process has done."""
         job = self._job_or_shell(record, record.state)
         if event in (notifier.CONSUMED, notifier.TRASHED):
-            self._gone(job, event)
+            self._gone(event, job)
         else:
             self._notify(event, job)
 
@@ -277,14 +277,20 @@ class BoardBase(Primitives):
         except JobFailure:
             return Job(self, record, UNREADABLE, state)
 
-    def _gone(self, job: Job, event: str) -> None:
-        self._notify(event, job)
-        self._notify(notifier.REMOVAL, job)
+    def _gone(self, event: str, *jobs: Job) -> None:
+        for job in jobs if self._told() else ():
+            self._notify(event, job)
+            self._notify(notifier.REMOVAL, job)
 
-    def _notify(self, event: str, job: Job) -> None:
-        if LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("%s: %s", job, event, extra=logs.fields(job))
-        self._notifier.notify(event, {"job": job})
+    def _notify(self, event: str, *jobs: Job) -> None:
+        for job in jobs if self._told() else ():
+            if LOG.isEnabledFor(logging.DEBUG):
+                LOG.debug("%s: %s", job, event, extra=logs.fields(job))
+            self._notifier.notify(event, {"job": job})
+
+    def _told(self) -> bool:
+        """Whether anybody is told of events: asked once for all the jobs of a request."""
+        return self._notifier.listened_to or LOG.isEnabledFor(logging.DEBUG)
 
 
 def about(error: JobBoardError, job: Job) -> JobBoardError:

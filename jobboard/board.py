@@ -244,7 +244,7 @@ class JobBoard(Claiming):
         LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
         self._notify(notifier.RELEASED, job)
         if self._refresh(job).state == TRASHED:
-            self._gone(job, notifier.TRASHED)
+            self._gone(notifier.TRASHED, job)
         else:
             self._live().wake()
 
@@ -258,7 +258,7 @@ class JobBoard(Claiming):
         self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
-        self._gone(job, notifier.TRASHED)
+        self._gone(notifier.TRASHED, job)
 
     @final
     def restore(self, job: Job) -> None:

@@ -102,7 +102,9 @@ class Claiming(BoardBase):
         answer, start = self._live().mutate(self._claim, job.uuid, who, span)
         if answer.status != OK or answer.record is None:
             raise self._refusal(answer.status, job)
-        self._attach(job, answer.record, who, span, start, answer.margin)
+        job._record = answer.record
+        job.seen_state = CLAIMED
+        self._attach([job], who, span, start, answer.margin)
         assert job.claim is not None
         return job.claim
 
@@ -225,11 +227,10 @@ class Claiming(BoardBase):
                     LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
                     return jobs
                 for record in taken.trashed:
-                    self._gone(self._job_or_shell(record, TRASHED), notifier.TRASHED)
-                for record in taken.records:
-                    job = self._claimed_job(record, who, span, start, taken.margin)
-                    if job is not None:
-                        jobs.append(job)
+                    self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
+                claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
+                self._attach(claimed, who, span, start, taken.margin)
+                jobs += claimed
                 if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                     break
             if jobs:
@@ -258,29 +259,27 @@ class Claiming(BoardBase):
             limit = min(limit, max(next_event / 1e6, 0.001))
         self._wait(mark, names, min(limit, turn.left()))
 
-    def _claimed_job(self, record: Record, who: str, span: int | None, start: float, margin: int | None) -> Job | None:
+    def _claimed_job(self, record: Record, who: str) -> Job | None:
         try:
-            content = codec.decode(record.posting, self.wire)
+            return Job(self, record, codec.decode(record.posting, self.wire), CLAIMED)
         except codec.Undecodable as error:
             poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
             shell = Job(self, record, UNREADABLE, TRASHED)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
             self._live().mutate(self._finish, [poison])
-            self._gone(shell, notifier.TRASHED)
+            self._gone(notifier.TRASHED, shell)
             return None
-        job = Job(self, record, content, CLAIMED)
-        self._attach(job, record, who, span, start, margin)
-        return job
 
-    def _attach(self, job: Job, record: Record, who: str, span: int | None, start: float, margin: int | None) -> None:
+    def _attach(self, jobs: Sequence[Job], who: str, span: int | None, start: float, margin: int | None) -> None:
         deadline = None if margin is None else start + margin / 1e6
-        job._record = record
-        job.seen_state = CLAIMED
-        job.claim = Claim(job, record.token, who, span is None, deadline)
+        claims = [Claim(job, job._record.token, who, span is None, deadline) for job in jobs]
+        for job, claim in zip(jobs, claims, strict=True):
+            job.claim = claim
         if span is None:
-            self._live().hold(job.claim)
-        self.tracing.claimed(job, start)
-        self._notify(notifier.CLAIMED, job)
+            self._live().hold(*claims)
+        for job in jobs:
+            self.tracing.claimed(job, start)
+        self._notify(notifier.CLAIMED, *jobs)
 
     # Ending a claim
 
@@ -337,7 +336,7 @@ class Claiming(BoardBase):
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""
         ends = []
         for act in acts:
-            verb = Verb(act.verb)
+            verb = act.verb if isinstance(act.verb, Verb) else Verb(act.verb)
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
@@ -352,7 +351,7 @@ class Claiming(BoardBase):
         self._end(end, claim.who, {})
 
     def _extend_holder(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
-        holder = self._holder(job, claim, who)
+        holder = self._holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
         session = self._live()
         (status, margin), start = session.mutate(self._extend, job.uuid, holder, span)
@@ -383,6 +382,8 @@ class Claiming(BoardBase):
         asked: list[tuple[int, Finish]] = []
         first: dict[tuple[str, Holder], int] = {}
         repeated: list[tuple[int, int]] = []
+        if ends:
+            codec.check_text("who", who)
         for index, (job, claim, verb, delay, error, refund) in enumerate(ends):
             try:
                 holder = self._holder(job, claim, who)
@@ -398,19 +399,19 @@ class Claiming(BoardBase):
         for start in range(0, len(asked), BATCH):
             chunk = asked[start : start + BATCH]
             # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
-            kept = {index for index, _ in chunk if (claim := ends[index].claim) and session.let_go(claim)}
+            kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
             try:
                 statuses = self._mutate(self._finish, [act for _, act in chunk], **extra)
             except BaseException:
-                self._hold_again(session, [ends[index] for index in kept])
+                session.hold(*kept)
                 raise
             answered = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
             done = [ends[index] for index, status in answered if status == OK]
-            back = [ends[index] for index, status in answered if status == OK and index in kept]
+            back = [claim for end in done if (claim := end.claim) in kept and claim is not None]
             self._when_settled(
                 extra,
                 functools.partial(self._ended, session, done),
-                functools.partial(self._hold_again, session, back),
+                functools.partial(session.hold, *back),
             )
             for index, status in answered:
                 if status != OK:
@@ -419,14 +420,10 @@ class Claiming(BoardBase):
             results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
 
-    @staticmethod
-    def _hold_again(session: Session, ends: list[_End]) -> None:
-        for end in ends:
-            if end.claim is not None:
-                session.hold(end.claim)
-
     def _ended(self, session: Session, ends: list[_End]) -> None:
-        wake = False
+        abandoned: list[Job] = []
+        consumed: list[Job] = []
+        trashed: list[Job] = []
         for job, claim, verb, delay, error, refund in ends:
             if claim is not None:
                 claim.ended = True
@@ -437,18 +434,23 @@ class Claiming(BoardBase):
             record = job._record
             if error is not None:
                 job._record = record._replace(error=error)
-            if verb == Verb.ABANDON and (refund or not record.exhausted):
+            if verb == Verb.CONSUME:
+                job.seen_state = COMPLETE
+                consumed.append(job)
+            elif verb == Verb.ABANDON and (refund or not record.exhausted):
                 job.seen_state = SCHEDULED if delay else UNCLAIMED
-                self._notify(notifier.ABANDONED, job)
-                wake = True
+                abandoned.append(job)
             else:
-                job.seen_state = COMPLETE if verb == Verb.CONSUME else TRASHED
-                self._gone(job, notifier.CONSUMED if verb == Verb.CONSUME else notifier.TRASHED)
-        if wake:
+                job.seen_state = TRASHED
+                trashed.append(job)
+        self._gone(notifier.CONSUMED, *consumed)
+        self._gone(notifier.TRASHED, *trashed)
+        if abandoned:
+            self._notify(notifier.ABANDONED, *abandoned)
             session.wake()
 
-    def _holder(self, job: Job, claim: Claim | None, who: str) -> Holder:
-        codec.check_text("who", who)
+    @staticmethod
+    def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
         if claim is None:
             return Holder(who, None)
         if claim.who != who:

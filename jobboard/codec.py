@@ -32,6 +32,7 @@ _INT64 = range(-(2**63), 2**63)
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_LOADS = json.JSONDecoder().decode
 _SCALARS = frozenset({bool, type(None)})
 
 
@@ -156,7 +157,10 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     """
     try:
         body = _unpack(posting, wire)
-        content = Content(body["details"], *map(body.get, _OPTIONAL))
+        details = body["details"]
+        if len(body) == 1 and type(details) is dict:
+            return Content(details)
+        content = Content(details, *map(body.get, _OPTIONAL))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
     for name in body:
@@ -187,7 +191,7 @@ def _pack(body: dict[str, Any], wire: Literal["msgpack", "json"]) -> bytes | str
 
 
 def _unpack(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Any:
-    return json.loads(posting) if wire == "json" else msgpack.unpackb(posting)
+    return _LOADS(posting) if wire == "json" else msgpack.unpackb(posting)  # type: ignore[arg-type]
 
 
 def clip_error(error: str | None) -> str | None:

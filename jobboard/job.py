@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
@@ -91,8 +91,7 @@ class Posting:
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True)
-class Act:
+class Act(NamedTuple):
     """One end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
 
     ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An

@@ -6,12 +6,11 @@ A piece of work that returns is consumed; one that raises is abandoned, later ea
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import datetime
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -140,14 +139,17 @@ def check_result(result: object) -> None:
         raise TypeError(f"the handler returned a {type(result).__name__}, which nobody runs")
 
 
-@contextlib.contextmanager
-def working_on(job: Job) -> Iterator[None]:
+class working_on:  # noqa: N801 - used as a function
     """Make ``job`` the one that :func:`cancelled` asks about, in this thread or task."""
-    token = _current.set(job)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._job)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
 
 
 def cancelled() -> bool:

@@ -49,7 +49,8 @@ class Session:
         self._on_doubt = on_doubt
         self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
         self._beating = False
-        self._held: dict[tuple[str, int], Claim] = {}
+        # By themselves, for the order in which they came.
+        self._held: dict[Claim, None] = {}
         self._slots: deque[Nonce] = deque()
         self._slot_count = 0
         self._lock = threading.Lock()
@@ -124,37 +125,40 @@ class Session:
 
     # Claims that this board keeps.
 
-    def hold(self, claim: Claim) -> None:
+    def hold(self, *claims: Claim) -> None:
         with self._lock:
-            self._held[claim.uuid, claim.token] = claim
-            if claim.deadline is not None:
+            self._held.update(dict.fromkeys(claims))
+            if any(claim.deadline is not None for claim in claims):
                 self._start_beating()
 
-    def let_go(self, claim: Claim) -> bool:
-        """Stop keeping a claim; whether it was kept."""
+    def let_go(self, *claims: Claim) -> set[Claim]:
+        """Stop keeping claims; those of them that were kept."""
         with self._lock:
-            return self._held.pop((claim.uuid, claim.token), None) is not None
+            kept = self._held.keys() & claims
+            for claim in kept:
+                del self._held[claim]
+        return kept
 
     def let_go_of(self, uuid: str) -> None:
         """The job is finished: none of its claims is kept any longer."""
         with self._lock:
-            for key in [key for key in self._held if key[0] == uuid]:
-                self._held.pop(key).ended = True
+            for claim in [claim for claim in self._held if claim.uuid == uuid]:
+                del self._held[claim]
+                claim.ended = True
 
     def held(self) -> list[Claim]:
         with self._lock:
-            return list(self._held.values())
+            return list(self._held)
 
     def confirm(self, asked: list[Claim], lost: list[tuple[str, int]], deadline: float | None) -> None:
         """Take in the answer to a renewal of ``asked``; a claim that was let go of meanwhile is none of it."""
         gone = set(lost)
         with self._lock:
             for claim in asked:
-                key = (claim.uuid, claim.token)
-                if key not in self._held:
+                if claim not in self._held:
                     continue
-                if key in gone:
-                    del self._held[key]
+                if (claim.uuid, claim.token) in gone:
+                    del self._held[claim]
                     claim._mark_lost()
                 else:
                     claim._stands_until(deadline, kept=True)
@@ -219,6 +223,6 @@ class Session:
             self._news.notify_all()
         self._heartbeat.stop()
         with self._lock:
-            kept = list(self._held.values())
+            kept = list(self._held)
             self._held.clear()
         return kept

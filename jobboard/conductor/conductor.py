@@ -10,7 +10,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from jobboard import arguments, codec, logs
@@ -351,8 +352,7 @@ class Conductor:
             with contextlib.suppress(JobBoardError):
                 self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
             return
-        for job in jobs:
-            self._notifier.notify(events.JOB_CLAIMED, {"job": job})
+        self._tell((events.JOB_CLAIMED, job) for job in jobs)
         self._slots.put(runs)
 
     def _wait_for_slots(self) -> int:
@@ -386,7 +386,8 @@ class Conductor:
 
     def begun(self, run: Run) -> None:
         run.began = time.monotonic()
-        self._notifier.notify(events.JOB_STARTED, {"job": run.job})
+        if self._notifier.listened_to:
+            self._notifier.notify(events.JOB_STARTED, {"job": run.job})
 
     def ended(self, run: Run, ending: Ending) -> bool:
         job, (outcome, error, failed, seconds) = run.job, ending
@@ -412,10 +413,13 @@ class Conductor:
     def _counted(self, ends: list[End]) -> None:
         with self._lock:
             self._open -= len(ends)
-            for event, _ in ends:
-                self._counts[event.removeprefix("job_")] += 1
+            for event, count in Counter([event for event, _ in ends]).items():
+                self._counts[event.removeprefix("job_")] += count
             self._room.notify()
-        for event, job in ends:
+        self._tell(ends)
+
+    def _tell(self, happened: Iterable[End]) -> None:
+        for event, job in happened if self._notifier.listened_to else ():
             self._notifier.notify(event, {"job": job})
 
 

@@ -151,7 +151,7 @@ class Finisher:
             with contextlib.suppress(Exception):
                 self._board.abandon(batch[0].job, self._name, delay=PUZZLED)
         ends = [
-            self._not_counted(done, failed[done.job]) if done.job in failed else self._end_of(done.job)
+            self._not_counted(done, failed[done.job]) if failed and done.job in failed else self._end_of(done.job)
             for done in batch
         ]
         batch.clear()

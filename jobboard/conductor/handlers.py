@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -77,13 +76,19 @@ def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending
     begun = time.perf_counter()
     error: BaseException | None = None
     try:
-        with outcomes.working_on(job), contextlib.ExitStack() as stack:
-            for wrapper in wrappers:
-                stack.enter_context(wrapper(job))
-            outcomes.check_result(handling.handler(job))
+        with outcomes.working_on(job):
+            _call(handling.handler, wrappers, job)
     except BaseException as raised:  # noqa: BLE001 - the job's, not the conductor's
         error = raised
     return ending_of(error, job, handling, time.perf_counter() - begun)
+
+
+def _call(handler: Handler, wrappers: Sequence[Wrapper], job: Job) -> None:
+    if wrappers:
+        with wrappers[0](job):
+            _call(handler, wrappers[1:], job)
+    else:
+        outcomes.check_result(handler(job))
 
 
 def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:
