@@ -72,9 +72,12 @@ class Prepared:
 
     def compiled(self, dialect: Dialect, params: Mapping[str, Any]) -> tuple[str, Any]:
         """The text, and the parameters as the driver takes them."""
+        values: Mapping[str, Any]
         if not self._lists:
             text = self._texts.get(0) or self._compile(dialect, 0)
-            values: Mapping[str, Any] = params
+            values = params
+        elif self._writes_out(dialect, params):
+            return self._written_out(self._texts.get(1) or self._compile(dialect, 1), params)
         else:
             longest = max(len(params[name]) for name in self._lists)
             size = next(size for size in _SIZES if size >= longest)
@@ -85,6 +88,24 @@ class Prepared:
                 last = elements[-1]
                 for i in range(size):
                     spread[f"{name}_{i + 1}"] = elements[i] if i < len(elements) else last
+        return self._bound(text, values)
+
+    def _writes_out(self, dialect: Dialect, params: Mapping[str, Any]) -> bool:
+        """Whether lists are written into the text: integers, where the driver would do that too, but for each alone."""
+        return (
+            dialect.name in ("mysql", "mariadb")
+            and dialect.paramstyle == "pyformat"
+            and all(set(map(type, params[name])) == {int} for name in self._lists)
+        )
+
+    def _written_out(self, text: _Text, params: Mapping[str, Any]) -> tuple[str, Any]:
+        rest = dict(params)
+        written = text.text
+        for name in self._lists:
+            written = written.replace(f"%({name}_1)s", ", ".join(map(str, rest.pop(name))))
+        return self._bound(text._replace(text=written), rest)
+
+    def _bound(self, text: _Text, values: Mapping[str, Any]) -> tuple[str, Any]:
         if text.fixed:
             values = {**text.fixed, **values}
         if text.processors:
