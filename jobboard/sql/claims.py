@@ -11,8 +11,9 @@
 What each database needs:
 
 - PostgreSQL picks, changes and answers in one statement.
-- MySQL ≥ 8.0.1 and MariaDB ≥ 10.6 lock what they pick and skip what others have locked, then change it by its key. Give
-  the select an index in exactly its order (:func:`~jobboard.sql.dialects.by_index`), or they lock all that they sort.
+- MySQL ≥ 8.0.1 and MariaDB ≥ 10.6 lock what they pick and skip what others have locked, then change it by its key. They
+  lock all that they read and sort: so have :class:`FirstAlong` walk along an index in exactly the order of the select
+  (:func:`~jobboard.sql.dialects.by_index`), or name the rows by their key.
 - SQLite has one writer at a time, from the ``BEGIN IMMEDIATE`` on that begins the transaction.
 - Any other compares each row with what was read, and the claim has only those that have not changed.
 """
@@ -60,6 +61,7 @@ class Claim:
     :param identity: which columns, by their place in a picked row, show that it is the same row, unchanged: the primary
         key, and for a database that can't lock perhaps a version.
     :param free: what is true of a row that may be claimed, and no longer of one that was; only for such a database.
+    :param dated: whether a claimed row has the time of the claim, in µs, at its end; if not, no value may depend on it.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Claim:
         values: Values,
         identity: Mapping[int, sa.Column[Any]],
         free: sa.ColumnElement[bool],
+        dated: bool = True,
     ) -> None:
         self.product = product
+        self.dated = dated
         self.table = table
         self.values = values
         self.places = tuple(identity)
@@ -82,6 +86,10 @@ class Claim:
         same = (column == param(f"was_{place}", column.type) for place, column in identity.items())
         self._one = Prepared(change.where(*same, free))
         self.batch = Prepared(by_key(change.where(key[0].in_(elements("ids", key[0].type))), table), "p_ids")
+
+    def ending(self) -> tuple[sa.ColumnElement[int], ...]:
+        """What rows that are picked have at their end."""
+        return (Now().label("instant"),) if self.dated else ()
 
     def write(self, run: Runner, rows: Sequence[Row], params: Mapping[str, Any]) -> Sequence[Row]:
         """Change rows that this transaction has picked; those that it has got.
@@ -99,62 +107,29 @@ class Claim:
 
 
 class First:
-    """Claims the first rows of a select. On MySQL and MariaDB those who compete each take a part of the first
-    :data:`FAR`.
+    """Claims the first rows of a select.
 
-    :param select: has an order and a limit, and as its first columns those that tell the row.
+    :param select: has an order and a limit, and as its first columns those that tell the row. On MySQL and MariaDB it
+        finds its rows by their key: they lock all that they read.
     """
 
     def __init__(self, claim: Claim, select: sa.Select[Any]) -> None:
         self._claim = claim
         product = claim.product
-        dated = select.add_columns(Now().label("instant"))
+        dated = select.add_columns(*claim.ending())
         # Who can't pass over locked rows must wait for them, or would come away with nothing when others pick as well.
         locked = locking(dated, product) if product.skip_locked else dated.with_for_update()
         self._statement = Prepared(self._at_once(locked) if product.returning else locked)
-        # A walk along an index that locks what it meets also locks the entries that its rows have left, of which a busy
-        # table has many more. So a walk that locks nothing goes first, where another must follow in any case.
-        self._look: Prepared | None = None
-        if product.skip_locked and not product.returning and len(claim.table.primary_key) == 1:
-            key = next(iter(claim.table.primary_key))
-            named = dated.order_by(None).limit(None).where(key.in_(elements("ids", key.type)))
-            keys = select.with_only_columns(key)
-            self._look, self._look_far = Prepared(keys), Prepared(keys.limit(FAR))
-            self._named = Prepared(locking(by_index(named, claim.table, PRIMARY), product), "p_ids")
 
     def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
-        """The rows as they were picked, in order, each with the time of the claim, in µs, behind it."""
+        """The rows as they were picked, in order; where the claim is dated, each with its time at the end, in µs."""
+        rows = self._pick(run, params)
         if self._claim.product.returning:
-            return run.rows(self._statement, params)
-        rows = self._pick(run, params) if self._look is not None else run.rows(self._statement, params)
+            return rows
         return self._claim.write(run, rows, {**params, "p_now": rows[0][-1]}) if rows else rows
 
     def _pick(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
-        assert self._look is not None
-        ids = [row[0] for row in run.rows(self._look, params)]
-        wanted = len(ids)
-        locked = self._lock(run, params, ids)
-        if len(locked) < wanted:
-            # Others are at the same rows.
-            tried = set(ids)
-            ids = [row[0] for row in run.rows(self._look_far, params)]
-            further = [id_ for id_ in ids if id_ not in tried]
-            parts = [further[start : start + wanted] for start in range(0, len(further), wanted)]
-            # To try what another has locked costs more than to lock it: they must not all try the same parts.
-            random.shuffle(parts)
-            for part in parts:
-                if len(locked) == wanted:
-                    break
-                locked |= self._lock(run, params, part[: wanted - len(locked)])
-            if len(locked) < wanted and len(ids) == FAR:
-                return run.rows(self._statement, params)
-        # Locked at different times, but claimed at one.
-        instant = max((row[-1] for row in locked.values()), default=0)
-        return [(*locked[id_][:-1], instant) for id_ in dict.fromkeys((*ids, *locked)) if id_ in locked]
-
-    def _lock(self, run: Runner, params: Mapping[str, Any], ids: Sequence[Any]) -> dict[Any, Row]:
-        rows = run.rows(self._named, {**params, "p_ids": ids}) if ids else ()
-        return {row[self._claim.key]: row for row in rows}
+        return run.rows(self._statement, params)
 
     def _at_once(self, locked: sa.Select[Any]) -> sa.Select[Any]:
         picked = locked.cte("picked")
@@ -163,3 +138,72 @@ class First:
         values = self._claim.values(Now())
         taken = sa.update(table).where(among(table, keys)).values(values).returning(*table.primary_key).cte("taken")
         return sa.select(*picked.c).add_cte(taken)
+
+
+class FirstAlong(First):
+    """As :class:`First`, for a select that walks along an index. On MySQL and MariaDB those who compete each take some
+    of the first :data:`FAR`.
+
+    :param select: without a limit.
+    :param order: the columns of its order, integers all.
+    :param limit: the same in each call: of one that it does not know, a planner expects the worst.
+    """
+
+    def __init__(self, claim: Claim, select: sa.Select[Any], order: Sequence[sa.Column[int]], limit: int) -> None:
+        limited = select.limit(sa.literal(limit, sa.Integer(), literal_execute=True))
+        super().__init__(claim, limited)
+        self._limit = limit
+        self._order = range(len(select.selected_columns), len(select.selected_columns) + len(order))
+        product = claim.product
+        # A walk along an index that locks what it meets also locks the entries that its rows have left, of which a busy
+        # table has many more. So there a walk that locks nothing tells which rows are locked, by their key.
+        looks = product.skip_locked and not product.returning
+        self._part = Prepared(locking(self._looking(limited, order), product)) if looks else None
+
+    def _looking(self, select: sa.Select[Any], order: Sequence[sa.Column[int]]) -> sa.Select[Any]:
+        """The rows behind the first few; a row that another has locked is all NULL."""
+        table = self._claim.table
+        walk = select.with_only_columns(*table.primary_key, *order).offset(param("skip", sa.Integer())).subquery("walk")
+        same = (column == walk.c[column.key] for column in table.primary_key)
+        assert select.whereclause is not None
+        rows = sa.select(*select.selected_columns, *order, *self._claim.ending())
+        rows = rows.select_from(walk.outerjoin(table, sa.and_(*same, select.whereclause)))
+        return by_index(rows.order_by(*(walk.c[column.key] for column in order)), table, PRIMARY)
+
+    def _pick(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
+        if self._part is None:
+            return super()._pick(run, params)
+        met = run.rows(self._part, {**params, "p_skip": 0})
+        locked = self._locked(met)
+        if len(locked) == len(met) or len(met) < self._limit:
+            return list(locked.values())
+        # Others are at the same rows. To try what another has locked costs as much as to lock it: they must not all go
+        # on with the same parts.
+        parts = range(self._limit, FAR, self._limit)
+        end = FAR
+        # What they finish moves the parts: so once more, at the end, those that come first.
+        for skip in (*random.sample(parts, len(parts)), 0):
+            if skip >= end:
+                continue
+            met = run.rows(self._part, {**params, "p_skip": skip})
+            if len(met) < self._limit:
+                end = skip
+            locked = {**self._locked(met), **locked}
+            if len(locked) >= self._limit:
+                break
+        else:
+            if len(met) == self._limit < end:
+                return run.rows(self._statement, params)
+        rows = sorted(locked.values(), key=self._rank)[: self._limit]
+        if not self._claim.dated:
+            return rows
+        # Locked at different times, but claimed at one.
+        instant = max((row[-1] for row in rows), default=0)
+        return [(*row[:-1], instant) for row in rows]
+
+    def _locked(self, met: Sequence[Row]) -> dict[Any, Row]:
+        return {row[self._claim.key]: row for row in met if row[self._claim.key] is not None}
+
+    def _rank(self, row: Row) -> list[tuple[bool, int]]:
+        """As the database orders, NULL first."""
+        return [(row[place] is not None, row[place] or 0) for place in self._order]

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
-from jobboard.sql.claims import Claim, First
+from jobboard.sql.claims import Claim, FirstAlong
 from jobboard.sql.dialects import Database, by_index, by_key, insert_counted
 from jobboard.sql.expressions import Greatest, Seconds, whole_seconds
 from jobboard.sql.prepared import Prepared, Runner, chunks, elements, param, text
@@ -33,10 +33,11 @@ class Statements:
         self.fenced = fenced
         self.table = table = tables.make(name, fenced=fenced)
         c = table.c
-        self._claim = Claim(
-            product, table, self._claimed, {0: c.id}, sa.or_(c.lock_until.is_(None), c.lock_until <= now)
-        )
-        self._takes: dict[tuple[int, int], First] = {}
+        free = sa.or_(c.lock_until.is_(None), c.lock_until <= now)
+        self._claim = Claim(product, table, self._claimed, {0: c.id}, free, dated=False)
+        if fenced:
+            self._claim_held = Claim(product, table, self._held, {0: c.id}, free)
+        self._takes: dict[tuple[int, int, bool], FirstAlong] = {}
         self._adds: dict[tuple[int, bool], Prepared] = {}
         self._ignored = None if product.ignored is None else Prepared(product.ignored)
 
@@ -69,27 +70,31 @@ class Statements:
     # Taking
 
     def _claimed(self, instant: sa.ColumnElement[int]) -> dict[str, Any]:
-        values: dict[str, Any] = {"lock_until": whole_seconds(instant) + param("lock_for")}
-        if self.fenced:
-            values |= {"token": Greatest(self.table.c.token + 1, instant), "who": text("who")}
-        return values
+        # Nobody is told the token, so that it has only to differ from the one before.
+        fence = {"token": self.table.c.token + 1, "who": sa.null()} if self.fenced else {}
+        return {"lock_until": now + param("lock_for"), **fence}
+
+    def _held(self, instant: sa.ColumnElement[int]) -> dict[str, Any]:
+        fence = {"token": Greatest(self.table.c.token + 1, instant), "who": text("who")}
+        return {"lock_until": whole_seconds(instant) + param("lock_for"), **fence}
 
     def take(self, run: Runner, limit: int, lock_for: int, min_loop_time: int, who: str | None) -> dict[Any, int]:
-        """Lock the ids whose turn it is; each with its token, 0 where there is none."""
+        """Lock the ids whose turn it is; each with its token, 0 if nobody holds it."""
         taken: dict[Any, int] = {}
+        held = who is not None
         params = {"p_lock_for": lock_for, "p_min_loop_time": min_loop_time, "p_who": who}
         for tier in range(3):
             while len(taken) < limit:
                 wanted = min(TAKEN_AT_ONCE, limit - len(taken))
-                rows = self._first(tier, wanted)(run, params)
+                rows = self._first(tier, wanted, held)(run, params)
                 for row in rows:
-                    taken[row[0]] = max(row[1] + 1, row[-1]) if self.fenced else 0
+                    taken[row[0]] = max(row[1] + 1, row[-1]) if held else 0
                 if len(rows) < wanted:
                     break
         return taken
 
-    def _first(self, tier: int, limit: int) -> First:
-        found = self._takes.get((tier, limit))
+    def _first(self, tier: int, limit: int, held: bool) -> FirstAlong:
+        found = self._takes.get((tier, limit, held))
         if found is None:
             c = self.table.c
             unlocked = c.lock_until.is_(None)
@@ -100,12 +105,12 @@ class Statements:
                 sa.and_(unlocked, c.last_updated.is_(None)),
                 sa.and_(unlocked, c.last_updated <= now - param("min_loop_time")),
             )[tier]
-            order = self._in_order(*((c.lock_until, c.last_updated), (), (c.last_updated,))[tier])
-            columns = (c.id, c.token) if self.fenced else (c.id,)
-            # Written out: of a limit that it does not know, a planner expects the worst.
-            first = sa.literal(limit, sa.Integer(), literal_execute=True)
-            select = sa.select(*columns).where(condition).order_by(*order).limit(first)
-            found = self._takes[tier, limit] = First(self._claim, by_index(select, self.table, tables.INDEX))
+            order = ((c.lock_until, c.last_updated), (), (c.last_updated,))[tier]
+            columns = (c.id, c.token) if held else (c.id,)
+            select = sa.select(*columns).where(condition).order_by(*self._in_order(*order))
+            walk = by_index(select, self.table, tables.INDEX)
+            claim = self._claim_held if held else self._claim
+            found = self._takes[tier, limit, held] = FirstAlong(claim, walk, order, limit)
         return found
 
     def _in_order(self, *columns: sa.Column[Any], last: bool = False) -> tuple[sa.ColumnElement[Any], ...]:

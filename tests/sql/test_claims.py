@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.sql import claims
-from jobboard.sql.claims import Claim, First
+from jobboard.sql.claims import Claim, First, FirstAlong
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Links
-from jobboard.sql.prepared import CallersConnection, param, text
+from jobboard.sql.prepared import CallersConnection, Runner, param, text
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -50,15 +50,15 @@ class Rows:
         known = product(self.links.known_product())
         columns = list(table.primary_key)
         free = table.c.owner.is_(None)
-        claim = Claim(
+        self.claims = Claim(
             known,
             table,
             lambda instant: {"owner": text("who"), "since": instant},
             dict(enumerate(columns)),
             free,
         )
-        picked = sa.select(*columns, table.c.place).where(free).order_by(table.c.place)
-        self.take = First(claim, picked.limit(param("limit", sa.Integer())))
+        self.walk = sa.select(*columns, table.c.place).where(free).order_by(table.c.place)
+        self._along: dict[int, FirstAlong] = {}
 
     def fill(self, count: int) -> None:
         names = [column.name for column in self.table.primary_key]
@@ -66,10 +66,15 @@ class Rows:
             rows = [{**dict.fromkeys(names, i), "place": count - i} for i in range(count)]
             connection.execute(sa.insert(self.table), rows)
 
+    def take(self, run: Runner, who: str, limit: int) -> Any:
+        if limit not in self._along:
+            self._along[limit] = FirstAlong(self.claims, self.walk, [self.table.c.place], limit)
+        return self._along[limit](run, {"p_who": who})
+
     def claim(self, who: str, limit: int) -> list[Any]:
         def work(link: Any) -> list[Any]:
             link.begin()
-            rows = self.take(link, {"p_who": who, "p_limit": limit})
+            rows = self.take(link, who, limit)
             link.commit()
             return list(rows)
 
@@ -109,7 +114,7 @@ def test_what_another_holds_is_passed_over(make: Callable[..., Rows]) -> None:
     rows = make()
     rows.fill(6)
     with rows.engine.begin() as connection:
-        mine = rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 1})
+        mine = rows.take(CallersConnection(connection), "anna", 1)
         assert [row[0] for row in mine] == [5]
         theirs = rows.claim("bert", 3)
         assert [row[0] for row in theirs] == [4, 3, 2]
@@ -130,8 +135,57 @@ def test_what_others_hold_is_passed_over_however_much_it_is(
     rows = make()
     rows.fill(8)
     with rows.engine.begin() as connection:
-        rows.take(CallersConnection(connection), {"p_who": "anna", "p_limit": 5})
+        rows.take(CallersConnection(connection), "anna", 5)
         assert [row[0] for row in rows.claim("bert", 2)] == [2, 1]
+
+
+@pytest.mark.backends("mariadb")
+def test_what_is_left_between_those_who_compete_comes_in_order(
+    make: Callable[..., Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[list[int]] = []
+
+    def last_first(parts: range, count: int) -> list[int]:
+        tried.append(sorted(parts, reverse=True))
+        return tried[-1]
+
+    monkeypatch.setattr(claims, "FAR", 9)
+    monkeypatch.setattr(claims.random, "sample", last_first)
+    rows = make()
+    rows.fill(20)
+    c = rows.table.c
+    # Which does not keep what it has only read.
+    engine = rows.engine.execution_options(isolation_level="READ COMMITTED")
+    with engine.begin() as connection:
+        connection.execute(sa.update(rows.table).where(c.id % 3 != 1, c.id > 10).values(owner="anna"))
+        assert [row[0] for row in rows.claim("bert", 3)] == [19, 16, 13]
+    assert tried == [[6, 3]]
+
+
+@pytest.mark.backends("mariadb")
+def test_what_moves_while_it_is_looked_for_is_found(make: Callable[..., Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make()
+    rows.fill(6)
+    with rows.engine.connect() as connection:
+        rows.take(CallersConnection(connection), "anna", 3)
+
+        def once_anna_is_done(parts: range, count: int) -> list[int]:
+            connection.commit()
+            return list(parts)
+
+        monkeypatch.setattr(claims.random, "sample", once_anna_is_done)
+        assert [row[0] for row in rows.claim("bert", 3)] == [2, 1, 0]
+
+
+def test_the_first_of_rows_that_are_named(make: Callable[..., Rows]) -> None:
+    rows = make()
+    rows.fill(6)
+    named = rows.walk.where(rows.table.c.id.in_([1, 3, 5])).limit(param("limit", sa.Integer()))
+    first = First(rows.claims, named)
+    with rows.engine.begin() as connection:
+        taken = first(CallersConnection(connection), {"p_who": "anna", "p_limit": 2})
+    assert [row[0] for row in taken] == [5, 3]
+    assert rows.owners() == {0: None, 1: None, 2: None, 3: "anna", 4: None, 5: "anna"}
 
 
 def test_a_caller_who_rolls_back_has_claimed_nothing(make: Callable[..., Rows]) -> None:
@@ -139,7 +193,7 @@ def test_a_caller_who_rolls_back_has_claimed_nothing(make: Callable[..., Rows]) 
     rows.fill(2)
     with rows.engine.connect() as connection:
         run = CallersConnection(connection)
-        assert len(rows.take(run, {"p_who": "anna", "p_limit": 5})) == 2
+        assert len(rows.take(run, "anna", 5)) == 2
         connection.rollback()
     assert rows.owners() == {0: None, 1: None}
 
@@ -168,9 +222,8 @@ def test_a_row_that_changed_since_it_was_read_is_not_claimed(make: Callable[...,
     """Where rows can't be locked: between the reading and the writing another was faster."""
     rows = make(product=unlocking)
     rows.fill(2)
-    claim = rows.take._claim
     with rows.engine.begin() as connection:
         connection.execute(sa.update(rows.table).where(rows.table.c.id == 0).values(owner="bert"))
-        got = claim.write(CallersConnection(connection), [(0, 2), (1, 1)], {"p_who": "anna", "p_now": 5})
+        got = rows.claims.write(CallersConnection(connection), [(0, 2), (1, 1)], {"p_who": "anna", "p_now": 5})
     assert got == [(1, 1)]
     assert rows.owners() == {0: "bert", 1: "anna"}
