@@ -42,7 +42,7 @@ class Bind:
         if isinstance(bind, Engine):
             if bind.dialect.name == "sqlite" and bind.url.database in (None, "", ":memory:"):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
-            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy)
+            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy, looking=True)
             _binds.add(self)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind
@@ -183,6 +183,7 @@ def _alone(link: Link, work: Work[T], keep: bool) -> T:
 
 
 def _looking(link: Link, work: Work[T]) -> T:
+    link.product.begin_read(link.cursor)
     result = work(link, link.product)
     link.end_read()
     return result

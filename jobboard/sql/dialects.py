@@ -69,6 +69,9 @@ class Database:
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
 
+    def begin_read(self, cursor: Any) -> None:
+        """Have what is read next be what others have committed, on a connection that was prepared for ``looking``."""
+
     def begin_on(self, connection: Connection) -> None:
         """Have a transaction that has just begun on a caller's connection be one for writing."""
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
@@ -251,6 +254,13 @@ class MySQL(Database):
         flags = getattr(raw, "client_flag", None)
         if flags is not None and not flags & 2:
             raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
+        if options.get("looking"):
+            # What others have committed it must put together from their undo logs, which costs more than all else when
+            # they are busy with the same index; and it finds there what they have just changed, and so locked.
+            raw.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+
+    def begin_read(self, cursor: Any) -> None:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.sql.prepared import Prepared
 from jobboard.taskloop import TaskLoop
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -74,6 +75,37 @@ def test_a_transaction_of_the_callers_is_begun_for_writing(make_loop: Callable[.
     with engine.connect() as connection, connection.begin():
         assert TaskLoop(connection, loop.table).get(5) == []
         assert connection.connection.dbapi_connection.in_transaction  # type: ignore[union-attr]
+
+
+def test_what_another_has_not_committed_is_not_told(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    loop = make_loop(1, 2)
+    with engine.connect() as connection, connection.begin() as transaction:
+        TaskLoop(connection, loop.table).bump([1, 2])
+        assert loop.check([1, 2]) == {1: (None, None), 2: (None, None)}
+        assert loop.stats()["bumped"] == 0
+        transaction.rollback()
+
+
+@pytest.mark.backends("mariadb")
+def test_what_another_is_just_taking_is_not_even_tried(
+    make_loop: Callable[..., Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = make_loop(*range(9))
+    loop.did(loop.get(1))
+    tried: list[str] = []
+    compiled = Prepared.compiled
+
+    def noted(self: Prepared, dialect: Any, params: Any) -> Any:
+        text, values = compiled(self, dialect, params)
+        tried.append(text)
+        return text, values
+
+    with engine.connect() as connection, connection.begin():
+        assert len(TaskLoop(connection, loop.table).get(4)) == 4
+        monkeypatch.setattr(Prepared, "compiled", noted)
+        assert len(loop.get(4)) == 4
+    # Nothing is bumped; the rest was never updated.
+    assert sum("SKIP LOCKED" in text for text in tried) == 2
 
 
 @pytest.mark.backends("mariadb")
