@@ -233,12 +233,16 @@ class Links:
         return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def drop(self, link: Link) -> None:
-        """Forget a connection that is broken."""
+        """Forget a connection that is broken. What broke it has not spared those that nobody uses: of them, too, each
+        would cost the one who came to use it a try."""
         with self._lock:
-            self._open.pop(link, None)
+            broken = [link, *self._left()]
+            for each in broken:
+                self._open.pop(each, None)
         if getattr(self._local, "link", None) is link:
             self._local.link = None
-        link.discard()
+        for each in broken:
+            each.discard()
 
     def close(self) -> None:
         with self._lock:
@@ -259,9 +263,31 @@ class Links:
         _leaked.extend((self._local, self._open, self._engine))
         self._reset()
 
+    def _left(self) -> list[Link]:
+        """The connections of threads that have ended; asked under the lock."""
+        return [link for link, thread in self._open.items() if not thread.is_alive()]
+
     def _connect(self) -> Link:
         if self._closed:
             raise ConnectionFailure(f"{self._name} is closed")
+        with self._lock:
+            left = self._left()
+            if left and self._own:
+                # To make one, and to have the server plan anew what that one knows, takes longer than many a thread
+                # lives. A caller's engine is asked: it may have a pool, and its connections be bound to their threads.
+                self._open[left[0]] = threading.current_thread()
+                self._local.link = left[0]
+                return left[0]
+            for each in left:
+                del self._open[each]
+        for each in left:
+            each.close()
+        link = self._local.link = self._made()
+        with self._lock:
+            self._open[link] = threading.current_thread()
+        return link
+
+    def _made(self) -> Link:
         try:
             connection = self.engine.connect()
         except sa.exc.DBAPIError as error:
@@ -283,14 +309,6 @@ class Links:
             connection.invalidate()
             connection.close()
             raise self._unreachable(getattr(error, "orig", None) or error) from None
-        with self._lock:
-            gone = [each for each, thread in self._open.items() if not thread.is_alive()]
-            for each in gone:
-                del self._open[each]
-            self._open[link] = threading.current_thread()
-        for each in gone:
-            each.close()
-        self._local.link = link
         return link
 
     def _undo(self, link: Link) -> None:
