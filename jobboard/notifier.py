@@ -27,7 +27,10 @@ REMOVAL = "REMOVAL"
 LOST = "LOST"
 ANY = "*"
 
-EVENTS = frozenset({POSTED, CLAIMED, ABANDONED, EXTENDED, CONSUMED, TRASHED, RELEASED, REMOVAL, LOST})
+REMOTE = frozenset({POSTED, CLAIMED, ABANDONED, EXTENDED, CONSUMED, TRASHED, RELEASED, REMOVAL})
+"""The events that others may hear of, too; the loss of a claim is its holder's alone."""
+
+EVENTS = REMOTE | {LOST}
 
 DELIVERY = 5.0
 

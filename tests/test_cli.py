@@ -106,6 +106,7 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "memory", "trash", "purge", "--all", "--older-than", "3d"], "--all"),
         (["--board", "memory", "trash", "purge", "--older-than", "next week"], "next week"),
         (["--board", "memory", "work", "handlers"], "MODULE:NAME"),
+        (["--board", "memory", "work", "jobboard.base:BoardBase.options"], "empty mapping"),
         (["--board", "memory", "work", "no_such_module:x"], "no_such_module"),
         (["--board", "memory", "work", "os:no_such_name"], "no_such_name"),
         (["--board", "memory", "work", "os:name"], "callable"),
@@ -196,6 +197,23 @@ def test_post_show_and_list(board: Any, run: Run) -> None:
         "on_board": 2,
         "entities": [],
     }
+
+
+def test_a_name_that_is_empty_is_no_default(board: Any, run: Run) -> None:
+    board.post("a")
+    for option in ("--name", "--board"):
+        ran = run(option, "", "list")
+        assert ran.status == USAGE
+        assert f"{option} is empty" in ran.err
+
+
+def test_list_has_a_line_for_each_job(board: Any, run: Run) -> None:
+    for job in [board.post("a") for _ in range(2)]:
+        board.claim(job, "me")
+        board.abandon(job, "me", error="no room " * 1500)
+    lines = run("list").out.splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith("…") for line in lines[1:])
 
 
 def test_list_says_that_there_is_more(board: Any, run: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.cli import happening, main
+from jobboard.cli import happening, main, sampling
 from jobboard.cli.happening import Comparison
 from jobboard.cli.root import COMMANDS
 from jobboard.cli.sampling import SHARE, Pace, Sampler
@@ -98,7 +98,7 @@ def test_every_command(
     seen = json.loads(command("top", "--once", "--json"))
     assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
     assert seen["by_name"] == [
-        {"name": n, "waiting": n != "one", "running": n == "one"} for n in ("one", "three", "two")
+        {"name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"} for n in ("one", "three", "two")
     ]
     assert seen["oldest_waiting"]["uuid"] == uuids[1]
     assert [(each["uuid"], each["owner"]) for each in seen["running"]] == [(uuids[0], "somebody")]
@@ -398,6 +398,22 @@ def test_top_goes_on_when_the_board_has_been_away(
     assert "away: " in lines[1]
 
 
+@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.parametrize("page", [500, 2])
+def test_what_has_failed_and_will_be_tried_again_shows(board: Any, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "PAGE", page)
+    board.post_many([{"name": "waits"}] * 3)
+    job = board.post("fails")
+    board.claim(job, "me")
+    board.abandon(job, "me", delay=600, error="disk full")
+    sampler = Sampler(board)
+    while not sampler.complete:
+        sampler.look()
+    shown = as_json(sampler, None)
+    assert {"name": "fails", "waiting": 0, "scheduled": 1, "running": 0} in shown["by_name"]
+    assert [(each["name"], each["error"]) for each in shown["errors"]] == [("fails", "disk full")]
+
+
 @pytest.mark.backends("redis")
 def test_watch_tells_what_happens(board: Any, run_until: Any) -> None:
     with busy(board):
@@ -418,6 +434,8 @@ def test_watch_looks_for_itself_where_nobody_tells(
         line, *_ = lines_of(run_until(bool, "watch", "--json", "--job", "posted[/]", "--event", "posted"))
     assert (line["event"], line["name"], line["who"]) == ("POSTED", "posted[/]", None)
     assert "does not tell" in capsys.readouterr().err
+    assert main(["watch", "--event", "lost"]) == USAGE
+    assert "'LOST' is not an event here" in capsys.readouterr().err
     assert main(["watch", "--event", "extended"]) == USAGE
     assert "EXTENDED does not show" in capsys.readouterr().err
 

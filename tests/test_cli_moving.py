@@ -47,6 +47,22 @@ def places(conf_of: Callable[[str], dict[str, Any]]) -> Places:
     return Places(conf_of)
 
 
+def test_a_board_that_ends_with_the_command_is_refused(places: Places, run: Run) -> None:
+    places.source.post("a")
+    for ends in ((places.uris[0], "memory"), ("memory://", places.uris[0])):
+        status, out, error = run(*ends)
+        assert (status, out) == (USAGE, "")
+        assert "ends with this command" in error
+    assert places.source.job_count == 1
+
+
+def test_nothing_to_move_shows_a_name_that_was_mistyped(places: Places, run: Run) -> None:
+    places.source.post("a")
+    status, out, _ = run(*places.uris, "--name", "jobbored")
+    assert status == DONE
+    assert "nothing to move on <SQLJobBoard 'jobbored'" in out
+
+
 def test_it_tells_people(places: Places, run: Run) -> None:
     places.source.post_many([{"name": "job"}] * 3)
     job = places.source.post("bad\u202e")

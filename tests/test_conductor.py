@@ -372,6 +372,8 @@ def test_what_is_refused(make_board: MakeBoard) -> None:
         Conductor("one", board, print).handles("a")(print)
     with pytest.raises(TypeError, match="names"):
         Conductor("one", board).handles()
+    with pytest.raises(TypeError, match=r"Conductor\(\) of a \w+JobBoard has no argument 'job_timout'"):
+        Conductor("one", board, print, job_timout=5)
     for wrong in (0, -1):
         with pytest.raises(ValueError, match="1 or more"):
             Conductor("one", board, print, max_simultaneous_jobs=wrong)

@@ -195,6 +195,21 @@ def test_a_process_with_a_handler_that_hangs_ends_within_the_limit(tmp_path: Pat
         program.communicate()
 
 
+def test_a_handler_without_the_limit_that_the_others_have(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.post("slow")
+    late = board.post("hangs")
+    conductor = Conductor("one", board, job_timeout=0.1, retry=LATE)
+    hung = threading.Event()
+    slow = conductor.handles("slow", timeout=None)(lambda job: hung.wait(30))
+    conductor.handles("hangs")(slow)
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 1)
+    hung.set()
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert late.state == "SCHEDULED"
+
+
 def test_limits_that_are_none(make_board: MakeBoard) -> None:
     board = make_board()
     with pytest.raises(ValueError, match="timeout"):

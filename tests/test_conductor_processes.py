@@ -218,6 +218,16 @@ def test_contexts_are_around_the_handler_in_its_process(post: Any, notes: Any) -
     assert int(notes()[1]) != os.getpid()
 
 
+def test_no_handler_is_added_while_processes_run(post: Any, start: Runner) -> None:
+    board, _ = post
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes"))
+    eventually(lambda: board.entities("conductor"))
+    with pytest.raises(RuntimeError, match="before run"):
+        conductor.handles("other")(handlers.pid)
+    with pytest.raises(RuntimeError, match="before run"):
+        conductor.wraps(handlers.context)
+
+
 def test_handlers_that_can_not_be_loaded(post: Any) -> None:
     board, post_job = post
     job = post_job("a")

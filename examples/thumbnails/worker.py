@@ -1,13 +1,15 @@
 """Makes the thumbnails. Start as many as you like, on as many machines as see the images; SIGTERM stops one."""
 
 import logging
+import os
+import socket
 
 from common import BOARD, IMAGES, THUMBNAILS, store
 from ppm import shrink
 
 import jobboard
 
-conductor = jobboard.Conductor("thumbnailer", BOARD, max_simultaneous_jobs=2)
+conductor = jobboard.Conductor(f"thumbnailer {socket.gethostname()} {os.getpid()}", BOARD, max_simultaneous_jobs=2)
 
 
 @conductor.handles("thumbnail")

@@ -20,7 +20,7 @@ from jobboard.job import Job
 @click.command(
     epilog=example(
         "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e",
-        "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs jobboard release",
+        "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs -r jobboard release",
     )
 )
 @click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
@@ -40,7 +40,7 @@ def release(settings: Settings, uuids: tuple[str, ...]) -> int:
 @click.command(
     epilog=example(
         "jobboard cancel 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e --reason 'posted twice'",
-        "jobboard list --job resize --json | jq -r .uuid | xargs jobboard cancel",
+        "jobboard list --job resize --json | jq -r .uuid | xargs -r jobboard cancel",
     )
 )
 @click.argument("uuids", nargs=-1, required=True, metavar="UUID...")

@@ -62,6 +62,10 @@ def board_options(function: F) -> F:
     @functools.wraps(function)
     def wrapper(*args: Any, board_uri: str | None, board_name: str | None, as_json: bool, **kwargs: Any) -> Any:
         context = click.get_current_context()
+        for option, given in (("--board", board_uri), ("--name", board_name)):
+            # As from a variable that is not set: to take another board instead may do harm.
+            if given == "":
+                raise click.UsageError(f"{option} is empty")
         before = context.obj if isinstance(context.obj, Settings) else Settings()
         settings = replace(
             before,

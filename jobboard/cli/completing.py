@@ -54,9 +54,9 @@ def priorities(context: click.Context, parameter: click.Parameter, begun: str) -
 
 
 def event_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
-    from jobboard.notifier import EVENTS
+    from jobboard.notifier import REMOTE
 
-    return [event for event in sorted(EVENTS) if event.startswith(begun.upper())]
+    return [event for event in sorted(REMOTE) if event.startswith(begun.upper())]
 
 
 def job_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:

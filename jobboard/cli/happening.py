@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jobboard.board import PAGE
 from jobboard.cli.sampling import Pace
-from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EVENTS, EXTENDED, LOST, POSTED, RELEASED, REMOVAL, TRASHED
+from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import Seen
 from jobboard.states import State
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NOTICED = EVENTS - {EXTENDED, LOST}
+NOTICED = REMOTE - {EXTENDED}
 """The events that show from one look to the next: a claim is extended by each heartbeat, too."""
 
 

@@ -35,6 +35,9 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
 
     if settings.asked_for is not None:
         raise click.UsageError("'move' takes both boards as arguments: leave out --board")
+    for uri in (source, target):
+        if uri.partition(":")[0] == "memory":
+            raise click.UsageError(f"{uri!r} ends with this command, and all that is on it")
     there = replace(settings, asked_for=target, name=to_name or settings.name)
     with (
         opened(replace(settings, asked_for=source)) as from_board,
@@ -50,7 +53,10 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
         left = [each._asdict() for each in result.left]
         say_json({"moved": result.moved, "trashed": result.trashed, "left": left})
     else:
-        say(f"{result.moved} moved, and {result.trashed} in the trash.")
+        if result.moved or result.trashed or result.left:
+            say(f"{result.moved} moved, and {result.trashed} in the trash.")
+        else:
+            say(f"There was nothing to move on {from_board!r}.")
         if result.left:
             warn(f"{len(result.left)} left:")
         for each in result.left[:SHOWN]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _WIDTH = 1000
+_CELL = 200
 _AROUND = 5
 """How many lines of a terminal go to what stands around a table, the shell's prompt included."""
 
@@ -54,7 +55,9 @@ def _escape(character: str) -> str:
 
 
 def last_line(text: str | None) -> str:
-    return (text or "").strip().rpartition("\n")[2]
+    """Of an error, for a cell of a table."""
+    line = (text or "").strip().rpartition("\n")[2]
+    return line if len(line) <= _CELL else line[: _CELL - 1] + "…"
 
 
 def say(text: object) -> None:

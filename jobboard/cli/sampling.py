@@ -19,7 +19,7 @@ from jobboard import notifier
 from jobboard.board import PAGE, JobBoard
 from jobboard.job import Entity, JobPriority
 from jobboard.primitives import BoardStats, Seen
-from jobboard.states import CLAIMED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 T = TypeVar("T")
 
@@ -137,6 +137,7 @@ class Sampler:
         self._claims: Sequence[Seen] = ()
         self._ahead: Sequence[Seen] = ()
         self._heads: Sequence[Seen] = ()
+        self._later: Sequence[Seen] = ()
         self._all_claims = self._all_ahead = self._all_heads = False
         self._events: Counter[str] = Counter()
         self._history = Rates()
@@ -176,6 +177,8 @@ class Sampler:
                 # What is not there is not asked for.
                 if stats.claimed:
                     yield self._ask_claims
+                if stats.scheduled:
+                    yield self._ask_later
                 if stats.unclaimed:
                     yield self._ask_ahead
                 while self._behind() is not None:
@@ -201,13 +204,15 @@ class Sampler:
         self.rates = self._history.take(counters)
         if not stats.claimed:
             self._claims, self._all_claims = (), True
+        if not stats.scheduled:
+            self._later = ()
         if not stats.unclaimed:
             self._ahead, self._heads = (), ()
             self._all_ahead = self._all_heads = True
         self.stats = stats
 
     def _ask_all(self) -> None:
-        self._claims = self._ahead = self._query(self.board._page, None, PAGE, None, None)
+        self._claims = self._ahead = self._later = self._query(self.board._page, None, PAGE, None, None)
         self.running_at = self.now
         self._heads = ()
         self._all_claims = self._all_ahead = self._all_heads = True
@@ -220,6 +225,11 @@ class Sampler:
         self._claims = self._query(self.board._page, None, limit, None, frozenset({CLAIMED}))
         self.running_at = self.now
         self._all_claims = len(self._claims) < limit
+
+    def _ask_later(self) -> None:
+        assert self.stats is not None
+        limit = min(PAGE, self.stats.scheduled) or 1
+        self._later = self._query(self.board._page, None, limit, None, frozenset({SCHEDULED}))
 
     def _ask_ahead(self) -> None:
         assert self.stats is not None
@@ -277,6 +287,11 @@ class Sampler:
         return [seen.record for seen in self._ahead if seen.record is not None and seen.state == UNCLAIMED]
 
     @property
+    def scheduled(self) -> list[Record]:
+        """The first jobs that are not due yet: those that have failed and are tried again later are among them."""
+        return [seen.record for seen in self._later if seen.record is not None and seen.state == SCHEDULED]
+
+    @property
     def waiting_of(self) -> int:
         """How many wait, those that were not looked at included."""
         return len(self.waiting) if self._all_ahead or self.stats is None else self.stats.unclaimed
@@ -292,17 +307,19 @@ class Sampler:
         return min([*self.waiting, *heads], key=lambda record: record.created_on, default=None)
 
     @property
-    def by_name(self) -> list[tuple[str, int, int]]:
-        """(name, waiting, running) among the jobs that were seen, the most frequent first."""
-        waiting = Counter(record.name for record in self.waiting)
-        running = Counter(record.name for record in self.running)
-        names = sorted({*waiting, *running}, key=lambda name: (-waiting[name] - running[name], name))
-        return [(name, waiting[name], running[name]) for name in names]
+    def by_name(self) -> list[tuple[str, int, int, int]]:
+        """(name, waiting, scheduled, running) among the jobs that were seen, the most frequent first."""
+        waiting, scheduled, running = (
+            Counter(record.name for record in each) for each in (self.waiting, self.scheduled, self.running)
+        )
+        total = waiting + scheduled + running
+        names = sorted(total, key=lambda name: (-total[name], name))
+        return [(name, waiting[name], scheduled[name], running[name]) for name in names]
 
     @property
     def errors(self) -> list[tuple[Record, str]]:
         """The last that went wrong, as far as was seen, and what: trashed jobs, and those that will be tried again."""
-        records = [*self.trashed, *self.waiting, *self.running]
+        records = [*self.trashed, *self.waiting, *self.scheduled, *self.running]
         failed = {record.uuid: record for record in records if record.error}
         latest = sorted(failed.values(), key=lambda record: record.modified_on, reverse=True)
         return [(record, record.error) for record in latest[:ERRORS] if record.error]

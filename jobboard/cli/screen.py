@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _STATES = ("unclaimed", "scheduled", "claimed", "trashed")
+_BY_NAME = ("waiting", "scheduled", "running")
 _NAMES = 6
 _FIXED = 6 + _NAMES
 """How many lines a screen takes at most beside its lists."""
@@ -40,7 +41,7 @@ def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
         "rate_per_second": {name: _rounded(known, name) for name in RATES.values()} if known.told else None,
         "seen": {"waiting": len(known.waiting), "running": len(running)},
         "of": {"waiting": known.waiting_of, "running": known.running_of},
-        "by_name": [{"name": name, "waiting": w, "running": r} for name, w, r in known.by_name],
+        "by_name": [dict(zip(("name", *_BY_NAME), each, strict=True)) for each in known.by_name],
         "oldest_waiting": _waiting_as_dict(known, known.oldest_waiting),
         "running": [
             {
@@ -152,13 +153,14 @@ def _rates(known: Sampler) -> Table:
 
 
 def _names(known: Sampler, most: int) -> Table:
-    made = _table(("by name", "waiting", "running"), right=(1, 2))
+    made = _table(("by name", *_BY_NAME), right=(1, 2, 3))
     names = known.by_name
-    for name, waiting, running in names if len(names) < most else names[: most - 2]:
-        made.add_row(_cell(name), str(waiting), str(running))
+    for name, *counts in names if len(names) < most else names[: most - 2]:
+        made.add_row(_cell(name), *map(str, counts))
     if len(names) >= most:
         rest = names[most - 2 :]
-        made.add_row(f"({len(rest)} more)", str(sum(each[1] for each in rest)), str(sum(each[2] for each in rest)))
+        sums = (sum(counts) for counts in list(zip(*rest, strict=True))[1:])
+        made.add_row(f"({len(rest)} more)", *map(str, sums))
     return made
 
 

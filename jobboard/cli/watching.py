@@ -41,13 +41,11 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     and the lines say what has become of them: what came and went in between is not seen, nor is EXTENDED.
     """
     from jobboard.cli.happening import NOTICED, noticed, told
-    from jobboard.notifier import EVENTS, LOST, REMOVAL
+    from jobboard.notifier import REMOTE, REMOVAL
 
     wanted = {event.upper() for event in events}
-    if wanted - EVENTS:
-        raise click.UsageError(
-            f"{min(wanted - EVENTS)!r} is not an event; these are: {', '.join(sorted(EVENTS - {LOST}))}"
-        )
+    if wanted - REMOTE:
+        raise click.UsageError(f"{min(wanted - REMOTE)!r} is not an event here; these are: {', '.join(sorted(REMOTE))}")
     log_to_stderr(logging.WARNING)
     with opened(settings) as board, contextlib.suppress(KeyboardInterrupt):
         remote = board.characteristics.remote_events
@@ -63,7 +61,7 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
         elif not settings.json and sys.stderr.isatty():
             warn("jobboard: listening; Ctrl-C ends it")
         for event, uuid, name, who in told(board) if remote else noticed(board, names):
-            if event not in (wanted or EVENTS - {REMOVAL}) or (names and name not in names):
+            if event not in (wanted or REMOTE - {REMOVAL}) or (names and name not in names):
                 continue
             if settings.json:
                 say_json({"time": _now(), "event": event, "name": name, "uuid": uuid, "who": who})

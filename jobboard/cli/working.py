@@ -57,6 +57,8 @@ def work(
 
     board = fetch_board(settings.uri, settings.board_name)
     found = load(handlers)
+    if isinstance(found, Mapping) and not found:
+        raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
     try:
         conductor = Conductor(
             who or f"{socket.gethostname()}-{os.getpid()}",

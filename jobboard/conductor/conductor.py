@@ -33,6 +33,9 @@ WORKERS = ("threads", "processes")
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
 
+_THE_CONDUCTORS: Any = object()
+"""The timeout that the conductor has for all."""
+
 F = TypeVar("F", bound=Handler)
 W = TypeVar("W", bound=Wrapper)
 
@@ -40,7 +43,8 @@ W = TypeVar("W", bound=Wrapper)
 class Conductor:
     """Works on the jobs of a board, several at once.
 
-    :param name: who claims; also shown among the board's entities, as a ``conductor``.
+    :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
+        time need names of their own, or only one of them is shown.
     :param board: connected by :meth:`run` if it is not, and then closed by it too.
     :param handlers: job names and what to call with a :class:`~jobboard.job.Job` of each, or one callable for the jobs
         of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
@@ -86,7 +90,8 @@ class Conductor:
         self._drain_timeout = drain_timeout
         arguments.micros("drain_timeout", drain_timeout)
         self._retry = retry
-        self._extra = extra
+        known = board.extras.get("claim_many", frozenset())
+        self._extra = arguments.extras(f"a {type(board).__name__}", "Conductor", extra, known)
         self._notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
             if not callable(on_error):
@@ -145,14 +150,17 @@ class Conductor:
         """Whether :meth:`run` is under way, its draining included."""
         return self._dispatching
 
-    def handles(self, *names: str, retry: RetryPolicy | None = None, timeout: float | None = None) -> Callable[[F], F]:
+    def handles(
+        self, *names: str, retry: RetryPolicy | None = None, timeout: float | None = _THE_CONDUCTORS
+    ) -> Callable[[F], F]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
 
         :param retry: for these jobs, instead of the conductor's own.
-        :param timeout: for these jobs, instead of the conductor's ``job_timeout``.
+        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
         """
         if not names:
             raise TypeError("handles() takes the names of the jobs to handle")
+        self._check_open()
 
         def register(handler: F) -> F:
             handling = self._handling(handler, retry, timeout)
@@ -170,15 +178,25 @@ class Conductor:
         """
         if not callable(wrapper):
             raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
+        self._check_open()
         if self._workers == "processes":
             processes.check_importable(wrapper)
         self._handlers.wrappers.append(wrapper)
         return wrapper
 
-    def _handling(self, handler: Handler, retry: RetryPolicy | None = None, timeout: float | None = None) -> Handling:
+    def _check_open(self) -> None:
+        if self._workers == "processes" and self._dispatching:
+            raise RuntimeError(
+                f"the conductor {self._name!r} is running, and its processes know the handlers that there were: add "
+                "others before run()"
+            )
+
+    def _handling(
+        self, handler: Handler, retry: RetryPolicy | None = None, timeout: float | None = _THE_CONDUCTORS
+    ) -> Handling:
         if self._workers == "processes":
             processes.check_importable(handler)
-        return Handling(handler, retry or self._retry, self._timeout if timeout is None else timeout)
+        return Handling(handler, retry or self._retry, self._timeout if timeout is _THE_CONDUCTORS else timeout)
 
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
