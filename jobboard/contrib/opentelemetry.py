@@ -40,6 +40,8 @@ def instrument(traced: JobBoard | Conductor, tracer_provider: TracerProvider | N
 
     :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.
     """
+    if not isinstance(traced, JobBoard | Conductor):
+        raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
     board = traced.board if isinstance(traced, Conductor) else traced
     board.tracing = tracing = _Tracing(board.name, tracer_provider)
     if isinstance(traced, Conductor):

@@ -56,6 +56,9 @@ class BoardCollector(Collector):
     """
 
     def __init__(self, *boards: JobBoard, max_age: float = 5.0, timeout: float = 5.0) -> None:
+        names = sorted(board.name for board in boards)
+        if len(set(names)) < len(names):
+            raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
         self._counts = [_Count(board, max_age) for board in boards]
         self._timeout = timeout
 

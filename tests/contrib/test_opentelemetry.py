@@ -129,6 +129,11 @@ def test_a_handler_in_a_process_of_its_own(
     assert run["status"] == {"status_code": "ERROR", "description": "ValueError: no picture"}
 
 
+def test_what_can_not_be_traced() -> None:
+    with pytest.raises(TypeError, match="a board or a conductor, not str"):
+        instrument("sqlite:///jobs.db")  # type: ignore[arg-type]
+
+
 def test_what_a_handler_raises(board: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure is an error of the run; to ask for another try is none."""
     raised = iter([Retry("not now", delay=0), ValueError("no picture"), SystemExit(3), Reject("never")])

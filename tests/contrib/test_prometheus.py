@@ -54,6 +54,12 @@ def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], dict[tuple[str,
     thread.join()
 
 
+@pytest.mark.backends("memory")
+def test_boards_of_one_name_can_not_be_told_apart(make_board: MakeBoard) -> None:
+    with pytest.raises(ValueError, match="told apart by their names, and these are 'pictures"):
+        BoardCollector(make_board("pictures"), make_board("pictures"))
+
+
 @pytest.mark.backends("sqlite", "redis")
 def test_a_scrape_counts_jobs_by_state(
     make_board: MakeBoard, registry: CollectorRegistry, scrape: Callable[[], dict[tuple[str, ...], float]]

@@ -313,6 +313,8 @@ class Listener:
         while not self._stopped.is_set():
             try:
                 ear = self._ear or self._open()
+                if failures:
+                    LOG.warning("listening to other processes again; what they did meanwhile was not heard")
                 failures = 0
                 # An ear that stop() came too early to cut.
                 if self._stopped.is_set():
@@ -326,7 +328,8 @@ class Listener:
             except (*UNREACHABLE, ConnectionFailure) as error:
                 if not self._stopped.is_set():
                     failures += 1
-                    LOG.warning("can't listen to other processes, trying again: %s", error)
+                    level = logging.DEBUG if failures > 1 else logging.WARNING
+                    LOG.log(level, "can't listen to other processes, trying again: %s", error)
                 self._close()
                 self._stopped.wait(backoff(failures, 0.05, POLL_CAP))
         self._close()

@@ -203,6 +203,24 @@ def test_breaks(place: Any, harm: Callable[[Any], None]) -> None:
     assert listeners() == 1
 
 
+def test_an_outage_is_told_once_and_so_is_its_end(place: Any, caplog: pytest.LogCaptureFixture) -> None:
+    board = place.board()
+    events = Events(board)
+    caplog.set_level("DEBUG", "jobboard.backends.redis")
+
+    def told(level: str) -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelname == level and "listen" in each.message]
+
+    place.server.kill()
+    eventually(lambda: told("DEBUG"))
+    place.server.start()
+    eventually(lambda: ears(place) == 1 and listening(place))
+    events.expect(place.board().post("a"), "POSTED")
+    first, last = told("WARNING")
+    assert first.startswith("can't listen to other processes, trying again")
+    assert last.startswith("listening to other processes again")
+
+
 def test_a_board_that_is_closed_while_its_server_is_away(place: Any) -> None:
     board = place.board(retry_for=0)
     Events(board)
