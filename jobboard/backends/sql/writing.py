@@ -189,7 +189,8 @@ class Writer:
         taken = {int(id_): token for ids, token in earlier for id_ in ids.split(JOINT)}
         rows = run.rows(self.st.lock_ids, {"p_ids": list(taken)})
         now = rows[0][RECORD] if rows else 0
-        found = (_still_held(record_of(row), taken[row[3]], now) for row in rows)
+        held = ((r, taken[r.sequence]) for row in rows if (r := record_of(row)) is not None)
+        found = (_still_held(record, token, now) for record, token in held)
         return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
 
     def sweep(self, run: Runner) -> tuple[tuple[int, list[Record]], Answer]:
