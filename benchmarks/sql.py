@@ -95,7 +95,7 @@ class Raw:
         now = rows[0][17] if rows else 0
         if rows:
             self.execute(self.statements.claim.batch, {**self.lease, "p_ids": [row[3] for row in rows], "p_now": now})
-            self.keep(",".join(f"{row[0]} {row[10]}" for row in rows))
+            self.keep(f"{'+'.join([str(row[3]) for row in rows])} {now}")
         self.product.commit(self.raw, self.cursor)
         return [(row[0], max(row[10] + 1, now), json.loads(row[6])) for row in rows]
 
@@ -103,13 +103,13 @@ class Raw:
         uuids = [uuid for uuid, _, _ in jobs]
         if self.board._single is not None:
             self.call += 1
-            tokens = [token for _, token, _ in jobs]
-            self.finish({**self.base, "p_call": self.call, "p_uuids": uuids, "p_tokens": tokens})
+            tokens = ",".join([str(token) for _, token, _ in jobs])
+            self.finish({**self.base, "p_call": self.call, "p_uuids": ",".join(uuids), "p_tokens": tokens})
             self.cursor.fetchall()
             return
         self.product.begin(self.cursor)
         self.execute(self.statements.consume, {**self.base, "p_uuids": uuids, "p_token": jobs[0][1]})
-        self.keep(",".join(f"{uuid} {jobs[0][1]}" for uuid in uuids))
+        self.keep("* 0")
         self.product.commit(self.raw, self.cursor)
 
     def ready(self, batch: int) -> None:
@@ -117,7 +117,7 @@ class Raw:
         every = {**self.base, **self.lease, "p_call": 0, "p_limit": 1, "p_readable": 1, "p_swept": False}
         self.take = self.prepared(single.take("any", batch) if single else self.statements.ready, every)
         if single:
-            self.finish = self.prepared(single.consume, {**self.base, "p_call": 0, "p_uuids": [""], "p_tokens": [0]})
+            self.finish = self.prepared(single.consume, {**self.base, "p_call": 0, "p_uuids": "", "p_tokens": ""})
 
     def drain(self, jobs: int, batch: int) -> float:
         start = time.perf_counter()
