@@ -261,6 +261,7 @@ class StatusTracker(Fenced):
         In the block, objects of the job's session can be written as well: they are committed along with the success.
 
         :param engine: or a session, which must not be in a transaction.
+        :param more_pending_status: the succeeded and the ignored status, too, for a job that shall run once more.
         :param expire: after how many seconds another may take the job over; whoever had it can't finish it any more.
         :param max_retry: after how many failures in a row the job is ignored.
         :param traceback_stack_limit: how many entries of the traceback are stored.
@@ -358,11 +359,11 @@ class StatusTracker(Fenced):
                 return JobIgnoredError(f"{named} has failed {plan.max_retry} times, the last time without an end")
             job._lock(session, job.lock, now, {**failure, "status": plan.in_progress})
             return job, plan.failed
-        if status == plan.succeeded:
-            raise JobAlreadySucceededError(f"{named} has succeeded already")
-        if status == plan.ignored:
-            raise JobIgnoredError(f"{named} has failed {plan.max_retry} times and is ignored")
         if status not in plan.ready:
+            if status == plan.succeeded:
+                raise JobAlreadySucceededError(f"{named} has succeeded already")
+            if status == plan.ignored:
+                raise JobIgnoredError(f"{named} has failed {plan.max_retry} times and is ignored")
             raise JobIsNotReadyToStartError(f"{named} has status {status!r}; it may start from {plan.ready}")
         job._lock(session, job.lock, now, {"status": plan.in_progress})
         return job, status

@@ -168,13 +168,24 @@ def test_a_success_resets_retry(engine: sa.Engine, job: Job) -> None:
 
 
 @pytest.mark.parametrize("more", [60, [60], [70, 60], (60,)])
-@ONE
 def test_more_pending_status_is_one_or_several(engine: sa.Engine, more: Any) -> None:
     Job.create_and_save(engine, "job-1", 60)
     with pytest.raises(JobIsNotReadyToStartError, match="status 60"):
         succeed(engine)
     succeed(engine, more_pending_status=more)
     assert stored(engine).status == 40
+
+
+@pytest.mark.parametrize("ended", [Status.SUCCEEDED, Status.IGNORED])
+def test_more_pending_status_forces_what_has_ended_to_run_again(engine: sa.Engine, ended: Status) -> None:
+    Job.create_and_save(engine, "job-1", ended)
+    with pytest.raises(JobIsNotReadyToStartError):
+        succeed(engine)
+    with pytest.raises(KeyboardInterrupt):
+        fail(engine, KeyboardInterrupt(), more_pending_status=ended)
+    assert stored(engine).status == ended
+    succeed(engine, more_pending_status=[ended])
+    assert stored(engine).status == Status.SUCCEEDED
 
 
 @ONE
