@@ -182,7 +182,8 @@ class Statements:
             select = select.order_by(*self._in_order(c.last_updated, last=last)).limit(1)
             return by_index(select, self.table, tables.INDEX).scalar_subquery()
 
-        ids = (sa.select(end(c.id)).scalar_subquery() for end in (sa.func.min, sa.func.max))
+        # Not all types that PostgreSQL can sort has it a min() for.
+        ids = (sa.select(c.id).order_by(end(c.id)).limit(1).scalar_subquery() for end in (sa.asc, sa.desc))
         ends = (*ids, update(last=False), update(last=True))
         locked = sa.case((c.lock_until > now, c.lock_until))
         bumped = sa.case((c.lock_until <= now, c.lock_until))

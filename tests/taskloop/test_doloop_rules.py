@@ -1,5 +1,6 @@
 """What doloop's users rely on: each rule has its test."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -318,6 +319,20 @@ def test_stats_of_a_loop(make_loop: Callable[..., Any]) -> None:
     # A locked id's update counts, too.
     loop.bump(12, lock_for=2000)
     assert loop.stats()["max_update_time"] == pytest.approx(500, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("id_type", "ids"),
+    [
+        ("UUID", [uuid.UUID(int=1), uuid.UUID(int=2**127)]),
+        ("BYTEA", [b"a", b"b"]),
+        ("BOOLEAN", [False, True]),
+    ],
+)
+@pytest.mark.backends("postgresql")
+def test_ids_of_all_types_have_a_least_and_a_greatest(make_loop: Callable[..., Any], id_type: str, ids: Any) -> None:
+    stats = make_loop(*reversed(ids), id_type=id_type).stats()
+    assert [stats["min_id"], stats["max_id"]] == ids
 
 
 TIMES = {
