@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import Contended, Link, Links, Refused, repeated, sorted_out
+from jobboard.sql.links import UNSENDABLE, Contended, Link, Links, Refused, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
 
 T = TypeVar("T")
@@ -21,6 +21,8 @@ Work = Callable[[Runner, Database], T]
 
 PATIENCE = 10.0
 """For how many seconds to repeat what lost against another transaction, or found no connection."""
+
+_ERRORS = (sa.exc.SQLAlchemyError, *UNSENDABLE)
 
 
 class Bind:
@@ -82,7 +84,7 @@ class Bind:
                 return work(CallersConnection(connection), database(connection.dialect))
             with connection.begin():
                 return work(CallersConnection(connection), database(connection.dialect))
-        except sa.exc.SQLAlchemyError as error:
+        except _ERRORS as error:
             raise self._raised(connection, error) from error
 
     def close(self) -> None:
@@ -130,7 +132,7 @@ class Bind:
                     transaction.rollback()
                 in_doubt = keep
             return result
-        except sa.exc.SQLAlchemyError as error:
+        except _ERRORS as error:
             raise self._raised(connection, error, in_doubt) from error
 
     def _within(self, connection: Connection, work: Work[T], keep: bool) -> T:
@@ -144,7 +146,7 @@ class Bind:
             if savepoint is not None:
                 savepoint.rollback()
             return result
-        except sa.exc.SQLAlchemyError as error:
+        except _ERRORS as error:
             raised = self._raised(connection, error)
             if isinstance(raised, Contended):
                 message = f"this transaction lost against another: roll it back, and do all of it again ({raised})"
@@ -155,7 +157,7 @@ class Bind:
         if product.commits_each(connection.connection.dbapi_connection):
             raise JobFailure(f"{self._name} needs a transaction, and the connection commits by itself (AUTOCOMMIT)")
 
-    def _raised(self, connection: Connection, error: sa.exc.SQLAlchemyError, in_doubt: bool = False) -> Exception:
+    def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Exception:
         product = database(connection.dialect)
         raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         return JobFailure(f"the database refused it: {raised}") if isinstance(raised, Refused) else raised

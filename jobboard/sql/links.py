@@ -18,6 +18,9 @@ from jobboard.sql.prepared import Prepared, Row, Runner
 
 T = TypeVar("T")
 
+UNSENDABLE = (OverflowError, UnicodeError)
+"""What drivers raise, instead of errors of their own, for a value that they can't put into a request."""
+
 _leaked: list[object] = []
 """Connections that a forked child inherited. Collecting one would end the parent's conversation."""
 
@@ -59,7 +62,7 @@ def sorted_out(
         return Refused(text)
     if trouble is Trouble.MISSING:
         return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
-    if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error)):
+    if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
         return JobFailure(f"the database refused it: {text}", kept)
     return error
 

@@ -23,6 +23,8 @@ Ids = Any
 ONE_HOUR = 60 * 60
 ONE_DAY = 24 * ONE_HOUR
 ONE_WEEK = 7 * ONE_DAY
+_FAR = 2**62
+"""Beyond so many seconds no database could store the end of it."""
 
 known: weakref.WeakKeyDictionary[Engine, dict[str, Statements]] = weakref.WeakKeyDictionary()
 """The statements for each table that was used, compiled."""
@@ -168,7 +170,8 @@ class TaskLoop:
         :param min_loop_time: leave out what is not locked and was updated less than so many seconds ago.
         :param who: who takes them. The answer is then a :class:`Held`, which ``strict=True`` and :meth:`extend` take.
         :raises TypeError: an argument that is not a number; a limit that is not an int.
-        :raises ValueError: a negative limit, a ``lock_for`` that is not positive.
+        :raises ValueError: a negative limit; a ``lock_for`` that is not positive; a time beyond 2**62 seconds, which no
+            database can store.
         :raises JobFailure: ``who`` on a table without the columns for it, as doloop's are; the message tells what to
             add.
         """
@@ -215,6 +218,7 @@ class TaskLoop:
         An id that was bumped meanwhile has lost its lock, and counts as lost even before another takes it.
 
         :raises IdsLost: the locks of some had ended.
+        :raises ValueError: as of :meth:`get`.
         """
         lock_for = _positive("lock_for", lock_for)
         return self._held(held, lambda sql: (sql.extend_held, sql.locked), lock_for=lock_for)
@@ -228,6 +232,7 @@ class TaskLoop:
         :param lock_for: in how many seconds; less than 0 is as if it had been bumped so long ago.
         :param auto_add: add those that are missing.
         :raises TypeError: ``lock_for`` is not a number.
+        :raises ValueError: it is beyond 2**62 seconds.
         """
         lock_for = _number("lock_for", lock_for)
         return self._change(id_or_ids, lambda sql: sql.bump, auto_add, test, lock_for=lock_for)
@@ -345,6 +350,8 @@ def _number(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be a number, not {value!r}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
+    if abs(value) > _FAR:
+        raise ValueError(f"{name} must be within 2**62 seconds, not {value!r}")
     return math.ceil(value)
 
 

@@ -86,6 +86,26 @@ def test_get_checks_its_arguments(loop: TaskLoop) -> None:
             loop.get(1, min_loop_time=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("beyond", [2**63, 1e30])
+def test_a_time_that_no_database_can_store_is_named(make_loop: Callable[..., Any], beyond: float) -> None:
+    loop = make_loop(1)
+    held = loop.get(1, who="anna")
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("lock_for", lambda: loop.get(1, lock_for=beyond)),
+        ("lock_for", lambda: loop.extend(held, lock_for=beyond)),
+        ("lock_for", lambda: loop.bump(1, lock_for=-beyond)),
+        ("min_loop_time", lambda: loop.get(1, min_loop_time=beyond)),
+    ]
+    for name, call in calls:
+        with pytest.raises(ValueError, match=f"{name} must be within"):
+            call()
+    longest = 2**62
+    assert loop.extend(held, lock_for=longest) == 1
+    assert loop.bump(1, lock_for=-longest) == 1
+    assert loop.get(1, lock_for=longest, min_loop_time=longest) == [1]
+    assert loop.stats()["max_lock_time"] == pytest.approx(longest)
+
+
 def test_get_of_none_is_an_empty_list(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)
     assert loop.get(0) == []
@@ -414,6 +434,19 @@ def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> 
     with pytest.raises(JobFailure, match="refused"):
         loop.add([1, "x"])
     assert loop.check([0, 1]) == {}
+
+
+@pytest.mark.parametrize("on", ["engine", "connection"])
+@pytest.mark.parametrize("id_", [2**80, "\ud800"], ids=["too large", "no unicode"])
+def test_an_id_that_the_driver_refuses_is_told(make_loop: Callable[..., Any], id_: Any, on: str) -> None:
+    loop = make_loop(1)
+    with loop.engine.connect() as connection:
+        on_it = make_loop(bind=loop.engine if on == "engine" else connection, table=loop.table)
+        with pytest.raises(JobFailure, match="refused"):
+            on_it.add([id_])
+        with connection.begin(), pytest.raises(JobFailure, match="refused"):
+            TaskLoop(connection, loop.table).add([id_])
+    assert loop.check(1) == {1: (None, None)}
 
 
 def test_the_sql_for_create_creates_it(engine: sa.Engine, backend: str) -> None:
