@@ -3,17 +3,20 @@
     python examples/mysql_job_queue.py setup-tables --uri mysql+pymysql://root@localhost/queue
     python examples/mysql_job_queue.py start-processing --uri mysql+pymysql://root@localhost/queue
 
-It runs until Ctrl-C, or until ``--jobs`` of them are done; on MySQL, MariaDB, PostgreSQL and SQLite alike.
+It runs until Ctrl-C, until ``--jobs`` of them are done, or until the database fails; on MySQL, MariaDB, PostgreSQL and
+SQLite alike.
 """
 
 import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import click
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from jobboard.exceptions import ClaimLost
 from jobboard.orm import Claimable
 
 GENERATORS = 2
@@ -63,9 +66,15 @@ def generate(engine: sa.Engine, watch: Stopwatch) -> None:
 def consume(engine: sa.Engine, watch: Stopwatch, who: str) -> None:
     # The whole queue. A consumer that crashes leaves nothing behind: after the timeout the next one gets its rows.
     while not watch.stop.is_set():
-        with Job.acquiring(engine, who, where=Job.kind.in_(["mail", "picture"]), order_by=Job.id, timeout=60) as jobs:
-            for job in jobs:
-                jobs.session.delete(job)  # refused, if another has taken it over
+        wanted = Job.kind.in_(["mail", "picture"])
+        try:
+            with Job.acquiring(engine, who, where=wanted, order_by=Job.id, timeout=60) as jobs:
+                for job in jobs:
+                    jobs.session.delete(job)  # refused, if another has taken it over
+        except ClaimLost as error:
+            # None of the batch is deleted: who has the lost one deletes that, and the others are acquired again.
+            click.echo(f"{who}: {error}", err=True)
+            continue
         watch.done(len(jobs))
         click.echo(f"{who}: {len(jobs)} jobs")
         if not jobs:
@@ -94,18 +103,16 @@ def start_processing(uri: str, jobs: int | None) -> None:
     """Generate and consume."""
     engine = sa.create_engine(uri, pool_size=GENERATORS + 2 * CONSUMERS)
     watch = Stopwatch(jobs)
-    threads = [threading.Thread(target=generate, args=(engine, watch)) for _ in range(GENERATORS)]
-    threads += [
-        threading.Thread(target=consume, args=(engine, watch, f"consumer {number}")) for number in range(CONSUMERS)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        watch.stop.wait()
-    finally:
-        watch.stop.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(GENERATORS + CONSUMERS) as pool:
+        running = [pool.submit(generate, engine, watch) for _ in range(GENERATORS)]
+        running += [pool.submit(consume, engine, watch, f"consumer {number}") for number in range(CONSUMERS)]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except sa.exc.SQLAlchemyError as error:
+            raise click.ClickException(str(error)) from error
+        finally:
+            watch.stop.set()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
+from sqlalchemy.orm import Session
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -36,3 +39,40 @@ def test_two_generators_and_ten_consumers(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM queue").scalar() == 0
         connection.exec_driver_sql("DROP TABLE queue")
+
+
+def test_a_consumer_outlives_a_lost_claim(engine: sa.Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    program: Any = runpy.run_path(str(PROGRAM))
+    job = program["Job"]
+    program["Base"].metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([job(kind="mail"), job(kind="picture")])
+        session.commit()
+
+    def take_away(*_: object) -> None:
+        job.unacquire(engine, "me", where=job.kind == "mail")
+
+    sa.event.listen(Session, "before_flush", take_away, once=True)
+    try:
+        program["consume"](engine, program["Stopwatch"](2), "me")
+    finally:
+        program["Base"].metadata.drop_all(engine)
+    said = capsys.readouterr()
+    assert "another has it" in said.err
+    assert said.out == "me: 2 jobs\n"
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        pytest.param("sqlite:///{}/queue.db", "no such table: queue", id="no table"),
+        pytest.param("mysql+pymysql://root@127.0.0.1:1/queue", "Can't connect", id="no server"),
+    ],
+)
+@pytest.mark.backends("sqlite")
+def test_without_its_database_it_ends_with_an_error(tmp_path: Path, uri: str, said: str) -> None:
+    command = [sys.executable, str(PROGRAM), "start-processing", "--uri", uri.format(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: ")
+    assert said in ended.stderr
