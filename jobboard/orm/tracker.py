@@ -17,7 +17,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, Session, mapped_column
 from sqlalchemy.orm.attributes import set_committed_value
 
-from jobboard import arguments
+from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_of, keyed
 from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
@@ -101,7 +101,8 @@ class _Plan(NamedTuple):
     def failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
         """What to write after one more failure."""
         status = self.ignored if retry + 1 >= self.max_retry else self.failed
-        return {"status": status, "retry": retry + 1, "errors": {"error": error, "traceback": trace}}
+        errors = {"error": codec.clip_error(error), "traceback": codec.clip_error(trace)}
+        return {"status": status, "retry": retry + 1, "errors": errors}
 
 
 class StatusTracker(Fenced):
@@ -254,8 +255,8 @@ class StatusTracker(Fenced):
         when somebody was working on it and their lock has expired, which counts as a failure. When the block ends,
 
         - without an error, ``updates`` are written, the status is succeeded and ``retry`` is 0;
-        - with an error, ``errors`` shows it, ``retry`` goes up by one, and the status is failed, or ignored when that
-          makes it ``max_retry``; what the block has not committed is rolled back;
+        - with an error, ``errors`` shows it and its traceback, of each the last 16 KiB, ``retry`` goes up by one, and the
+          status is failed, or ignored when that makes it ``max_retry``; what the block has not committed is rolled back;
         - with KeyboardInterrupt or the like, also when a task is cancelled, the job is given back as it was.
 
         In the block, objects of the job's session can be written as well: they are committed along with the success.

@@ -135,6 +135,18 @@ def test_the_traceback_is_limited(engine: sa.Engine, job: Job) -> None:
     assert "in fail\n" not in stored(engine).errors["traceback"]
 
 
+def test_no_text_of_an_error_keeps_the_job_locked(engine: sa.Engine, job: Job) -> None:
+    fail(engine, ValueError("first\ud800 \0" + 16 * 1024 * "x" + "last"), skip_error=True)
+    after = stored(engine)
+    assert (after.status, after.lock) == (30, None)
+    for text in after.errors.values():
+        assert len(text) == 16 * 1024
+        assert "first" not in text
+        assert "last" in text
+    fail(engine, ValueError("\ud800 \0"), skip_error=True)
+    assert stored(engine).errors["traceback"].endswith("ValueError: ? \ufffd\n")
+
+
 def test_skip_error_swallows_what_the_block_raises_and_nothing_else(engine: sa.Engine, job: Job) -> None:
     with start(engine, skip_error=True) as (failed, _):
         raise ValueError("no picture")
