@@ -69,11 +69,15 @@ class Updates:
     """What to write to the row when the job succeeds, or at once, with :meth:`StatusTracker.update`."""
 
     values: dict[str, Any] = field(default_factory=dict)
+    model: type[StatusTracker] | None = field(default=None, repr=False)
+    """Whose columns they are, where that is known before they are written."""
 
     def set(self, key: str, value: Any) -> None:
-        """:raises KeyError: the column is the tracker's own."""
+        """:raises KeyError: the column is the tracker's own, or of the primary key, or there is none of this name."""
         if key in PROTECTED:
             raise KeyError(f"{key!r} is written by the tracker alone")
+        if self.model is not None:
+            self.model._column(key)
         self.values[key] = value
 
 
@@ -227,6 +231,7 @@ class StatusTracker(Fenced):
     def update(self, engine_or_session: Sync | Async, updates: Updates) -> Awaitable[None] | None:
         """Write columns of the row.
 
+        :raises KeyError: one that can't be written, or that there is not.
         :raises JobLostError: this object had locked the job, and somebody else has it by now.
         :raises JobNotFoundError: it is gone.
         """
@@ -255,8 +260,9 @@ class StatusTracker(Fenced):
         when somebody was working on it and their lock has expired, which counts as a failure. When the block ends,
 
         - without an error, ``updates`` are written, the status is succeeded and ``retry`` is 0;
-        - with an error, ``errors`` shows it and its traceback, of each the last 16 KiB, ``retry`` goes up by one, and the
-          status is failed, or ignored when that makes it ``max_retry``; what the block has not committed is rolled back;
+        - with an error, ``errors`` shows it and its traceback, of each the last 16 KiB; ``retry`` goes up by one, and
+          the status is failed, or ignored when that makes it ``max_retry``; what the block has not committed is rolled
+          back;
         - with KeyboardInterrupt or the like, also when a task is cancelled, the job is given back as it was.
 
         In the block, objects of the job's session can be written as well: they are committed along with the success.
@@ -294,25 +300,38 @@ class StatusTracker(Fenced):
     # fmt: off
     @overload
     @classmethod
-    def query_by_status(cls, engine_or_session: Sync, status: Status, limit: int = ...,
+    def query_by_status(cls, engine_or_session: Sync, status: Status, limit: int | None = ...,
                         older_task_first: bool = ...) -> list[Self]: ...
     @overload
     @classmethod
-    def query_by_status(cls, engine_or_session: Async, status: Status, limit: int = ...,
+    def query_by_status(cls, engine_or_session: Async, status: Status, limit: int | None = ...,
                         older_task_first: bool = ...) -> Awaitable[list[Self]]: ...
     # fmt: on
     @classmethod
     def query_by_status(
-        cls, engine_or_session: Sync | Async, status: Status, limit: int = 10, older_task_first: bool = True
+        cls, engine_or_session: Sync | Async, status: Status, limit: int | None = 10, older_task_first: bool = True
     ) -> list[Self] | Awaitable[list[Self]]:
-        """The first ``limit`` jobs of a status.
+        """The first jobs of a status.
 
+        :param limit: how many at most; None: all.
         :param older_task_first: those that were not updated for longest come first.
         """
-        select = sa.select(cls).where(cls.status == cls._plain(status)).limit(arguments.limit(limit))
+        most = arguments.limit(limit) if limit else limit
+        select = sa.select(cls).where(cls.status == cls._plain(status)).limit(most)
         if older_task_first:
             select = select.order_by(cls.update_at, *sa.inspect(cls).primary_key)
         return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()))
+
+    @classmethod
+    def _column(cls, name: str) -> sa.ColumnElement[Any]:
+        """A column that may be written."""
+        mapper = sa.inspect(cls)
+        if name not in mapper.columns:
+            raise KeyError(f"{cls.__name__} has no column {name!r}, but {', '.join(mapper.columns.keys())}")
+        column: sa.ColumnElement[Any] = mapper.columns[name]
+        if column in mapper.primary_key or column is mapper.version_id_col:
+            raise KeyError(f"{name!r} tells the row from others, and is not to be rewritten")
+        return column
 
     @classmethod
     def _plain(cls, status: Any) -> Any:
@@ -393,7 +412,7 @@ class StatusTracker(Fenced):
 
     def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
         mapper = sa.inspect(type(self))
-        columns = {mapper.columns[name]: value for name, value in values.items()}
+        columns = {self._column(name): value for name, value in values.items()}
         statement = change(mapper, [key_of(self)], condition).values(columns)
         if not session.connection({"mapper": mapper}).execute(statement).rowcount:
             return False
@@ -417,7 +436,7 @@ def _started(session: Session, model: type[J], plan: _Plan) -> Iterator[tuple[J,
     if isinstance(begun, JobIgnoredError):
         raise begun
     job, before = begun
-    retry, updates, worked = job.retry, Updates(), False
+    retry, updates, worked = job.retry, Updates(model=model), False
     named = _named(model, plan.key)
     LOG.log(plan.level, "%s started", named)
 

@@ -83,7 +83,7 @@ class Job(StatusTracker, Base):
 
 
 class ShardJob(StatusTracker, Base):
-    """With a key of two columns, and statuses that are words."""
+    """With a key of two columns, statuses that are words, and a version that the ORM counts."""
 
     __tablename__ = "shard_jobs"
 
@@ -91,3 +91,6 @@ class ShardJob(StatusTracker, Base):
     shard: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(sa.String(20), primary_key=True)
     status: Mapped[Word] = mapped_column(sa.Enum(Word))
+    edition: Mapped[int] = mapped_column()
+
+    __mapper_args__ = {"version_id_col": edition}  # noqa: RUF012

@@ -211,11 +211,28 @@ def test_errors_are_of_both_trees() -> None:
     assert issubclass(JobLostError, ClaimLost)
 
 
-@pytest.mark.parametrize("key", ["id", "status", "create_at", "update_at", "lock", "lock_at", "retry"])
-@ONE
-def test_updates_refuse_the_trackers_own_columns(key: str) -> None:
-    with pytest.raises(KeyError, match=key):
-        Updates().set(key, 1)
+def test_updates_refuse_the_trackers_own_columns(engine: sa.Engine, job: Job) -> None:
+    with start(engine) as (_, updates):
+        for key in ("id", "status", "create_at", "update_at", "lock", "lock_at", "retry"):
+            for each in (updates, Updates()):
+                with pytest.raises(KeyError, match=f"'{key}' is written by the tracker"):
+                    each.set(key, 1)
+
+
+def test_updates_refuse_all_of_the_key_and_what_there_is_not(engine: sa.Engine) -> None:
+    job = ShardJob.create_and_save(engine, (1, "a"), Word.PENDING)
+    wrong = {"shard": "'shard' tells the row", "edition": "'edition' tells", "colour": "no column 'colour', but shard,"}
+    with start(engine, (1, "a"), ShardJob, Word) as (_, updates):
+        for key, message in wrong.items():
+            with pytest.raises(KeyError, match=message):
+                updates.set(key, 5)
+        updates.set("data", 5)
+    for key, message in wrong.items():
+        by_hand = Updates()
+        by_hand.set(key, 5)
+        with pytest.raises(KeyError, match=message):
+            job.update(engine, by_hand)
+    assert stored(engine, (1, "a"), ShardJob).data == 5
 
 
 def test_update_writes_at_once(engine: sa.Engine, session: Session, job: Job) -> None:
@@ -246,6 +263,12 @@ def test_query_by_status(engine: sa.Engine, session: Session) -> None:
     assert not session.in_transaction()
     assert [job.id for job in Job.query_by_status(engine, 10, limit=2)] == ["job-3", "job-1"]
     assert len(Job.query_by_status(engine, 10, limit=2, older_task_first=False)) == 2
+    assert Job.query_by_status(engine, 10, limit=0) == []
+    for number in range(4, 14):
+        Job.create_and_save(engine, f"job-{number}", Status.PENDING)
+    assert [len(Job.query_by_status(engine, 10)), len(Job.query_by_status(engine, 10, limit=None))] == [10, 13]
+    with pytest.raises(ValueError, match="limit=-1"):
+        Job.query_by_status(engine, 10, limit=-1)
 
 
 def test_an_expired_lock_can_be_taken_again(engine: sa.Engine, job: Job) -> None:
