@@ -1,0 +1,87 @@
+"""A task loop's table: its name, its SQL, and what can't be put into it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard import taskloop
+from jobboard.exceptions import JobFailure
+from jobboard.taskloop import TaskLoop
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+
+def test_create_again_is_refused(loop: TaskLoop) -> None:
+    with pytest.raises(JobFailure, match="already exists"):
+        loop.create()
+
+
+def test_a_table_that_is_not_there_is_named(engine: sa.Engine) -> None:
+    with TaskLoop(engine, "no_such_loop") as loop, pytest.raises(JobFailure, match=r"'no_such_loop'; TaskLoop.create"):
+        loop.get(1)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_table_must_be_a_string(engine: sa.Engine) -> None:
+    for wrong in (None, 3, b"loop"):
+        with pytest.raises(TypeError, match="table must be a string"):
+            TaskLoop(engine, wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="table must be a string"):
+            taskloop.sql_for_create(wrong)  # type: ignore[arg-type]
+
+
+def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    loop = make_loop(table="Odd `loop` of 5%")
+    loop.create()
+    try:
+        loop.add([1])
+        assert loop.get(1) == [1]
+        assert loop.did(1) == 1
+        assert loop.table == "Odd `loop` of 5%"
+    finally:
+        sa.Table(loop.table, sa.MetaData()).drop(engine)
+
+
+def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> None:
+    """doloop's INSERT IGNORE makes it 0."""
+    if backend == "sqlite":
+        assert loop.add(["x"]) == 1
+        return
+    with pytest.raises(JobFailure, match="refused"):
+        loop.add([1, "x"])
+    assert loop.check([0, 1]) == {}
+
+
+@pytest.mark.parametrize("on", ["engine", "connection"])
+@pytest.mark.parametrize("id_", [2**80, "\ud800"], ids=["too large", "no unicode"])
+def test_an_id_that_the_driver_refuses_is_told(make_loop: Callable[..., Any], id_: Any, on: str) -> None:
+    loop = make_loop(1)
+    with loop.engine.connect() as connection:
+        on_it = make_loop(bind=loop.engine if on == "engine" else connection, table=loop.table)
+        with pytest.raises(JobFailure, match="refused"):
+            on_it.add([id_])
+        with connection.begin(), pytest.raises(JobFailure, match="refused"):
+            TaskLoop(connection, loop.table).add([id_])
+    assert loop.check(1) == {1: (None, None)}
+
+
+def test_the_sql_for_create_creates_it(engine: sa.Engine, backend: str) -> None:
+    sql = taskloop.sql_for_create("by_hand", id_type="VARCHAR(64)", dialect=backend)
+    with engine.begin() as connection:
+        for statement in sql.split(";"):
+            connection.exec_driver_sql(statement)
+    try:
+        with TaskLoop(engine, "by_hand") as loop:
+            assert loop.add("a") == 1
+            assert loop.get(1, who="anna") == ["a"]
+    finally:
+        sa.Table("by_hand", sa.MetaData()).drop(engine)
+
+
+@pytest.mark.backends("sqlite")
+def test_the_sql_for_create_is_of_mysql_unless_asked_otherwise() -> None:
+    assert "ENGINE=MyISAM" in taskloop.sql_for_create("foo_loop", engine="MyISAM")
+    with pytest.raises(ValueError, match="oracle"):
+        taskloop.sql_for_create("foo_loop", dialect="oracle")
