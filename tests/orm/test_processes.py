@@ -12,6 +12,13 @@ from tests.orm.models import Done, Job, Picture, Status
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 
+@pytest.fixture(autouse=True)
+def _by_default(engine: sa.Engine, backend: str) -> None:
+    with engine.connect() as connection:
+        if backend == "mariadb":
+            assert connection.get_isolation_level() == "REPEATABLE READ"
+
+
 def test_ten_processes_share_claimable_rows(engine: sa.Engine) -> None:
     with Session(engine) as session:
         session.add_all([Picture(rank=number % 3) for number in range(60)])

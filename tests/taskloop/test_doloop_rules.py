@@ -68,7 +68,6 @@ def test_get_takes_no_more_than_limit_and_all_there_are(make_loop: Callable[...,
     assert sorted(first + loop.get(1000)) == list(range(250))
 
 
-@pytest.mark.backends("sqlite")
 def test_get_checks_its_arguments(loop: TaskLoop) -> None:
     for limit in (-1, -100):
         with pytest.raises(ValueError, match=f"limit.*{limit}"):
@@ -169,7 +168,6 @@ def test_remove_counts_what_was_there(make_loop: Callable[..., Any]) -> None:
     assert set(loop.rows()) == {1}
 
 
-@pytest.mark.backends("sqlite")
 def test_no_ids_are_no_work(loop: TaskLoop) -> None:
     for empty in ([], (), set[int]()):
         for verb in (loop.add, loop.remove, loop.did, loop.unlock, loop.bump):
@@ -189,7 +187,6 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_ids_may_be_one_or_many(loop: TaskLoop, form: Callable[[], Any]) -> None:
     wanted = {17} if form() == 17 else set(form())
@@ -276,7 +273,6 @@ def test_bump_adds_what_is_missing_unless_told_not_to(make_loop: Callable[..., A
     assert set(loop.get(5)) == {1, 2}
 
 
-@pytest.mark.backends("sqlite")
 def test_lock_for_of_bump_must_be_a_number(loop: TaskLoop) -> None:
     for wrong in (None, [1], "1"):
         with pytest.raises(TypeError, match="lock_for"):

@@ -12,7 +12,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import LoopConductor, LoopTally
 from jobboard.testing import eventually
 
-pytestmark = pytest.mark.backends("sqlite")
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 
 @pytest.fixture
@@ -31,7 +31,6 @@ def start() -> Iterator[Callable[[LoopConductor], threading.Thread]]:
         thread.join()
 
 
-@pytest.mark.backends("sqlite", "postgresql", "mariadb")
 def test_what_returns_is_done_and_what_raises_rests(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(*range(20))
 
@@ -56,7 +55,7 @@ def test_ids_are_kept_locked_while_they_are_worked_on(
 ) -> None:
     loop = make_loop(1)
     go_on = threading.Event()
-    conductor = LoopConductor("anna", loop, lambda id_: go_on.wait(20), lock_for=6)
+    conductor = LoopConductor("anna", loop, lambda id_: go_on.wait(20), lock_for=3)
     start(conductor)
     assert eventually(lambda: loop.rows()[1][1] is not None)
     until = loop.rows()[1][1]
@@ -97,6 +96,7 @@ def test_stopped_by_a_signal_it_finishes_what_it_has_begun(make_loop: Callable[.
     assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
 
 
+@pytest.mark.backends("sqlite")
 def test_it_waits_for_ids(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
     loop = make_loop()
     conductor = LoopConductor("anna", loop, lambda id_: None)
@@ -127,6 +127,7 @@ def test_a_table_that_is_not_there_ends_it(make_loop: Callable[..., Any]) -> Non
         LoopConductor("anna", make_loop(table="no_such_loop"), lambda id_: None).run()
 
 
+@pytest.mark.backends("sqlite")
 def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
     loop = make_loop()
     for wrong in ({"lock_for": 2}, {"limit": 0}, {"max_simultaneous": 0}, {"retry_after": 0}):
