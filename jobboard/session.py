@@ -21,6 +21,14 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
+_calls = threading.local()
+
+
+def time_left() -> float | None:
+    """For how many seconds the call that this thread is in may still be repeated; None outside of any call."""
+    until = getattr(_calls, "until", None)
+    return None if until is None else max(0.0, until - boottime())
+
 
 class Session:
     """Made by ``connect()``, ended by ``close()`` and replaced in a forked child.
@@ -58,7 +66,11 @@ class Session:
         self._generation = 0
         self._looked = threading.local()
 
-    # Calls, repeated while the backend can't be reached.
+    # Calls, repeated while the backend can't be reached, until retry_for is used up.
+
+    def _until(self) -> float:
+        # What the end of a board gives back is tried once, and not waited for.
+        return boottime() + (0 if self.closed else self._retry_for)
 
     def mutate(self, primitive: Callable[..., T], *args: Any, **extra: Any) -> tuple[T, float]:
         """Call a mutation with a nonce as its last argument, the same one each time it has to be repeated.
@@ -66,6 +78,7 @@ class Session:
         Its answer, and when the try that was answered was sent (on :func:`~jobboard.job.boottime`).
         """
         nonce = self._borrow()
+        _calls.until = self._until()
         try:
             sent = boottime()
             return primitive(*args, nonce, **extra), sent
@@ -83,14 +96,18 @@ class Session:
                     self._on_doubt(nonce)
                 raise
         finally:
+            _calls.until = None
             self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T:
         """Call a primitive that changes nothing, or that may be repeated as it is."""
+        _calls.until = self._until()
         try:
             return primitive(*args)
         except ConnectionFailure as error:
             return self._again(lambda: primitive(*args), error)
+        finally:
+            _calls.until = None
 
     def _borrow(self) -> Nonce:
         """A slot that no other call is using."""
@@ -102,6 +119,9 @@ class Session:
                 return Nonce(self.handle, self._slot_count, 1)
 
     def _again(self, call: Callable[[], T], first: ConnectionFailure) -> T:
+        left = time_left()
+        if not left or self.closed:
+            raise first
         unknown = first.outcome == "unknown"
 
         def attempt() -> T:
@@ -113,11 +133,14 @@ class Session:
                 raise
 
         def worth_it(error: BaseException) -> bool:
-            return isinstance(error, ConnectionFailure) and not self.closed
+            return isinstance(error, ConnectionFailure) and not self.closed and bool(time_left())
 
-        LOG.warning("trying again for %g s: %s", self._retry_for, first)
+        def pause(seconds: float) -> None:
+            self.pause(min(seconds, time_left() or 0))
+
+        LOG.warning("trying again for %.3g s: %s", left, first)
         try:
-            return retrying(worth_it, self._retry_for, sleep=self.pause)(attempt)
+            return retrying(worth_it, left, sleep=pause)(attempt)
         except ConnectionFailure as error:
             if unknown:
                 error.outcome = "unknown"

@@ -11,7 +11,7 @@ import pytest
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
-from jobboard.session import Session
+from jobboard.session import Session, time_left
 from jobboard.testing import eventually
 
 
@@ -118,6 +118,53 @@ class TestCalls:
 
         assert harness.session.query(look, 7) == 7
         assert calls == [7, 7, 7]
+
+    def test_no_time_for_a_second_try(self) -> None:
+        session = Harness(retry_for=0).session
+        left: list[float | None] = []
+
+        def fail(*nonce: Any) -> None:
+            left.append(time_left())
+            raise ConnectionFailure("down", outcome="unknown")
+
+        for call in (session.mutate, session.query):
+            with pytest.raises(ConnectionFailure) as failure:
+                call(fail)
+            assert failure.value.outcome == "unknown"
+        assert left == [0, 0]
+
+    def test_the_first_try_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However long it takes: all tries together have the time that the call has."""
+        session = Harness(retry_for=60).session
+        late = boottime()
+        left: list[float | None] = []
+
+        def fail(*nonce: Any) -> None:
+            nonlocal late
+            left.append(time_left())
+            late += 45
+            raise ConnectionFailure("down")
+
+        monkeypatch.setattr("jobboard.session.boottime", lambda: late)
+        monkeypatch.setattr(session, "pause", lambda seconds: None)
+        for call in (session.mutate, session.query):
+            with pytest.raises(ConnectionFailure):
+                call(fail)
+        assert left == [60, 15, 60, 15]
+        assert time_left() is None
+
+    def test_no_pause_goes_beyond_the_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = Harness(retry_for=0.3).session
+        pauses: list[float] = []
+        pause = session.pause
+        monkeypatch.setattr(session, "pause", lambda seconds: pauses.append(seconds) or pause(seconds))
+
+        def fail() -> None:
+            raise ConnectionFailure("down")
+
+        with pytest.raises(ConnectionFailure):
+            session.query(fail)
+        assert sum(pauses) <= 0.3
 
     def test_the_end_ends_the_retries(self) -> None:
         session = Harness(retry_for=60).session

@@ -158,6 +158,7 @@ class ZooKeeperJobBoard(JobBoard):
     def _shut(self) -> None:
         store, self._opened = self._opened, None
         if store is not None:
+            store.connection.hurry()
             handles, session = store.answers.handles(), store.connection.session_id
             self._keeper.close()
             store.connection.close()
@@ -315,6 +316,8 @@ class ZooKeeperJobBoard(JobBoard):
 
     def _delist(self, handle: str) -> None:
         store = self._store
+        if self._session is None:
+            store.connection.hurry()
         for path, version, owner, *_ in self._entities():
             if owner == handle:
                 # Refused, it has become another handle's.

@@ -20,6 +20,7 @@ from jobboard.backends.zookeeper.replies import send
 from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, Ops, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.primitives import check_home
+from jobboard.session import time_left
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ _BROKEN = (
     kazoo.ConnectionDropped,
     KazooTimeoutError,
 )
+
+_AWAY = "there is no connection to ZooKeeper: no server answers"
 
 DATA_WATCHES, CHILD_WATCHES = 2, 1
 
@@ -68,6 +71,8 @@ class Connection:
         self._reads_at_once = True
         self._alone: bool | None = None
         self._closed = False
+        self._hurried = False
+        self._why = _AWAY
         self._queueing = threading.Lock()
         self._flying = 0
         self.sent = 0
@@ -92,7 +97,8 @@ class Connection:
         return min(5.0, max(1.0, self.session_timeout))
 
     def open(self) -> KazooClient:
-        """The client, connected for as far as that can be had within the time limit.
+        """The client, connected for as far as that can be had: within the time limit of ``connect()`` if it is new, and
+        else within what the call has left.
 
         :raises ConnectionFailure: no server answers.
         """
@@ -100,8 +106,9 @@ class Connection:
         if client is not None and client.connected:
             return client
         first = self.revive()
-        limit = self._timeout if first else self.patience
-        deadline = time.monotonic() + limit
+        left = time_left()
+        limit = self._timeout if first else self.patience if left is None else left
+        start = time.monotonic()
         while True:
             # Another thread may have replaced one that had given up.
             client = self._client
@@ -110,15 +117,22 @@ class Connection:
             if client.connected:
                 return client
             if client is self._ended:
-                raise ConnectionFailure(
+                self._why = (
                     "ZooKeeper has refused the authentication"
                     if self._refused
                     else "no ZooKeeper server has answered within the tries of connection_retry"
                 )
-            left = deadline - time.monotonic()
+                raise ConnectionFailure(self._why)
+            if client is self._callers and client._stopped.is_set():
+                raise ConnectionFailure("the client= of this board is not running: start() it first")
+            left = 0 if self._hurried else start + limit - time.monotonic()
             if left <= 0:
-                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s")
+                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else self._why)
             client._live.wait(min(left, 0.1))
+
+    def hurry(self) -> None:
+        """Wait for no connection any longer: the board is closing."""
+        self._hurried = True
 
     def revive(self) -> bool:
         """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
@@ -186,6 +200,8 @@ class Connection:
         if state != KazooState.CONNECTED:
             self._watches.clear()
             self._alone = None
+        else:
+            self._why = _AWAY
         self._heard(state)
 
     def _drop(self, client: KazooClient) -> None:

@@ -81,7 +81,7 @@ def owner_of(board: Any, job: Any) -> int | None:
 
 
 def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
-    board = private_board(claim_ttl=2, retry_for=0, connection_retry=GIVES_UP)
+    board = private_board(claim_ttl=2, retry_for=0.3, connection_retry=GIVES_UP)
     board.post("resize")
     old = board._opened.connection.open()
     private_board.server.kill()
@@ -92,6 +92,7 @@ def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
             board.claim_next("anna")
         assert not board.connected
     private_board.server.start()
+    board._session._retry_for = 20
     assert take(board).name == "resize"
     assert board.connected
     assert board._opened.connection.open() is not old
@@ -133,7 +134,7 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
 
 
 def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
-    board = private_board(claim_ttl=5, retry_for=0, timeout=10, connection_retry=GIVES_UP)
+    board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP)
     jobs = board.post_many([{"name": "resize"}] * 8)
     old = board._opened.connection.open()
     private_board.server.kill()
@@ -150,7 +151,7 @@ def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any)
 def test_authentication_that_is_refused_later(private_board: Any) -> None:
     from kazoo.exceptions import AuthFailedError
 
-    board = private_board(claim_ttl=5, retry_for=0)
+    board = private_board(claim_ttl=5, retry_for=0.5)
     job = board.post("resize")
     connection = board._opened.connection
     make, refuse = connection._make, [True]

@@ -1,5 +1,6 @@
 """What becomes of claims when connections break, servers stop and sessions end."""
 
+import contextlib
 import logging
 import signal
 from collections.abc import Callable
@@ -170,6 +171,53 @@ def test_unreachable_is_a_failure_and_never_an_empty_board(private_board: Any) -
     eventually(lambda: board.connected)
     assert board.job_count == 1
     assert board.claim_next("anna").name == "resize"
+
+
+@pytest.mark.parametrize("retry_for", [0, 0.5])
+def test_a_server_that_is_away_is_waited_for_as_long_as_was_asked(private_board: Any, retry_for: float) -> None:
+    board = private_board(retry_for=retry_for)
+    board.register_entity(Entity("conductor", "one"))
+    board.post("resize")
+    taken = take(board)
+    private_board.server.kill()
+    eventually(lambda: not board.connected)
+    acts: list[tuple[float, Callable[[], Any]]] = [
+        (retry_for, lambda: board.post("resize")),
+        (retry_for, lambda: board.consume(taken, "anna")),
+        (retry_for, lambda: board.job_count),
+        (0, board.close),
+    ]
+    for limit, act in acts:
+        start = boottime()
+        with contextlib.suppress(ConnectionFailure):
+            act()
+        assert limit <= boottime() - start < limit + 2
+
+
+def test_a_server_that_comes_back_in_time(private_board: Any) -> None:
+    board = private_board(retry_for=30)
+    private_board.server.kill()
+    eventually(lambda: not board.connected)
+    late = Background(lambda: board.post("late"))
+    private_board.server.start()
+    assert late.wait(20).name == "late"
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started: bool) -> None:
+    import jobboard
+
+    client = KazooClient(private_board.server.uri.partition("//")[2])
+    board = jobboard.fetch("board", {"board": "zookeeper", "retry_for": 0.1}, client=client)
+    if started:
+        client.start()
+        board.connect()
+        client.stop()
+    start = boottime()
+    with pytest.raises(ConnectionFailure, match=r"client= .* not running"):
+        board.post("resize") if started else board.connect()
+    board.close()
+    assert boottime() - start < 2
 
 
 def test_nobody_there_at_all() -> None:
