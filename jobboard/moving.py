@@ -180,6 +180,7 @@ class Mover:
         return self._moved
 
     def _pages(self, states: frozenset[State]) -> Iterator[list[Seen]]:
+        self._source._live().query(self._source._sync)
         after: Record | None = None
         while page := self._source._live().query(self._source._page, after, PAGE, None, states):
             yield [seen for seen in page if seen.state in states]
@@ -228,6 +229,7 @@ class Mover:
         """Decide about the copies that are held at the target."""
         after: Record | None = None
         target = self._target
+        target._live().query(target._sync)
         while page := target._live().query(target._page, after, PAGE, None, frozenset({CLAIMED})):
             held = [seen.record for seen in page if _Copy.of(seen.record) is not None and seen.record]
             for start in range(0, len(held), BATCH):

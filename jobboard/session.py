@@ -21,13 +21,17 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-_calls = threading.local()
+
+class _Calls(threading.local):
+    until: float | None = None
+
+
+_calls = _Calls()
 
 
 def time_left() -> float | None:
     """For how many seconds the call that this thread is in may still be repeated; None outside of any call."""
-    until = getattr(_calls, "until", None)
-    return None if until is None else max(0.0, until - boottime())
+    return None if _calls.until is None else max(0.0, _calls.until - boottime())
 
 
 class Session:
@@ -78,7 +82,7 @@ class Session:
         Its answer, and when the try that was answered was sent (on :func:`~jobboard.job.boottime`).
         """
         nonce = self._borrow()
-        _calls.until = self._until()
+        around, _calls.until = _calls.until, self._until()
         try:
             sent = boottime()
             return primitive(*args, nonce, **extra), sent
@@ -96,18 +100,18 @@ class Session:
                     self._on_doubt(nonce)
                 raise
         finally:
-            _calls.until = None
+            _calls.until = around
             self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T:
         """Call a primitive that changes nothing, or that may be repeated as it is."""
-        _calls.until = self._until()
+        around, _calls.until = _calls.until, self._until()
         try:
             return primitive(*args)
         except ConnectionFailure as error:
             return self._again(lambda: primitive(*args), error)
         finally:
-            _calls.until = None
+            _calls.until = around
 
     def _borrow(self) -> Nonce:
         """A slot that no other call is using."""

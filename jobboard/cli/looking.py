@@ -65,7 +65,8 @@ def list_jobs(
     narrowed = any((states, names, older, newer, after))
     ages = tuple(None if each is None else age(each) for each in (older, newer))
     with opened(settings) as board:
-        jobs = board.iterjobs(names=names or None, states=wanted, after=None if after is None else board.get(after))
+        behind = None if after is None else board.get(after)
+        jobs = board.iterjobs(ensure_fresh=True, names=names or None, states=wanted, after=behind)
         say_jobs(
             _of_age(board, jobs, *ages),
             limit,

@@ -278,12 +278,9 @@ class ZooKeeperJobBoard(JobBoard):
     def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         taker, view = self._taking(), self._store.view
         wanted = None if names is None else frozenset(names)
-        view.look()
-        taker.settle_times()
-        if not view.any(wanted, readable):
-            view.listen()
-            view.look(sync=True, everything=True)
-            taker.settle_times(sure=True)
+        view.listen()
+        view.look(sync=True, everything=True)
+        taker.settle_times(sure=True)
         return Peeked(view.any(wanted, readable), view.next_event(), None)
 
     def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:

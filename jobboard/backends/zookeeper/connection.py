@@ -194,14 +194,13 @@ class Connection:
 
     def _listen(self, state: str) -> None:
         if state == KazooState.SUSPENDED:
+            self._why = _AWAY
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
         if state != KazooState.CONNECTED:
             self._watches.clear()
             self._alone = None
-        else:
-            self._why = _AWAY
         self._heard(state)
 
     def _drop(self, client: KazooClient) -> None:

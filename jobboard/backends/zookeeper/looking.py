@@ -29,9 +29,13 @@ class Reader:
         return self._store.now() if lapsed or any(it.record.lock_until is not None for it in found) else 0
 
     def page(self, after: Record | None, limit: int, names: Sequence[str] | None) -> list[Seen]:
-        store = self._store
-        store.view.look(sync=True, everything=True)
         wanted = None if names is None else frozenset(names)
+        # Who wants to see all that was acknowledged anywhere asks for it; that there is nothing must be true anyhow.
+        return self._page(after, limit, wanted, sync=False) or self._page(after, limit, wanted, sync=True)
+
+    def _page(self, after: Record | None, limit: int, wanted: frozenset[str] | None, sync: bool) -> list[Seen]:
+        store = self._store
+        store.view.look(sync=sync, everything=True)
         place = (-1, -1) if after is None else (after.priority, after.sequence)
         page: list[Found] = []
         while len(page) < limit:

@@ -213,7 +213,7 @@ class TestLostReplies:
         board.claim_many("anna", 3)
         with lost_reply(board, "_finish"):
             board.close()
-        assert [(job.seen_state, job.attempts) for job in other.iterjobs()] == [(UNCLAIMED, 0)] * 3
+        assert [(job.seen_state, job.attempts) for job in other.iterjobs(ensure_fresh=True)] == [(UNCLAIMED, 0)] * 3
 
     def test_several_times_in_a_row(self, board: JobBoard) -> None:
         board.post_many([Posting("resize")] * 3)

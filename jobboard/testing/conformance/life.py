@@ -106,7 +106,7 @@ class TestLife:
             assert mine.connected
             job = mine.post("resize")
         assert not mine.connected
-        assert uuids(board.iterjobs()) == [job.uuid]
+        assert uuids(board.iterjobs(ensure_fresh=True)) == [job.uuid]
         with contextlib.suppress(KeyError), jobboard.backend(board.name, board_conf) as mine:
             raise KeyError
         assert not mine.connected

@@ -85,6 +85,7 @@ class TestIterjobs:
         other.consume_many(other.claim_many("anna", 100), "anna")
         other.post("first", priority="VERY_HIGH")
         late = other.post("last", priority="VERY_LOW")
+        assert board.get(late.uuid) == late  # also where reads are cached
         seen += jobs
         assert len(seen) == len(set(seen)) == 601
         assert late in seen
@@ -171,7 +172,7 @@ class TestTheServerIsAsked:
         board.consume(take(board), "anna")
         assert other.find_owner(job) is None
         board.post("later", delay=LONG)
-        assert [other.find_owner(each) for each in other.iterjobs()] == [None]
+        assert [other.find_owner(each) for each in other.iterjobs(ensure_fresh=True)] == [None]
 
     def test_last_modified(self, board: JobBoard) -> None:
         job = board.post("resize")

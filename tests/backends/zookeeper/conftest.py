@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from jobboard.testing import eventually
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
@@ -14,6 +15,20 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Three servers, which nobody may stop."""
     with ZooKeeperEnsemble() as ensemble:
         yield ensemble
+
+
+@pytest.fixture
+def address(server_uris: dict[str, str]) -> str:
+    return server_uris["zookeeper"].removeprefix("zookeeper://")
+
+
+@pytest.fixture
+def caller(address: str) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=address)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
 
 
 @pytest.fixture
@@ -39,7 +54,6 @@ def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., 
 @pytest.fixture
 def expire() -> Callable[[Any], None]:
     """``expire(board)``: end the board's session from elsewhere, as the server does with one that is silent."""
-    from kazoo.client import KazooClient
 
     def expire(board: Any) -> None:
         client = board._opened.connection.open()

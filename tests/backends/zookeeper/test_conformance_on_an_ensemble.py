@@ -1,4 +1,4 @@
-"""The whole suite once more, on three servers; it takes the time that it takes, so it runs where it was asked for."""
+"""The conformance suite on three servers, by default what depends on their agreement."""
 
 import os
 import uuid
@@ -10,10 +10,21 @@ from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 
-pytestmark = pytest.mark.backends("zookeeper")
+# It is started once: all that runs on it runs on one worker.
+pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.xdist_group("ensemble")]
+
+DEPENDENT = {
+    "TestClaiming",
+    "TestEvents",
+    "TestIterjobs",
+    "TestLateRequests",
+    "TestLife",
+    "TestLostReplies",
+    "TestWaiting",
+}
 
 if not os.environ.get("JOBBOARD_TEST_FULL"):
-    for name in conformance.__all__:
+    for name in set(conformance.__all__) - DEPENDENT:
         if name.startswith("Test"):
             del globals()[name]
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.backends.zookeeper.wire import Multi
+from jobboard.exceptions import NotFound
 from jobboard.history import judge
 from jobboard.job import Posting
 from jobboard.states import Verb
@@ -32,6 +34,7 @@ def private_ensemble() -> Iterator[ZooKeeperEnsemble]:
         yield ensemble
 
 
+@pytest.mark.xdist_group("ensemble")
 def test_what_one_server_acknowledged_another_shows(ensemble: ZooKeeperEnsemble) -> None:
     """Whichever server one is connected to, the leader among them, which passes a sync by."""
     name = uuid.uuid4().hex
@@ -40,9 +43,12 @@ def test_what_one_server_acknowledged_another_shows(ensemble: ZooKeeperEnsemble)
         for board in boards:
             board.connect()
         for number in range(600 if "JOBBOARD_TEST_FULL" in os.environ else 60):
-            poster, taker = boards[number % 3], boards[(number + 1) % 3]
+            poster, taker, looker = (boards[(number + ahead) % 3] for ahead in range(3))
             job = poster.post("resize")
             assert taker.claim_next("anna") == job
+            with pytest.raises(NotFound):
+                looker.wait(0)
+            assert [each.seen_state for each in looker.iterjobs(ensure_fresh=True)] == ["CLAIMED"]
             taker.consume(taker.get(job.uuid), "anna")
             assert job.state == "COMPLETE"
     finally:
@@ -50,10 +56,31 @@ def test_what_one_server_acknowledged_another_shows(ensemble: ZooKeeperEnsemble)
             board.close()
 
 
+@pytest.mark.xdist_group("ensemble")
+def test_who_does_not_ask_for_fresh_reads_costs_the_ensemble_nothing(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pages there are; what is empty has to be so everywhere."""
+    with jobboard.backend(uuid.uuid4().hex, ensemble.uri) as board:
+        jobs = board.post_many([Posting("resize")] * 1100)
+        connection, changes = board._opened.connection, []
+        call = connection.call
+
+        def counting(requests: Any, *arguments: Any, **named: Any) -> Any:
+            changes.extend(request for request in requests if isinstance(request, Multi))
+            return call(requests, *arguments, **named)
+
+        monkeypatch.setattr(connection, "call", counting)
+        for asked, expected in (({}, 0), ({"ensure_fresh": True}, 1), ({"names": ["nobody"]}, 1)):
+            changes.clear()
+            assert len(list(board.iterjobs(**asked))) == (0 if "names" in asked else len(jobs))
+            assert len(changes) == expected
+
+
 def test_the_leader_dies_while_eight_processes_drain_a_board(
     private_ensemble: ZooKeeperEnsemble, tmp_path: Path
 ) -> None:
-    many = 2000 if "JOBBOARD_TEST_FULL" in os.environ else 500
+    many = 2000
     conf = {"board": private_ensemble.uri, "claim_ttl": 10, "retry_for": 60}
     with jobboard.backend("board", conf) as board:
         poster = Recorder(board, "poster", to_file(tmp_path / "poster.jsonl"))

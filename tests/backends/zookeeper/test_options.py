@@ -1,7 +1,6 @@
 """What a board can be told: hosts, paths, who it is, who may do what, and a client of the caller's."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,10 @@ import jobboard
 from jobboard.backends.zookeeper.options import make_client
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Entity
-from jobboard.testing import eventually
 from jobboard.testing.server import HOST, reserve_port
 from jobboard.testing.servers import ZooKeeper
 
 pytestmark = pytest.mark.backends("zookeeper")
-
-
-@pytest.fixture
-def address(server_uris: dict[str, str]) -> str:
-    return server_uris["zookeeper"].removeprefix("zookeeper://")
-
-
-@pytest.fixture
-def caller(address: str) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=address)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def hosts_of(conf: Any) -> Any:
@@ -195,31 +179,6 @@ def test_no_secret_is_shown(address: str, caplog: pytest.LogCaptureFixture, requ
 
 
 class TestCallersClient:
-    def test_nothing_is_left_on_it(self, caller: KazooClient, request: pytest.FixtureRequest) -> None:
-        mine = []
-        caller.add_listener(mine.append)
-        caller.create("/mine", b"", makepath=True) if caller.exists("/mine") is None else None
-        caller.get("/mine", watch=mine.append)
-        board = jobboard.fetch("board", {"board": "zookeeper", "namespace": f"own{id(request)}"}, client=caller)
-        board.connect()
-        board.register_entity(Entity("conductor", "one"))
-        job = board.post("resize")
-        board.claim(job, "anna")
-        assert board.claim_next("bert", timeout=0.05) is None
-        assert board._opened.connection._watches
-        paths = board._opened.paths
-        board.close()
-        assert caller.connected
-        assert caller.state_listeners == {mine.append}
-        assert set(caller._data_watchers) == {"/mine"}
-        assert not any(caller._child_watchers.values())
-        assert caller.get_children(paths.claims) == caller.get_children(paths.entities) == []
-        caller.set("/mine", b"x")
-        eventually(lambda: mine)
-        board.connect()
-        assert board.claim_next("anna") == job
-        board.close()
-
     def test_two_boards_on_one_client(self, caller: KazooClient, request: pytest.FixtureRequest) -> None:
         conf = {"board": "zookeeper", "namespace": f"two{id(request)}"}
         one, two = (jobboard.fetch("board", conf, client=caller) for _ in range(2))

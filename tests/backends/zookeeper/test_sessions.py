@@ -17,7 +17,7 @@ from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet
-from jobboard.testing.conformance.support import Background, Events, record_of, take
+from jobboard.testing.conformance.support import Background, Events, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -96,21 +96,6 @@ def test_freeing_never_hits_a_later_claim(private_board: Any) -> None:
     eventually(lambda: not board._keeper._forsaken)
     assert claim_there(other, job)
     board.consume(again, "anna")
-
-
-def test_after_an_expired_session_the_board_comes_back(private_board: Any, expire: Callable[[Any], None]) -> None:
-    board, other = private_board(claim_ttl=T), private_board()
-    board.register_entity(Entity("conductor", "one"))
-    job = board.post("resize")
-    claim = board.claim(job, "anna")
-    expire(board)
-    assert board.connected
-    # Nobody has taken it: the claim is taken up again, under the same token.
-    eventually(lambda: claim_there(other, job))
-    assert other.find_owner(other.get(job.uuid)) == "anna"
-    assert record_of(other, job).token == claim.token
-    eventually(lambda: [entity.name for entity in other.entities()] == ["one"])
-    board.consume(job, "anna")
 
 
 def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any, expire: Callable[[Any], None]) -> None:

@@ -1,12 +1,17 @@
 """What TaskFlow's ZooKeeper board gets wrong, each test named after what it prevents."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
+import jobboard
+from jobboard.backends.zookeeper.wire import get
 from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
-from jobboard.job import JobPriority
+from jobboard.job import Entity, JobPriority
 from jobboard.states import TRASHED
+from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, lost_reply, plant, record_of, take
 
 pytestmark = pytest.mark.backends("zookeeper")
@@ -112,3 +117,47 @@ def test_the_conductor_does_not_get_its_own_jobs_again(make_board: Any) -> None:
     assert board.claim_next("conductor") is None
     with pytest.raises(JobFailure):
         board.claim(next(board.iterjobs()), "conductor")
+
+
+def test_a_closed_board_leaves_no_listener_on_a_shared_client(
+    caller: KazooClient, request: pytest.FixtureRequest
+) -> None:
+    mine = []
+    caller.add_listener(mine.append)
+    caller.create("/mine", b"", makepath=True) if caller.exists("/mine") is None else None
+    caller.get("/mine", watch=mine.append)
+    board = jobboard.fetch("board", {"board": "zookeeper", "namespace": f"own{id(request)}"}, client=caller)
+    board.connect()
+    board.register_entity(Entity("conductor", "one"))
+    job = board.post("resize")
+    board.claim(job, "anna")
+    assert board.claim_next("bert", timeout=0.05) is None
+    assert board._opened.connection._watches
+    paths = board._opened.paths
+    board.close()
+    assert caller.connected
+    assert caller.state_listeners == {mine.append}
+    assert set(caller._data_watchers) == {"/mine"}
+    assert not any(caller._child_watchers.values())
+    assert caller.get_children(paths.claims) == caller.get_children(paths.entities) == []
+    caller.set("/mine", b"x")
+    eventually(lambda: mine)
+    board.connect()
+    assert board.claim_next("anna") == job
+    board.close()
+
+
+def test_connected_does_not_stay_false_after_a_lost_session(private_board: Any, expire: Callable[[Any], None]) -> None:
+    board, other = private_board(claim_ttl=2), private_board()
+    board.register_entity(Entity("conductor", "one"))
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    expire(board)
+    assert board.connected
+    # Nobody has taken it: the claim is taken up again, under the same token.
+    znode = other._opened.paths.claim(job.uuid)
+    eventually(lambda: other._opened.connection.read([get(znode)])[0] is not None)
+    assert other.find_owner(other.get(job.uuid)) == "anna"
+    assert record_of(other, job).token == claim.token
+    eventually(lambda: [entity.name for entity in other.entities()] == ["one"])
+    board.consume(job, "anna")
