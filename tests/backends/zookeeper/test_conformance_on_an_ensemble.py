@@ -13,15 +13,7 @@ from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 # It is started once: all that runs on it runs on one worker.
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.xdist_group("ensemble")]
 
-DEPENDENT = {
-    "TestClaiming",
-    "TestEvents",
-    "TestIterjobs",
-    "TestLateRequests",
-    "TestLife",
-    "TestLostReplies",
-    "TestWaiting",
-}
+DEPENDENT = {"TestClaiming", "TestEvents", "TestIterjobs", "TestLife", "TestLostReplies", "TestWaiting"}
 
 if not os.environ.get("JOBBOARD_TEST_FULL"):
     for name in set(conformance.__all__) - DEPENDENT:

@@ -1,6 +1,5 @@
 """How often a board is looked at, and which of its jobs are tried, while others are there."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,11 +24,11 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in (board_module, watches):
         monkeypatch.setattr(module, "boottime", clock)
-    yield clock
+    return clock
 
 
 class Picking:
@@ -100,7 +99,7 @@ def test_looks_do_not_ship_a_long_list_each_time(make_board: Any, clock: Clock, 
 def test_who_waits_looks_at_once_and_then_every_20_ms(
     make_board: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bell may ring as often as it likes: what is put off is the second look, not the first one after some quiet."""
+    """However often the bell rings; what is put off is the second look, not the first one after some quiet."""
     board = make_board()
     session = board._session
     pauses: list[float] = []
