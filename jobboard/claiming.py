@@ -266,8 +266,14 @@ class Claiming(BoardBase):
             poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
             shell = Job(self, record, UNREADABLE, TRASHED)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
-            self._live().mutate(self._finish, [poison])
-            self._gone(notifier.TRASHED, shell)
+            try:
+                self._live().mutate(self._finish, [poison])
+            except ConnectionFailure as failure:
+                # The others of the batch are claimed, and must not be forgotten; this one comes back to somebody.
+                LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
+                self._forsake(record.uuid, record.token)
+            else:
+                self._gone(notifier.TRASHED, shell)
             return None
 
     def _attach(self, jobs: Sequence[Job], who: str, span: int | None, start: float, margin: int | None) -> None:

@@ -398,6 +398,20 @@ class TestPoison:
         assert len(board.claim_many("anna", 4)) == 4
         assert board.stats().trashed == 1
 
+    def test_one_that_can_not_be_trashed_takes_no_other_with_it(self, make_board: MakeBoard) -> None:
+        board = make_board(retry_for=0)
+        first = board.post("resize")
+        plant(board, self.broken(board)[0])
+        jobs = [first, board.post("resize")]
+
+        def fail(*args: Any, **extra: Any) -> Any:
+            raise ConnectionFailure("away")
+
+        with replaced(board, "_finish", fail):
+            assert board.claim_many("anna", 3) == jobs
+        board.consume_many(jobs, "anna")
+        assert board.job_count == 1
+
     def test_reading_skips_it_with_a_warning(self, board: JobBoard, caplog: pytest.LogCaptureFixture) -> None:
         uuid = plant(board, self.broken(board)[0])
         good = board.post("resize")
