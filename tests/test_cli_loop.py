@@ -22,7 +22,19 @@ def test_create_table_for_another_database(capsys: pytest.CaptureFixture[str]) -
     assert "ENGINE" not in printed
 
 
-@pytest.mark.parametrize("args", [[], ["-d", "oracle", "a_loop"]], ids=str)
+@pytest.mark.parametrize("dialect", ["mysql", "mariadb", "postgresql", "sqlite"])
+def test_create_table_prints_what_a_client_reads_and_not_a_driver(
+    dialect: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["loop", "create-table", "-d", dialect, "a%b:c"]) == 0
+    printed = capsys.readouterr().out
+    assert "a%b:c" in printed
+    assert "%%" not in printed
+
+
+@pytest.mark.parametrize("args", [[], ["-d", "oracle", "a_loop"], ["a_loop", ""], ["-e", "MyISAM", "a_loop"]], ids=str)
 def test_a_wrong_call(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["loop", "create-table", *args]) == 2
-    assert "jobboard: " in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "jobboard: " in said.err
+    assert said.out == ""

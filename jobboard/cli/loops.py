@@ -33,5 +33,9 @@ def create_table(tables: tuple[str, ...], id_type: str, engine: str, dialect: st
     """Print the SQL that creates the tables of task loops."""
     from jobboard.taskloop import sql_for_create
 
-    for table in tables:
-        click.echo(sql_for_create(table, id_type, engine, dialect=dialect) + ";\n")
+    try:
+        texts = [sql_for_create(table, id_type, engine, dialect=dialect) for table in tables]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    for text in texts:
+        click.echo(text + ";\n")

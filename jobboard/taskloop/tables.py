@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +20,8 @@ DIALECTS = ("mysql", "mariadb", "postgresql", "sqlite")
 
 INDEX = "lock_until"
 _FENCE = ("token", "who")
+_MYSQL = ("mysql", "mariadb")
+_LONGEST_NAME = 63  # bytes, on PostgreSQL
 _TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", "ndbcluster", "xpand"})
 
 
@@ -36,6 +40,8 @@ class _Verbatim(sa.types.UserDefinedType[Any]):
 def check_name(table: object) -> str:
     if not isinstance(table, str):
         raise TypeError(f"table must be a string, not {table!r}")
+    if not table:
+        raise ValueError("table must not be empty")
     return table
 
 
@@ -60,12 +66,16 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
 
 
 def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[CreateTable, CreateIndex]:
+    if dialect in _MYSQL and engine.lower() not in _TRANSACTIONAL:
+        raise ValueError(f"engine={engine!r}: has no transactions, which are needed; {DEFAULT_STORAGE_ENGINE} has")
     table = make(check_name(name), id_type=id_type, engine=engine)
     c = table.c
     # In exactly the order in which ids are served, or a database sorts and locks more than it takes.
     last_updated = c.last_updated.nulls_first() if dialect == "postgresql" else c.last_updated
     # There names are the table's own, and doloop has this one.
-    index = INDEX if dialect in ("mysql", "mariadb") else f"{name}_{INDEX}"
+    index = INDEX if dialect in _MYSQL else f"{name}_{INDEX}"
+    if len(index.encode()) > _LONGEST_NAME:
+        index = f"{INDEX}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     return CreateTable(table), CreateIndex(sa.Index(index, c.lock_until, last_updated))
 
 
@@ -77,11 +87,13 @@ def sql_for_create(
     :param dialect: ``mysql``, ``mariadb``, ``postgresql`` or ``sqlite``.
     :param id_type: the type of the ids, as that database spells it.
     :param engine: the storage engine, on MySQL and MariaDB.
-    :raises ValueError: another dialect.
+    :raises ValueError: another dialect; a storage engine without transactions; an empty name.
     """
     if dialect not in DIALECTS:
         raise ValueError(f"dialect={dialect!r}: must be one of {', '.join(DIALECTS)}")
-    compiler: Dialect = URL.create(dialect).get_dialect()()
+    # No driver is going to read it: of many a percent sign would have to be doubled.
+    make_dialect: Callable[..., Dialect] = URL.create(dialect).get_dialect()
+    compiler = make_dialect(paramstyle="named")
     statements = to_create(table, id_type, engine, dialect)
     texts = (str(each.compile(dialect=compiler)).strip() for each in statements)
     return ";\n\n".join(re.sub(r" +\n", "\n", text).replace("\t", "    ") for text in texts)
@@ -95,7 +107,7 @@ def is_fenced(connection: Connection, name: str) -> bool:
     inspector = sa.inspect(connection)
     try:
         columns = {column["name"] for column in inspector.get_columns(name)}
-        options = inspector.get_table_options(name) if connection.dialect.name in ("mysql", "mariadb") else {}
+        options = inspector.get_table_options(name) if connection.dialect.name in _MYSQL else {}
     except sa.exc.NoSuchTableError as error:
         raise JobFailure(f"there is no table {name!r}; TaskLoop.create() creates it") from error
     engine = str(options.get(f"{connection.dialect.name}_engine", DEFAULT_STORAGE_ENGINE))

@@ -1,5 +1,6 @@
 """A task loop's table: its name, its SQL, and what can't be put into it."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -30,18 +31,27 @@ def test_a_table_must_be_a_string(engine: sa.Engine) -> None:
             TaskLoop(engine, wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="table must be a string"):
             taskloop.sql_for_create(wrong)  # type: ignore[arg-type]
+    for call in (lambda: TaskLoop(engine, ""), lambda: taskloop.sql_for_create("")):
+        with pytest.raises(ValueError, match="table must not be empty"):
+            call()
 
 
-def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
-    loop = make_loop(table="Odd `loop` of 5%")
+@pytest.mark.parametrize("name", ["Odd `loop` of 5%", 63 * "x"])
+def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engine, name: str) -> None:
+    loop = make_loop(table=name)
     loop.create()
     try:
         loop.add([1])
         assert loop.get(1) == [1]
         assert loop.did(1) == 1
-        assert loop.table == "Odd `loop` of 5%"
+        assert loop.table == name
     finally:
         sa.Table(loop.table, sa.MetaData()).drop(engine)
+
+
+def test_long_names_keep_their_indexes_apart() -> None:
+    texts = [taskloop.sql_for_create(60 * "x" + end, dialect="postgresql") for end in ("a", "b")]
+    assert len({name for text in texts for name in re.findall(r"CREATE INDEX (\w+) ON", text)}) == 2
 
 
 def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> None:
@@ -82,6 +92,8 @@ def test_the_sql_for_create_creates_it(engine: sa.Engine, backend: str) -> None:
 
 @pytest.mark.backends("sqlite")
 def test_the_sql_for_create_is_of_mysql_unless_asked_otherwise() -> None:
-    assert "ENGINE=MyISAM" in taskloop.sql_for_create("foo_loop", engine="MyISAM")
+    assert "ENGINE=RocksDB" in taskloop.sql_for_create("foo_loop", engine="RocksDB")
+    with pytest.raises(ValueError, match="MyISAM"):
+        taskloop.sql_for_create("foo_loop", engine="MyISAM")
     with pytest.raises(ValueError, match="oracle"):
         taskloop.sql_for_create("foo_loop", dialect="oracle")
