@@ -29,7 +29,7 @@ def add(dbconn: Bound, table: str, id_or_ids: Ids, updated: bool = False, test: 
 def remove(dbconn: Bound, table: str, id_or_ids: Ids, test: bool = False) -> int:
     """See :meth:`TaskLoop.remove <jobboard.taskloop.TaskLoop.remove>`."""
     with TaskLoop(dbconn, table) as loop:
-        return loop.remove(id_or_ids, test)
+        return loop.remove(id_or_ids, test=test)
 
 
 def get(

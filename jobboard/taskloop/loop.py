@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 
+from jobboard import codec
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.sql.binds import Bind
 from jobboard.sql.dialects import Database
@@ -79,6 +80,7 @@ class TaskLoop:
         transaction open, a verb is part of that, and happens when you commit; else it is a transaction of its own.
     :param table: the table's name, see :meth:`create`. One that doloop has created will do.
     :raises TypeError: the table is not a string, or the first argument none of these.
+    :raises ValueError: the table has no name.
 
     Every verb raises :class:`~jobboard.exceptions.ConnectionFailure` where the database can't be reached, and
     :class:`~jobboard.exceptions.JobFailure` where it refuses: there is no such table, or no such type of id.
@@ -113,6 +115,7 @@ class TaskLoop:
         :param engine: the storage engine, on MySQL and MariaDB; it must have transactions.
         :raises JobFailure: there is such a table already; or, on MySQL, a transaction of yours is open, which creating
             a table would commit.
+        :raises ValueError: the storage engine has no transactions.
         """
 
         def work(run: Runner, product: Database) -> None:
@@ -144,8 +147,11 @@ class TaskLoop:
         ids = _list(id_or_ids)
         return self._write(lambda sql, run: sql.add(run, ids, bool(updated)), keep=not test) if ids else 0
 
-    def remove(self, id_or_ids: Ids, test: bool = False) -> int:
-        """Remove ids from the loop; how many there were."""
+    def remove(self, id_or_ids: Ids, updated: bool = False, test: bool = False) -> int:
+        """Remove ids from the loop; how many there were.
+
+        :param updated: changes nothing, and is here because doloop's object takes it, to no effect either.
+        """
         ids = _list(id_or_ids)
         return self._write(lambda sql, run: sql.count(run, sql.remove, ids), keep=not test) if ids else 0
 
@@ -171,7 +177,7 @@ class TaskLoop:
         :param who: who takes them. The answer is then a :class:`Held`, which ``strict=True`` and :meth:`extend` take.
         :raises TypeError: an argument that is not a number; a limit that is not an int.
         :raises ValueError: a negative limit; a ``lock_for`` that is not positive; a time beyond 2**62 seconds, which no
-            database can store.
+            database can store; a ``who`` that is empty, longer than 255 characters, or holds control characters.
         :raises JobFailure: ``who`` on a table without the columns for it, as doloop's are; the message tells what to
             add.
         """
@@ -181,10 +187,8 @@ class TaskLoop:
             raise TypeError(f"limit must be an integer, not {limit!r}")
         if limit < 0:
             raise ValueError(f"limit must not be negative, was {limit!r}")
-        if who is not None and not isinstance(who, str):
-            raise TypeError(f"who must be a str, not {type(who).__name__}")
-        if who == "":
-            raise ValueError("who is empty")
+        if who is not None:
+            codec.check_text("who", who)
         taken: dict[Any, int] = {}
         if limit:
             taken = self._write(

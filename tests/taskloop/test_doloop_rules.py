@@ -83,6 +83,11 @@ def test_get_checks_its_arguments(loop: TaskLoop) -> None:
             loop.get(1, lock_for=wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="min_loop_time must be a number"):
             loop.get(1, min_loop_time=wrong)  # type: ignore[arg-type]
+    for who in ("", 256 * "x", "anna\n", "\ud800"):
+        with pytest.raises(ValueError, match=r"^who "):
+            loop.get(1, who=who)
+    with pytest.raises(TypeError, match="who must be a str"):
+        loop.get(1, who=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("beyond", [2**63, 1e30])
@@ -166,6 +171,11 @@ def test_remove_counts_what_was_there(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1, 2, 3)
     assert loop.remove([2, 3, 4]) == 2
     assert set(loop.rows()) == {1}
+    # doloop's object has another argument there, which does nothing.
+    assert loop.remove(1, False, True) == 1
+    assert set(loop.rows()) == {1}
+    assert loop.remove(1, True) == 1
+    assert set(loop.rows()) == set()
 
 
 def test_no_ids_are_no_work(loop: TaskLoop) -> None:
