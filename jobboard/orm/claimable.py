@@ -20,7 +20,7 @@ from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.orm.verbs import Reacquired
 from jobboard.sql.expressions import Exact
 
-Where = sa.SQLColumnExpression[bool]
+Where = sa.SQLColumnExpression[bool] | Sequence[sa.SQLColumnExpression[bool]]
 Order = sa.SQLColumnExpression[Any]
 
 
@@ -98,13 +98,14 @@ class Claimable(Fenced):
         """Acquire the first rows that nobody has, or whose time is up.
 
         :param who: shown in ``acquired_by``. Workers that share a name also share what they give back by name.
-        :param where: which rows; any condition on this class, others' tables in ``exists()``. It is not asked again
-            afterwards.
+        :param where: which rows; any condition on this class, or a list of them that must all be true; others' tables
+            in ``exists()``. It is not asked again afterwards.
         :param order_by: which first; by the primary key unless given.
         :param limit: how many at most; :attr:`acquire_limit` unless given.
         :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
         :param acquired_at: an aware time to count from, instead of the database's.
         :returns: these rows and no others, in order; none where there is nothing.
+        :raises ValueError: a condition on another table, an ``acquired_at`` that knows no time zone, a limit below 1.
         """
         wish = cls._wish(who, where, order_by, limit, timeout, acquired_at)
         return run(session, cls, lambda session: verbs.acquire(session, cls, wish))
@@ -145,7 +146,8 @@ class Claimable(Fenced):
         cls, session: Sync | Async, who: str, *, where: Where | None = None
     ) -> list[Self] | Awaitable[list[Self]]:
         """All rows that are acquired under a name, also those whose time is up and that nobody has taken since."""
-        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), _conditions(where)))
+        conditions = cls._conditions(where)
+        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), conditions))
 
     # fmt: off
     @overload
@@ -174,14 +176,13 @@ class Claimable(Fenced):
         :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
         :raises JobFailure: one of the rows was acquired under another name.
         """
-        chosen = None if rows is None else list(rows)
         work = partial(
             verbs.reacquire,
             model=cls,
             who=_name(who),
-            rows=chosen,
+            rows=cls._rows(rows),
             timeout=cls._timeout(timeout),
-            instant=_instant(acquired_at),
+            instant=_instant("acquired_at", acquired_at),
         )
         return run(session, cls, work)
 
@@ -204,8 +205,8 @@ class Claimable(Fenced):
         :returns: how many; rows that were lost stay as they are.
         :raises JobFailure: one of the rows was acquired under another name.
         """
-        chosen = None if rows is None else list(rows)
-        work = partial(verbs.unacquire, model=cls, who=_name(who), rows=chosen, where=_conditions(where))
+        chosen, conditions = cls._rows(rows), cls._conditions(where)
+        work = partial(verbs.unacquire, model=cls, who=_name(who), rows=chosen, where=conditions)
         return run(session, cls, work)
 
     # fmt: off
@@ -227,8 +228,32 @@ class Claimable(Fenced):
         :param now: an aware time, instead of the database's.
         :returns: how many.
         """
-        work = partial(verbs.unacquire_timed_out, model=cls, where=_conditions(where), now=_instant(now))
+        conditions, instant = cls._conditions(where), _instant("now", now)
+        work = partial(verbs.unacquire_timed_out, model=cls, where=conditions, now=instant)
         return run(session, cls, work)
+
+    @classmethod
+    def _conditions(cls, where: Where | None) -> tuple[Any, ...]:
+        if where is None:
+            return ()
+        conditions = tuple(where) if isinstance(where, (list, tuple)) else (where,)
+        own = sa.inspect(cls).selectable
+        for other in sa.select(sa.literal(1)).select_from(own).where(*conditions).get_final_froms():
+            if other != own:
+                # Each row would be combined with each of that table's.
+                name = getattr(other, "element", other)
+                raise ValueError(f"where is on {name}, and not only on {cls.__name__}: write exists()")
+        return conditions
+
+    @classmethod
+    def _rows(cls, rows: Iterable[Self] | None) -> list[Self] | None:
+        if rows is None:
+            return None
+        chosen = list(rows)
+        for row in chosen:
+            if not isinstance(row, sa.inspect(cls).base_mapper.class_):
+                raise TypeError(f"rows must be objects of {cls.__name__}, not of {type(row).__name__}")
+        return chosen
 
     @classmethod
     def _wish(
@@ -242,7 +267,8 @@ class Claimable(Fenced):
     ) -> verbs.Wish:
         order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
         most = arguments.limit(cls.acquire_limit if limit is None else limit)
-        return verbs.Wish(_name(who), _conditions(where), order, most, cls._timeout(timeout), _instant(acquired_at))
+        instant = _instant("acquired_at", acquired_at)
+        return verbs.Wish(_name(who), cls._conditions(where), order, most, cls._timeout(timeout), instant)
 
     @classmethod
     def _timeout(cls, timeout: float | None) -> int:
@@ -265,9 +291,9 @@ def _name(who: str) -> str:
     return codec.check_text("who", who)
 
 
-def _conditions(where: Where | None) -> tuple[Any, ...]:
-    return () if where is None else (where,)
-
-
-def _instant(value: datetime.datetime | None) -> int | None:
-    return None if value is None else stored(value)
+def _instant(what: str, value: datetime.datetime | None) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime.datetime):
+        raise TypeError(f"{what} must be a datetime, not {type(value).__name__}")
+    return stored(value)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Claimable
 from jobboard.sql.expressions import Now
-from tests.orm.models import Drawing, Film, Part, Picture
+from tests.orm.models import Done, Drawing, Film, Part, Picture
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -100,6 +100,47 @@ def test_timeout_is_argument_over_class_over_global_over_600(
 def test_a_condition_narrows_what_is_acquired(session: Session, pictures: list[int]) -> None:
     rows = Picture.acquire(session, "anna", where=Picture.rank.in_([-2, -5, -7]) & ~Picture.done)
     assert ids(rows) == [pictures[2], pictures[5], pictures[7]]
+    assert ids(Picture.acquire(session, "anna", where=[Picture.rank < -2, Picture.rank > -5])) == pictures[3:5]
+    assert Picture.unacquire(session, "anna", where=(Picture.rank < -2, Picture.rank > -4)) == 1
+    assert len(Picture.acquired(session, "anna", where=[])) == 4
+
+
+def test_another_table_belongs_into_exists(session: Session, pictures: list[int]) -> None:
+    """Or each row would come once for each of that table's."""
+    session.add(Done(number=pictures[3], key="a", who="bert"))
+    session.commit()
+    other = aliased(Picture)
+    calls: list[Callable[[Any], object]] = [
+        lambda where: Picture.acquire(session, "anna", where=where),
+        lambda where: Picture.acquired(session, "anna", where=where),
+        lambda where: Picture.unacquire(session, "anna", where=where),
+        lambda where: Picture.unacquire_timed_out(session, where=where),
+        lambda where: Picture.acquiring(session, "anna", where=where),
+    ]
+    for call in calls:
+        for where, name in ((Done.who == "bert", "done"), ([Picture.done, other.rank == 1], "pictures")):
+            with pytest.raises(ValueError, match=rf"where is on {name}.*exists\(\)"):
+                call(where)
+    done = sa.exists().where(Done.number == Picture.id, Done.who == "bert")
+    assert ids(Picture.acquire(session, "anna", where=done)) == [pictures[3]]
+    assert ids(Picture.acquired(session, "anna", where=[done, ~Picture.done])) == [pictures[3]]
+    assert Film.acquired(session, "anna", where=[Picture.rank < 0, Film.id > 0]) == []
+
+
+@pytest.mark.backends("sqlite")
+def test_what_is_no_row_and_what_is_no_time_is_named(session: Session) -> None:
+    wrong: Any = "2000-01-01"
+    for name, call in (
+        ("acquired_at", lambda: Picture.acquire(session, "anna", acquired_at=wrong)),
+        ("acquired_at", lambda: Picture.reacquire(session, "anna", acquired_at=wrong)),
+        ("now", lambda: Picture.unacquire_timed_out(session, now=wrong)),
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be a datetime, not str"):
+            call()
+    for rows, kind in (([5], "int"), ([Part()], "Part")):
+        for verb in (Picture.unacquire, Picture.reacquire):
+            with pytest.raises(TypeError, match=f"objects of Picture, not of {kind}"):
+                verb(session, "anna", rows)  # type: ignore[operator]
 
 
 def test_unacquire_gives_back_all_of_a_name_or_some_of_its_rows(session: Session, pictures: list[int]) -> None:
