@@ -16,7 +16,7 @@ from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.finishing import Finisher
 from jobboard.backends.zookeeper.keeping import Farewell, Keeper
 from jobboard.backends.zookeeper.looking import Reader
-from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check_client, make_client
+from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check, check_client, make_client
 from jobboard.backends.zookeeper.paths import Paths, quoted
 from jobboard.backends.zookeeper.store import Store
 from jobboard.backends.zookeeper.taking import Taker
@@ -58,8 +58,9 @@ class ZooKeeperJobBoard(JobBoard):
 
     def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
         super().__init__(name, conf, client, persistence)
+        check(self._conf)
         if client is not None:
-            check_client(client, self._conf)
+            check_client(client, self._conf, self._common["claim_ttl"].default)
         self._home = os.getpid()
         self._opened: Store | None = None
         self._woken = 0.0
@@ -79,6 +80,7 @@ class ZooKeeperJobBoard(JobBoard):
     def setup(self) -> None:
         """Create the znodes. What ``jobboard setup`` does: any number of times, in any number of processes at once."""
         store = self._make_store()
+        store.check_writable()
         try:
             self._prepare(store, create=True)
         finally:
@@ -88,13 +90,14 @@ class ZooKeeperJobBoard(JobBoard):
         store = self._make_store()
         try:
             self._prepare(store, create=self._conf["auto_setup"] and not self._conf["read_only"])
+            alone = store.connection.alone()
         except BaseException:
             store.connection.close()
             raise
         self._begin(store)
         self._characteristics = Characteristics(
             durable=True,
-            survives_failover=True,
+            survives_failover=not alone,
             exact_order=True,
             blocking_wait=True,
             remote_events=False,

@@ -326,14 +326,20 @@ class Connection:
         Not a sync: the leader passes it by, and may apply later than a follower what was agreed upon. A change of
         nothing is answered when all that was agreed upon before it has been applied.
         """
+        # A server that is alone answers everything in its turn.
+        return [] if self.alone() else [Multi([Ops.check(path, -1)])]
+
+    def alone(self) -> bool:
+        """Whether the server is known to belong to no ensemble."""
         if self._alone is None:
             try:
                 [(config, _)] = self.call([get("/zookeeper/config")])
-                # A server that belongs to no ensemble names none, and answers everything in its turn.
                 self._alone = not config
-            except JobFailure:
+            except JobFailure as error:
+                if isinstance(error, ConnectionFailure):
+                    raise
                 self._alone = False
-        return [] if self._alone else [Multi([Ops.check(path, -1)])]
+        return self._alone
 
     def _read_twice(self, ops: Sequence[Op], before: list[Any], patience: float | None) -> list[Any]:
         """For servers before 3.6: what reads the same twice was all there at one instant in between."""

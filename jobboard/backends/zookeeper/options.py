@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -14,6 +16,7 @@ from kazoo.security import ACL, make_acl, make_digest_acl
 
 from jobboard.backends.zookeeper.handler import PollingHandler
 from jobboard.conf import Option, Settings, flag, mapping, port, seconds, text
+from jobboard.exceptions import ConnectionFailure
 
 KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
 
@@ -30,19 +33,25 @@ KAZOO_LOG.addFilter(_no_secrets)
 def _hosts(value: Any) -> str:
     """``'a:2181,b'``, ``['a:2181', 'b']`` or ``{'a': 2181}``; as one text."""
     if isinstance(value, Mapping):
-        value = [f"{host}:{number}" for host, number in value.items()]
+        value = [f"{_bracketed(host)}:{number}" for host, number in value.items()]
     if isinstance(value, (list, tuple)):
-        value = ",".join(value)
+        value = ",".join(map(text, value))
     if not isinstance(value, str):
         raise TypeError(f"must be a str, a list or a dict, not {type(value).__name__}")
+    hosts = ",".join(_bracketed(each.strip()) for each in value.split(","))
     try:
-        found, chroot = collect_hosts(value)
+        found, chroot = collect_hosts(hosts)
     except ValueError:
         raise ValueError("must name hosts, as in 'one:2181,two:2181'") from None
     if chroot:
         raise ValueError("the chroot stands in the URI's path, or in the option chroot")
     assert found
-    return value
+    return hosts
+
+
+def _bracketed(host: str) -> str:
+    """A bare IPv6 address, as a URI's only host is told, gets its brackets."""
+    return f"[{host}]" if host.count(":") > 1 and "]" not in host else host
 
 
 def _path(value: Any) -> str:
@@ -59,7 +68,16 @@ def _chroot(value: Any) -> str:
 def _retry(value: Any) -> Any:
     if not isinstance(value, (Mapping, KazooRetry)):
         raise TypeError("must be a dict of KazooRetry's arguments, or a KazooRetry")
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, KazooRetry):
+        return value
+    try:
+        KazooRetry(**value)
+    except TypeError as error:
+        raise ValueError(f"must be a dict of KazooRetry's arguments: {error}") from None
+    for name, each in value.items():
+        if not (each is None or isinstance(each, (int, float)) or callable(each)):
+            raise ValueError(f"{name} must be a number")
+    return dict(value)
 
 
 def _pairs(value: Any) -> list[tuple[str, str]]:
@@ -79,12 +97,14 @@ def _acls(value: Any) -> list[Any]:
             made.append((make_digest_acl if "password" in each else make_acl)(**each))
         else:
             raise TypeError("must be a list of kazoo ACLs, or of dicts of make_acl's arguments")
+    if not made:
+        raise ValueError("must name somebody; leave it out, and anybody may do anything")
     return made
 
 
 def _handler(value: Any) -> Any:
     makers: dict[str, Callable[[], Any]] = {"threading": PollingHandler, "gevent": _gevent, "eventlet": _eventlet}
-    if not isinstance(value, str):
+    if hasattr(value, "async_result"):
         _check_green(value)
         return lambda: value
     if value not in makers:
@@ -135,7 +155,7 @@ URI_PARTS: Mapping[str, str] = {
 
 OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the servers: 'a:2181,b:2181', a list of such, or a dict of hosts and ports"),
-    "port": Option(port, None, "the port of a single host"),
+    "port": Option(port, None, "the port of the hosts that come without one"),
     "chroot": Option(_chroot, "", "the path under which everything lies"),
     "namespace": Option(_path, "jobboard", "the path, under the chroot, of this and other boards"),
     "timeout": Option(seconds(0.1, 3600), 10.0, "how long connect() waits for a server, in seconds"),
@@ -158,11 +178,16 @@ OPTIONS: Mapping[str, Option] = {
     "default_acl": Option(_acls, None, "ACLs of what is created; the default lets anybody do anything", secret=True),
 }
 
-_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "read_only", "default_acl", "handler", "command_retry"}
+_TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
+
+_PORT = re.compile(r":\d+$")
+
+_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "read_only", "default_acl"}
 
 
-def check_client(client: Any, conf: Settings) -> None:
-    """:raises TypeError, ValueError: what was given is no client, or options say what it says already."""
+def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
+    """:param claim_ttl: its default.
+    :raises TypeError, ValueError: what was given is no client, or options say what it says already."""
     if not isinstance(client, KazooClient):
         raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
     try:
@@ -172,19 +197,40 @@ def check_client(client: Any, conf: Settings) -> None:
     given = sorted(name for name in _CLIENTS_OWN if conf[name] != OPTIONS[name].default)
     if given:
         raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
+    if conf["claim_ttl"] != claim_ttl:
+        raise ValueError("option claim_ttl: it is the timeout of the session that client= has; leave it out")
+
+
+def check(conf: Settings) -> None:
+    """:raises ValueError: options that don't go together."""
+    if conf.driver is not None:
+        raise ValueError(f"a {conf.scheme} board takes no driver, as in {conf.scheme}+{conf.driver}")
+    if not conf["use_ssl"]:
+        for option in _TLS:
+            if conf[option] != OPTIONS[option].default:
+                raise ValueError(f"option {option}: set use_ssl=true, too")
+    for option, needed in (("password", "user"), ("keyfile", "certfile"), ("keyfile_password", "keyfile")):
+        if conf[option] is not None and conf[needed] is None:
+            raise ValueError(f"option {option}: set {needed}, too")
 
 
 def _with_port(conf: Settings) -> str:
     hosts = conf["hosts"] or "127.0.0.1"
-    return f"{hosts}:{conf['port']}" if conf["port"] is not None else hosts
+    number = conf["port"] or 2181
+    return ",".join(each if _PORT.search(each) else f"{each}:{number}" for each in hosts.split(","))
 
 
 def make_client(conf: Settings) -> KazooClient:
-    """A client that is not started."""
+    """A client that is not started.
+
+    :raises ConnectionFailure: a file is missing, of which kazoo would say that no server answers.
+    """
+    for option in ("ca", "certfile", "keyfile"):
+        if conf[option] is not None and not Path(conf[option]).exists():
+            raise ConnectionFailure(f"option {option}: there is no file {conf[option]!r}")
     pairs = list(conf["auth_data"])
     if conf["user"] is not None:
         pairs.append(("digest", f"{conf['user']}:{conf['password'] or ''}"))
-    tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
     sasl = conf["sasl_options"]
     handler = conf["handler"]()
     retries = {
@@ -202,5 +248,5 @@ def make_client(conf: Settings) -> KazooClient:
         randomize_hosts=conf["randomize_hosts"],
         logger=KAZOO_LOG,
         **retries,
-        **{name: conf[name] for name in tls},
+        **{name: conf[name] for name in ("use_ssl", *_TLS)},
     )

@@ -63,6 +63,7 @@ def test_who_does_not_ask_for_fresh_reads_costs_the_ensemble_nothing(
     """However many pages there are; what is empty has to be so everywhere."""
     with jobboard.backend(uuid.uuid4().hex, ensemble.uri) as board:
         jobs = board.post_many([Posting("resize")] * 1100)
+        assert board.characteristics.survives_failover
         connection, changes = board._opened.connection, []
         call = connection.call
 

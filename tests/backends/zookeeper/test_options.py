@@ -34,6 +34,12 @@ def hosts_of(conf: Any) -> Any:
         ({"board": "zookeeper", "hosts": "one:7,two:8"}, [("one", 7), ("two", 8)], ""),
         ({"board": "zookeeper", "hosts": ["one:7", "two"], "chroot": "/x/"}, [("one", 7), ("two", 2181)], "/x"),
         ({"board": "zookeeper", "hosts": {"one": 7, "two": 8}}, [("one", 7), ("two", 8)], ""),
+        ("zookeeper://[::1]:7", [("::1", 7)], ""),
+        ("zookeeper://[::1]", [("::1", 2181)], ""),
+        ("zookeeper://[::1]:7,[::2]", [("::1", 7), ("::2", 2181)], ""),
+        ({"board": "zookeeper", "hosts": {"::1": 7}}, [("::1", 7)], ""),
+        ("zookeeper://one,two?port=7", [("one", 7), ("two", 7)], ""),
+        ({"board": "zookeeper", "hosts": ["one", "two:8"], "port": 7}, [("one", 7), ("two", 8)], ""),
     ],
 )
 def test_hosts(conf: Any, hosts: Any, chroot: str) -> None:
@@ -48,7 +54,12 @@ def test_hosts(conf: Any, hosts: Any, chroot: str) -> None:
         ("hosts", "one/chroot"),
         ("namespace", "a/../b"),
         ("handler", "twisted"),
+        ("hosts", ["one", 7]),
+        ("handler", 5),
         ("connection_retry", 3),
+        ("connection_retry", {"max_trys": 1}),
+        ("command_retry", {"max_tries": "x"}),
+        ("default_acl", []),
         ("auth_data", ["digest"]),
         ("sasl_options", "DIGEST-MD5"),
         ("default_acl", ["everybody"]),
@@ -60,7 +71,36 @@ def test_what_does_not_fit_is_named(option: str, value: Any) -> None:
         jobboard.fetch("board", {"board": "zookeeper", option: value})
 
 
-def test_what_kazoo_is_told() -> None:
+@pytest.mark.parametrize(
+    ("conf", "told"),
+    [
+        ({"ca": "/ca"}, "ca: set use_ssl"),
+        ({"certfile": "/cert", "use_ssl": False}, "certfile: set use_ssl"),
+        ({"verify_certs": False}, "verify_certs: set use_ssl"),
+        ({"check_hostname": True}, "check_hostname: set use_ssl"),
+        ({"use_ssl": True, "keyfile": "/key"}, "keyfile: set certfile"),
+        ({"use_ssl": True, "certfile": "/cert", "keyfile_password": "geheim"}, "keyfile_password: set keyfile"),
+        ({"password": "geheim"}, "password: set user"),
+        ({"board": "zookeeper://:geheim@one"}, "password: set user"),
+        ({"board": "zk+kazoo://one"}, "no driver"),
+    ],
+)
+def test_what_would_be_dropped_without_a_word_is_refused(conf: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as failure:
+        jobboard.fetch("board", {"board": "zookeeper", **conf})
+    assert "geheim" not in str(failure.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    board = jobboard.fetch("board", {"board": "zookeeper", "use_ssl": True, "ca": "/nowhere/ca.pem"})
+    with pytest.raises(ConnectionFailure, match=r"option ca: .*/nowhere/ca\.pem"):
+        board.connect()
+
+
+def test_what_kazoo_is_told(tmp_path: Path) -> None:
+    files = {name: str(tmp_path / name) for name in ("ca", "certfile", "keyfile")}
+    for file in files.values():
+        Path(file).touch()
     handler = SequentialThreadingHandler()
     given = {
         "claim_ttl": 7,
@@ -70,9 +110,7 @@ def test_what_kazoo_is_told() -> None:
         "randomize_hosts": "false",
         "read_only": True,
         "use_ssl": True,
-        "ca": "/ca",
-        "certfile": "/cert",
-        "keyfile": "/key",
+        **files,
         "keyfile_password": "geheim",
         "verify_certs": False,
         "check_hostname": True,
@@ -126,6 +164,8 @@ def test_reading_only(make_board: Any) -> None:
     job = board.post("resize")
     board.post("later", delay=600)
     looking = make_board(read_only=True)
+    with pytest.raises(JobFailure, match="read_only"):
+        looking.setup()
     assert [each.name for each in looking.iterjobs()] == ["resize", "later"]
     assert looking.stats().unclaimed == 1
     assert looking.get(job.uuid) == job
@@ -163,7 +203,6 @@ def test_no_secret_is_shown(address: str, caplog: pytest.LogCaptureFixture, requ
     conf = {
         "board": f"zookeeper://anna:geheim@{address}",
         "auth_data": [("digest", "bert:geheim")],
-        "keyfile_password": "geheim",
         "namespace": f"secret{id(request)}",
     }
     with caplog.at_level(1), jobboard.backend("board", conf) as board:
@@ -172,6 +211,8 @@ def test_no_secret_is_shown(address: str, caplog: pytest.LogCaptureFixture, requ
         assert "geheim" not in repr(board._conf)
     assert "Sending request" in caplog.text
     assert "geheim" not in caplog.text
+    key = {"use_ssl": True, "certfile": "cert", "keyfile": "key", "keyfile_password": "geheim"}
+    assert "geheim" not in repr(jobboard.fetch("board", {"board": "zookeeper", **key})._conf)
     for option in ("auth_data", "sasl_options", "default_acl"):
         with pytest.raises((TypeError, ValueError)) as failure:
             jobboard.fetch("board", {"board": "zookeeper", option: "geheim"})
@@ -195,6 +236,10 @@ class TestCallersClient:
             jobboard.fetch("board", "zookeeper", client=object())
         with pytest.raises(ValueError, match="hosts"):
             jobboard.fetch("board", "zookeeper://elsewhere", client=caller)
+        own: dict[str, Any] = {"claim_ttl": 60, "handler": SequentialThreadingHandler(), "command_retry": {"delay": 9}}
+        for option, value in own.items():
+            with pytest.raises(ValueError, match=option):
+                jobboard.fetch("board", {"board": "zookeeper", option: value}, client=caller)
 
     def test_its_session_timeout_is_learnt(self, address: str) -> None:
         client = KazooClient(hosts=address, timeout=0.3)
@@ -263,7 +308,8 @@ def test_tls(tmp_path: Path) -> None:
             job = board.post("resize")
             assert board.claim_next("anna") == job
             board.consume(job, "anna")
-        for wrong in ({"use_ssl": False}, {"ca": None}, {"certfile": None, "keyfile": None}):
+        nobody = dict.fromkeys(("certfile", "keyfile", "keyfile_password"))
+        for wrong in ({**nobody, "ca": None, "use_ssl": False}, {"ca": None}, nobody):
             board = jobboard.fetch("board", {**tls, "timeout": 1, **wrong})
             with pytest.raises(ConnectionFailure):
                 board.connect()

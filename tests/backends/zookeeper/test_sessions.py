@@ -35,6 +35,7 @@ def claim_there(board: Any, job: Any) -> bool:
 
 def test_the_timeout_in_force_is_the_servers(make_board: Any) -> None:
     assert make_board(claim_ttl=0.2).characteristics.claim_ttl == pytest.approx(1.0)
+    assert not make_board().characteristics.survives_failover  # a server that is alone
     assert make_board(claim_ttl=5).characteristics.claim_ttl == pytest.approx(5.0)
     assert make_board(claim_ttl=600).characteristics.claim_ttl == pytest.approx(60.0)
 
