@@ -461,12 +461,19 @@ def _started(session: Session, model: type[J], plan: _Plan) -> Iterator[tuple[J,
         worked = True
         end({**updates.values, "status": plan.succeeded, "retry": 0})
     except Exception as error:
-        fall_back(plan.failure(retry, repr(error), traceback.format_exc(limit=plan.traceback_limit)))
+        fall_back(plan.failure(retry, _shown(error), traceback.format_exc(limit=plan.traceback_limit)))
         if worked or not plan.skip_error:
             raise
     except BaseException:
         fall_back({"status": before})
         raise
+
+
+def _shown(error: Exception) -> str:
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - it is the user's, and must not keep the job locked
+        return object.__repr__(error)
 
 
 def _named(model: type[Any], key: Key) -> str:

@@ -147,6 +147,18 @@ def test_no_text_of_an_error_keeps_the_job_locked(engine: sa.Engine, job: Job) -
     assert stored(engine).errors["traceback"].endswith("ValueError: ? \ufffd\n")
 
 
+@ONE
+def test_an_error_that_cannot_be_shown_ends_the_job_all_the_same(engine: sa.Engine, job: Job) -> None:
+    class Mute(Exception):
+        def __repr__(self) -> str:
+            raise AttributeError("no picture")
+
+    fail(engine, Mute(), skip_error=True)
+    after = stored(engine)
+    assert (after.status, after.lock) == (30, None)
+    assert "Mute object" in after.errors["error"]
+
+
 def test_skip_error_swallows_what_the_block_raises_and_nothing_else(engine: sa.Engine, job: Job) -> None:
     with start(engine, skip_error=True) as (failed, _):
         raise ValueError("no picture")
