@@ -89,6 +89,7 @@ class RedisJobBoard(JobBoard):
 
     def _prepare(self, links: Links, create: bool) -> checks.Server:
         try:
+            links.ready()
             server = checks.look_at(links, self._conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
@@ -213,6 +214,8 @@ class RedisJobBoard(JobBoard):
                 f"{' +wait' if self._conf['min_replicas'] else ''}, and should have +info",
                 error,
             )
+        if self._conf["sentinel"] and "SENTINEL" in text.upper():
+            return JobFailure(f"the host is no sentinel, but a server itself: leave out sentinel= ({text})", error)
         return JobFailure(f"the server has refused it: {text}", error)
 
     def _tidy(self) -> None:

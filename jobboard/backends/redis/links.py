@@ -90,6 +90,10 @@ class Links:
                 raise reply
         return replies if len(replies) > 1 else replies[0]
 
+    def ready(self) -> None:
+        """Have a connection: what is refused after this was refused to the request, and not to the connection."""
+        self._idle.append(self._borrow())
+
     def connect(self, **changes: Any) -> Any:
         """A new connection, beside those that calls use.
 

@@ -137,6 +137,17 @@ def test_where_to_connect_beside_a_client(server: Redis, admin: redis.Redis, opt
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"), [("/0?sentinel=mymaster", "no sentinel.*leave out sentinel="), ("/99", "DB index")]
+)
+def test_what_is_refused_while_connecting_is_not_taken_for_something_else(
+    server: Redis, caplog: pytest.LogCaptureFixture, options: str, told: str
+) -> None:
+    with pytest.raises(JobFailure, match=told):
+        jobboard.fetch("board", f"redis://127.0.0.1:{server.port}{options}").connect()
+    assert "INFO" not in caplog.text
+
+
 def test_options_that_travel_in_a_uri(server: Redis, open_board: Open, live: Live) -> None:
     board = open_board(f"{server.uri}?namespace=x&protocol=3&socket_timeout=2&claim_ttl=5&retry_for=1")
     live(board, open_board(server.uri, namespace="x"))

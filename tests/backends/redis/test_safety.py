@@ -1,6 +1,8 @@
 """What a board finds out about its server before it puts jobs there, and what it does when that has its limits."""
 
+import tracemalloc
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -297,3 +299,23 @@ def test_what_is_no_board(server: Redis, admin: redis.Redis, open_board: Open) -
     admin.set("jobboard:{board}:jobs", "something else")
     with pytest.raises(JobFailure, match="WRONGTYPE"):
         open_board(server.uri).post("resize")
+
+
+# Large boards
+
+
+def test_a_walk_takes_no_more_memory_on_a_larger_board(server: Redis, open_board: Open) -> None:
+    board = open_board(server.uri)
+    board.post_many([{"name": "resize", "details": {"file": "x" * 100}}] * 6000)
+
+    def peak(jobs: int) -> int:
+        """The most memory in use while so many jobs went by, in bytes."""
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in islice(board.iterjobs(), jobs)) == jobs
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)  # what is made once
+    assert peak(6000) <= 1.2 * peak(1000)
