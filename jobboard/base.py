@@ -79,7 +79,7 @@ class BoardBase(Primitives):
     def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
         self._name = codec.check_text("a board's name", name)
         self._conf = configuration.parse(conf, {**self._common, **self.options}, self.uri_parts)
-        self._shown = configuration.redacted(conf)
+        self._shown = configuration.redacted(conf, self._conf, self.uri_parts)
         self._client = client
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)

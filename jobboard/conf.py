@@ -233,14 +233,24 @@ def _unknown(scheme: str, name: str, options: Mapping[str, Option]) -> str:
     return f"a {scheme} board has no option {name!r}; {hint}"
 
 
-def redacted(conf: str | Mapping[str, Any]) -> str:
-    """A configuration as text that may be shown: without passwords and without options, which may hold secrets too."""
+def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: Mapping[str, str]) -> str:
+    """A configuration as text that may be shown: without passwords and without options, which may hold secrets too,
+    but for those that stand for a part of a URI.
+
+    :param settings, parts: as :func:`parse` has made and was given them.
+    """
     where = target(conf)
-    if not where.parts:
+    told = dict(where.parts)
+    for part, option in parts.items():
+        value = where.given.get(option)
+        if value is not None and part != "password":
+            told[part] = value if isinstance(value, str) else str(settings[option])
+    if not told:
         return where.scheme
-    user = f"{quote(where.parts['user'])}@" if "user" in where.parts else ""
-    number = f":{where.parts['port']}" if "port" in where.parts else ""
-    host = where.parts.get("host", "")
-    host = f"[{host}]" if ":" in host and "," not in host else host
-    path = quote(where.parts.get("path", ""))
+    user = f"{quote(told['user'])}@" if "user" in told else ""
+    number = f":{told['port']}" if "port" in told else ""
+    # Who has written a user into the option host has perhaps written a password there.
+    host = told.get("host", "").rpartition("@")[2]
+    host = f"[{host}]" if host.count(":") > 1 and not set(",[") & set(host) else host
+    path = quote(told.get("path", ""))
     return f"{where.scheme}://{user}{host}{number}/{path}"

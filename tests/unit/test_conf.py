@@ -27,6 +27,10 @@ def parse(given: object) -> conf.Settings:
     return conf.parse(given, OPTIONS, PARTS)
 
 
+def redacted(given: object) -> str:
+    return conf.redacted(given, parse(given), PARTS)
+
+
 def test_every_part_of_a_uri_counts() -> None:
     settings = parse(f"mine+fast://us%40er:{QUOTED}@db.example:99/prod%2F1?claim_ttl=2.5&durable=no&mode=MANY")
     assert (settings.scheme, settings.driver) == ("mine", "fast")
@@ -134,7 +138,7 @@ def test_a_part_that_a_backend_does_not_take_is_refused(part: str) -> None:
 def test_secrets_are_never_shown(given: object) -> None:
     settings = parse(given)
     assert settings["password"] == SECRET
-    for shown in (repr(settings), str(settings), f"{settings}", conf.redacted(given)):
+    for shown in (repr(settings), str(settings), f"{settings}", redacted(given)):
         assert SECRET not in shown
         assert QUOTED not in shown
         assert "ss/w" not in shown
@@ -170,10 +174,16 @@ def test_no_error_repeats_a_secret(uri: object) -> None:
         ("mine+fast://us%40er:x@h:1/d%2Fe?token=x", "mine://us%40er@h:1/d/e"),
         ("mine://[::1]:5/d", "mine://[::1]:5/d"),
         ("mine://h1:1,h2:2/d", "mine://h1:1,h2:2/d"),
+        ("mine://h?port=7&token=x", "mine://h:7/"),
+        ({"board": "mine", "host": "h", "port": 7, "password": "x", "token": "x"}, "mine://h:7/"),
+        ({"board": "mine", "host": "::1", "database": "/d"}, "mine://[::1]//d"),
+        ({"board": "mine", "host": "h1:1,[::1]", "user": "u@"}, "mine://u%40@h1:1,[::1]/"),
+        ({"board": "mine", "host": "u:sesame@h"}, "mine://h/"),
+        ({"board": "mine://h:1/d", "host": "other", "port": None}, "mine://other:1/d"),
     ],
 )
 def test_redacted(given: object, shown: str) -> None:
-    assert conf.redacted(given) == shown
+    assert redacted(given) == shown
 
 
 def test_an_unknown_backend_is_not_found() -> None:
@@ -183,6 +193,8 @@ def test_an_unknown_backend_is_not_found() -> None:
 
 
 def test_a_boards_repr_keeps_the_secret() -> None:
+    parts = {"user": "app", "password": SECRET, "host": "db", "port": 5, "database": "prod"}
+    assert " at postgresql://app@db:5/prod," in repr(jobboard.fetch("jobs", {"board": "postgresql", **parts}))
     for uri in (f"postgresql://app:{QUOTED}@db:5/prod", f"mariadb://app:{QUOTED}@db/prod?claim_ttl=5"):
         shown = repr(jobboard.fetch("jobs", uri))
         assert "'jobs'" in shown

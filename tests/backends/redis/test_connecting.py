@@ -137,6 +137,11 @@ def test_where_to_connect_beside_a_client(server: Redis, admin: redis.Redis, opt
     assert SECRET not in str(caught.value)
 
 
+def test_where_it_is_shows() -> None:
+    conf = {"board": "redis", "host": "h", "port": 7, "db": 3, "password": SECRET}
+    assert " at redis://h:7/3," in repr(jobboard.fetch("board", conf))
+
+
 @pytest.mark.parametrize(
     ("options", "told"), [("/0?sentinel=mymaster", "no sentinel.*leave out sentinel="), ("/99", "DB index")]
 )

@@ -124,6 +124,11 @@ def test_what_kazoo_is_told(tmp_path: Path) -> None:
         assert getattr(client, name) == given[name]
 
 
+def test_where_it_is_shows() -> None:
+    conf = {"board": "zookeeper", "hosts": {"one": 7, "two": 8}, "chroot": "x", "user": "anna", "password": "geheim"}
+    assert " at zookeeper://anna@one:7,two:8/x," in repr(jobboard.fetch("board", conf))
+
+
 def test_chroot_and_namespace(caller: KazooClient, address: str, request: pytest.FixtureRequest) -> None:
     root = f"chroot-{id(request)}"
     with jobboard.backend("a/b", {"board": f"zookeeper://{address}/{root}/deep", "namespace": "x/y"}) as board:
