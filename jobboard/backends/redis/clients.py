@@ -29,7 +29,10 @@ def _hosts(value: Any) -> list[str]:
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, Sequence):
         raise TypeError(f"must be a str or a list, not {type(value).__name__}")
-    return [item.strip() if isinstance(item, str) else f"{item[0]}:{item[1]}" for item in given]
+    try:
+        return [item.strip() if isinstance(item, str) else f"{item[0]}:{item[1]}" for item in given]
+    except (TypeError, IndexError):
+        raise TypeError("must name hosts, as in 'h1:26379' or ('h1', 26379)") from None
 
 
 URI_PARTS: Mapping[str, str] = {
@@ -79,6 +82,8 @@ def check(conf: Settings) -> None:
     """:raises ValueError: options that don't go together."""
     if conf.driver is not None:
         raise ValueError(f"a {conf.scheme} board takes no driver, as in {conf.scheme}+{conf.driver}")
+    if conf["sentinel"] == "":
+        raise ValueError("option sentinel='': it is the name of the service; leave it out where there is none")
     if conf["cluster"] and conf["sentinel"]:
         raise ValueError("options cluster and sentinel exclude each other")
     if conf["cluster"] and conf["db"]:
@@ -86,6 +91,10 @@ def check(conf: Settings) -> None:
     for option in ("sentinel_fallbacks", "sentinel_kwargs"):
         if conf[option] and not conf["sentinel"]:
             raise ValueError(f"option {option}: set sentinel, the name of the service, too")
+    try:
+        redis.Redis(**(conf["sentinel_kwargs"] or {}))
+    except TypeError as error:
+        raise ValueError(f"option sentinel_kwargs: {error}") from None
     _check_hosts(conf)
     _check_tls(conf)
 
@@ -118,7 +127,8 @@ def check_client(client: Any, conf: Settings) -> None:
     """:raises TypeError: it is not a client.
     :raises ValueError: options that say where to connect, beside a client that is connected."""
     if not isinstance(client, (redis.Redis, RedisCluster)):
-        raise TypeError(f"client must be a redis.Redis or a RedisCluster, not {type(client).__name__}")
+        kind = f"{type(client).__module__}.{type(client).__qualname__}"
+        raise TypeError(f"client must be a redis.Redis or a RedisCluster, not {kind}")
     own = ("host", "port", "db", "username", "password", "unix_socket_path", "protocol", "sentinel", "cluster", "ssl")
     for option in own:
         if conf[option]:

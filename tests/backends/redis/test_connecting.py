@@ -110,6 +110,8 @@ def test_a_namespace_of_bytes(server: Redis, open_board: Open) -> None:
         ("redis://h", {"sentinel_fallbacks": "h2:26379"}, "sentinel_fallbacks.*sentinel"),
         ("redis://h", {"sentinel_kwargs": {}, "sentinel_fallbacks": ["h2:x"], "sentinel": "s"}, "sentinel_fallbacks"),
         ("redis://h", {"sentinel_kwargs": {"password": SECRET}}, "sentinel_kwargs"),
+        ("redis://h", {"sentinel_kwargs": {"passwort": SECRET}, "sentinel": "s"}, "sentinel_kwargs.*passwort"),
+        ("redis://h?sentinel=", {}, "sentinel=''"),
         ("redis://h1:1,h2:2", {}, "host"),
         ("redis://h1:x,h2:2", {"cluster": True}, "host"),
         ("redis://h", {"unix_socket_path": "/s"}, "unix_socket_path"),
@@ -353,8 +355,13 @@ def test_a_client_with_tls(secure: Redis, open_board: Open, live: Live) -> None:
 
 @pytest.mark.parametrize("client", ["redis://localhost", 3, redis.asyncio.Redis(), redis.ConnectionPool()])
 def test_what_is_no_client(client: Any) -> None:
-    with pytest.raises(TypeError, match="client"):
+    with pytest.raises(TypeError, match=f"client .* not {type(client).__module__}\\."):
         jobboard.fetch("board", "redis", client=client)
+
+
+def test_hosts_that_are_none() -> None:
+    with pytest.raises(TypeError, match=r"sentinel_fallbacks.*must name hosts"):
+        jobboard.fetch("board", {"board": "redis", "sentinel": "s", "sentinel_fallbacks": [("h2", 1), 5]})
 
 
 def _in_child(act: Callable[[], Any]) -> str:
