@@ -180,6 +180,17 @@ def test_a_server_that_is_away_is_waited_for_as_long_as_was_asked(private_board:
         assert limit <= boottime() - start < limit + 2
 
 
+def test_the_end_of_a_board_does_not_wait_for_a_server(private_board: Any) -> None:
+    """That keeps nothing, but would have to sign off."""
+    board = private_board()
+    board.register_entity(Entity("conductor", "one"))
+    private_board.server.kill()
+    eventually(lambda: not board.connected)
+    start = boottime()
+    board.close()
+    assert boottime() - start < 2
+
+
 def test_a_server_that_comes_back_in_time(private_board: Any) -> None:
     board = private_board(retry_for=30)
     private_board.server.kill()
