@@ -152,7 +152,7 @@ class BoardBase(Primitives):
                 for start in range(0, len(acts), BATCH):
                     session.mutate(self._finish, acts[start : start + BATCH])
                 if session.entities:
-                    self._delist(session.handle)
+                    session.query(self._delist, session.handle)
             except JobBoardError as error:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:

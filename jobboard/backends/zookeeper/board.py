@@ -316,8 +316,6 @@ class ZooKeeperJobBoard(JobBoard):
 
     def _delist(self, handle: str) -> None:
         store = self._store
-        if self._session is None:
-            store.connection.hurry()
         for path, version, owner, *_ in self._entities():
             if owner == handle:
                 # Refused, it has become another handle's.
