@@ -119,44 +119,45 @@ def test_every_command(
 
 
 @contextmanager
-def busy(board: Any) -> Iterator[None]:
-    """Jobs named 'busy' come and go meanwhile."""
+def again_and_again(step: Callable[[], object], pause: float) -> Iterator[None]:
     over = threading.Event()
 
-    def work() -> None:
-        while not over.wait(0.01):
-            job = board.post("busy", priority="VERY_HIGH")
-            board.claim(job, "worker[/]")
-            board.abandon(job, "worker[/]")
-            board.claim(job, "worker[/]")
-            board.consume(job, "worker[/]")
+    def run() -> None:
+        while not over.wait(pause):
+            step()
 
-    worker = threading.Thread(target=work)
-    worker.start()
+    runner = threading.Thread(target=run)
+    runner.start()
     try:
         yield
     finally:
         over.set()
-        worker.join()
+        runner.join()
+
+
+@contextmanager
+def busy(board: Any) -> Iterator[None]:
+    """Jobs named 'busy' come and go meanwhile."""
+
+    def work() -> None:
+        job = board.post("busy", priority="VERY_HIGH")
+        board.claim(job, "worker[/]")
+        board.abandon(job, "worker[/]")
+        board.claim(job, "worker[/]")
+        board.consume(job, "worker[/]")
+
+    with again_and_again(work, 0.01):
+        yield
 
 
 @contextmanager
 def posting(board: Any) -> Iterator[None]:
     """One job after the other is posted meanwhile."""
-    over = threading.Event()
     posted: list[Any] = []
-
-    def post() -> None:
-        while not over.wait(0.05):
-            posted.append(board.post("posted[/]", priority="VERY_HIGH"))
-
-    poster = threading.Thread(target=post)
-    poster.start()
     try:
-        yield
+        with again_and_again(lambda: posted.append(board.post("posted[/]", priority="VERY_HIGH")), 0.05):
+            yield
     finally:
-        over.set()
-        poster.join()
         for job in posted:
             board.claim(job, "worker")
             board.consume(job, "worker")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobboard.board import PAGE
 from jobboard.cli.sampling import Pace
@@ -16,8 +16,6 @@ from jobboard.states import State
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Job
-
-T = TypeVar("T")
 
 NOTICED = REMOTE - {EXTENDED}
 """The events that show from one look to the next: a claim is extended by each heartbeat, too."""
@@ -69,7 +67,7 @@ class Comparison:
 
     def look(self) -> list[Happening]:
         """What has happened since the last look; nothing at the first one."""
-        page = self._query(self._board._page, None, PAGE, self._names, None)
+        page = self.pace.query(self._board._page, None, PAGE, self._names, None)
         now = {seen.record.uuid: seen for seen in page if seen.record is not None}
         before, last_end = self._before, self._end
         self._end = _place(page[-1]) if len(page) == PAGE else None
@@ -88,13 +86,9 @@ class Comparison:
             uuid for uuid, seen in before.items() if uuid not in now and (not self._end or _place(seen) < self._end)
         ]
         if gone:
-            for uuid, after in zip(gone, self._query(self._board._read, gone), strict=True):
+            for uuid, after in zip(gone, self.pace.query(self._board._read, gone), strict=True):
                 happenings += _went(before[uuid], after)
         return happenings
-
-    def _query(self, primitive: Callable[..., T], *args: Any) -> T:
-        answer: T = self.pace.ask(self._board._live().query, primitive, *args)
-        return answer
 
 
 def _place(seen: Seen) -> tuple[int, int]:

@@ -75,6 +75,11 @@ class Pace:
             sent = 1 if before is None or after is None else after - before
             self._ready = now + max(sent / REQUESTS, min(LONGEST, share * (now - began)))
 
+    def query(self, primitive: Callable[..., T], *args: Any) -> T:
+        """Ask a primitive of the board's."""
+        answer: T = self.ask(self._board._live().query, primitive, *args)
+        return answer
+
     def pause(self) -> float:
         """For how many seconds the server is to be left alone now."""
         return max(0.0, self._ready - time.monotonic())
@@ -186,12 +191,8 @@ class Sampler:
             yield self._ask_entities
             yield self._ask_trash
 
-    def _query(self, primitive: Callable[..., T], *args: Any) -> T:
-        answer: T = self.pace.ask(self.board._live().query, primitive, *args)
-        return answer
-
     def _ask_clock(self) -> None:
-        self._offset = self._query(self.board._now) / 1e6 - time.time()
+        self._offset = self.pace.query(self.board._now) / 1e6 - time.time()
 
     def _count(self) -> None:
         stats = self.pace.ask(self.board.stats)
@@ -212,7 +213,7 @@ class Sampler:
         self.stats = stats
 
     def _ask_all(self) -> None:
-        self._claims = self._ahead = self._later = self._query(self.board._page, None, PAGE, None, None)
+        self._claims = self._ahead = self._later = self.pace.query(self.board._page, None, PAGE, None, None)
         self.running_at = self.now
         self._heads = ()
         self._all_claims = self._all_ahead = self._all_heads = True
@@ -222,19 +223,19 @@ class Sampler:
         # They come early in the order of serving, as they were taken from there: who asks for no more of them than
         # there are does not have a store without an index of them walk to the end.
         limit = min(PAGE, self.stats.claimed) or 1
-        self._claims = self._query(self.board._page, None, limit, None, frozenset({CLAIMED}))
+        self._claims = self.pace.query(self.board._page, None, limit, None, frozenset({CLAIMED}))
         self.running_at = self.now
         self._all_claims = len(self._claims) < limit
 
     def _ask_later(self) -> None:
         assert self.stats is not None
         limit = min(PAGE, self.stats.scheduled) or 1
-        self._later = self._query(self.board._page, None, limit, None, frozenset({SCHEDULED}))
+        self._later = self.pace.query(self.board._page, None, limit, None, frozenset({SCHEDULED}))
 
     def _ask_ahead(self) -> None:
         assert self.stats is not None
         limit = min(PAGE, self.stats.unclaimed) or 1
-        self._ahead = self._query(self.board._page, None, limit, None, frozenset({UNCLAIMED}))
+        self._ahead = self.pace.query(self.board._page, None, limit, None, frozenset({UNCLAIMED}))
         self._heads, self._all_ahead = (), len(self.waiting) >= self.stats.unclaimed
         self._all_heads = self._all_ahead
 
@@ -256,7 +257,7 @@ class Sampler:
         assert last is not None
         # Behind all the jobs of that priority.
         after = last._replace(sequence=_LAST)
-        found = self._query(self.board._page, after, 1, None, frozenset({UNCLAIMED}))
+        found = self.pace.query(self.board._page, after, 1, None, frozenset({UNCLAIMED}))
         self._heads = (*self._heads, *found)
         self._all_heads = not found
 
@@ -264,7 +265,7 @@ class Sampler:
         self.entities = self.pace.ask(self.board.entities)
 
     def _ask_trash(self) -> None:
-        self.trashed = self._query(self.board._trash_page, None, ERRORS)
+        self.trashed = self.pace.query(self.board._trash_page, None, ERRORS)
         self.complete = self.stats is not None
 
     # What is known
