@@ -45,6 +45,11 @@ class Settings(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def check_no_driver(self) -> None:
+        """:raises ValueError: the scheme names one, which only some boards take."""
+        if self.driver is not None:
+            raise ValueError(f"a {self.scheme} board takes no driver, as in {self.scheme}+{self.driver}")
+
     def __repr__(self) -> str:
         shown = {k: "***" if k in self._secrets and v is not None else v for k, v in self._values.items()}
         return f"<Settings {self.scheme}: {shown}>"
@@ -233,6 +238,11 @@ def _unknown(scheme: str, name: str, options: Mapping[str, Option]) -> str:
     return f"a {scheme} board has no option {name!r}; {hint}"
 
 
+def bracketed(host: str) -> str:
+    """A host as a URI has it: an IPv6 address in brackets."""
+    return f"[{host}]" if host.count(":") > 1 and "[" not in host else host
+
+
 def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: Mapping[str, str]) -> str:
     """A configuration as text that may be shown: without passwords and without options, which may hold secrets too,
     but for those that stand for a part of a URI.
@@ -251,6 +261,6 @@ def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: 
     number = f":{told['port']}" if "port" in told else ""
     # Who has written a user into the option host has perhaps written a password there.
     host = told.get("host", "").rpartition("@")[2]
-    host = f"[{host}]" if host.count(":") > 1 and not set(",[") & set(host) else host
+    host = host if "," in host else bracketed(host)
     path = quote(told.get("path", ""))
     return f"{where.scheme}://{user}{host}{number}/{path}"

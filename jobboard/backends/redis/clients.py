@@ -80,8 +80,7 @@ OPTIONS: Mapping[str, Option] = {
 
 def check(conf: Settings) -> None:
     """:raises ValueError: options that don't go together."""
-    if conf.driver is not None:
-        raise ValueError(f"a {conf.scheme} board takes no driver, as in {conf.scheme}+{conf.driver}")
+    conf.check_no_driver()
     if conf["sentinel"] == "":
         raise ValueError("option sentinel='': it is the name of the service; leave it out where there is none")
     if conf["cluster"] and conf["sentinel"]:
@@ -91,10 +90,11 @@ def check(conf: Settings) -> None:
     for option in ("sentinel_fallbacks", "sentinel_kwargs"):
         if conf[option] and not conf["sentinel"]:
             raise ValueError(f"option {option}: set sentinel, the name of the service, too")
-    try:
-        redis.Redis(**(conf["sentinel_kwargs"] or {}))
-    except TypeError as error:
-        raise ValueError(f"option sentinel_kwargs: {error}") from None
+    if conf["sentinel_kwargs"]:
+        try:
+            redis.Redis(**conf["sentinel_kwargs"])
+        except TypeError as error:
+            raise ValueError(f"option sentinel_kwargs: {error}") from None
     _check_hosts(conf)
     _check_tls(conf)
 

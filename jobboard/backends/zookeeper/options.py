@@ -15,7 +15,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
 from jobboard.backends.zookeeper.handler import PollingHandler
-from jobboard.conf import Option, Settings, flag, mapping, port, seconds, text
+from jobboard.conf import Option, Settings, bracketed, flag, mapping, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 
 KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
@@ -33,12 +33,12 @@ KAZOO_LOG.addFilter(_no_secrets)
 def _hosts(value: Any) -> str:
     """``'a:2181,b'``, ``['a:2181', 'b']`` or ``{'a': 2181}``; as one text."""
     if isinstance(value, Mapping):
-        value = [f"{_bracketed(host)}:{number}" for host, number in value.items()]
+        value = [f"{bracketed(host)}:{number}" for host, number in value.items()]
     if isinstance(value, (list, tuple)):
         value = ",".join(map(text, value))
     if not isinstance(value, str):
         raise TypeError(f"must be a str, a list or a dict, not {type(value).__name__}")
-    hosts = ",".join(_bracketed(each.strip()) for each in value.split(","))
+    hosts = ",".join(bracketed(each.strip()) for each in value.split(","))
     try:
         found, chroot = collect_hosts(hosts)
     except ValueError:
@@ -47,11 +47,6 @@ def _hosts(value: Any) -> str:
         raise ValueError("the chroot stands in the URI's path, or in the option chroot")
     assert found
     return hosts
-
-
-def _bracketed(host: str) -> str:
-    """A bare IPv6 address, as a URI's only host is told, gets its brackets."""
-    return f"[{host}]" if host.count(":") > 1 and "]" not in host else host
 
 
 def _path(value: Any) -> str:
@@ -203,8 +198,7 @@ def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
 
 def check(conf: Settings) -> None:
     """:raises ValueError: options that don't go together."""
-    if conf.driver is not None:
-        raise ValueError(f"a {conf.scheme} board takes no driver, as in {conf.scheme}+{conf.driver}")
+    conf.check_no_driver()
     if not conf["use_ssl"]:
         for option in _TLS:
             if conf[option] != OPTIONS[option].default:
