@@ -94,16 +94,21 @@ def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Con
     ), content
 
 
+def aware(what: str, value: datetime.datetime) -> int:
+    """A time of the caller's, as it is stored."""
+    if not isinstance(value, datetime.datetime):
+        raise TypeError(f"{what} must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise ValueError(f"{what}={value}: must be aware of its time zone, as datetime.now(timezone.utc) is")
+    return instant(value)
+
+
 def _due(given: Posting) -> int | None:
     if given.due is None:
         return None
     if given.delay is not None:
         raise ValueError("give delay or due, not both")
-    if not isinstance(given.due, datetime.datetime):
-        raise TypeError(f"due must be a datetime, not {type(given.due).__name__}")
-    if given.due.tzinfo is None:
-        raise ValueError(f"due={given.due}: must be aware of its time zone, as datetime.now(timezone.utc) is")
-    return instant(given.due)
+    return aware("due", given.due)
 
 
 def _book(book: Any) -> dict[str, str] | None:

@@ -14,7 +14,7 @@ from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost
 from jobboard.orm import verbs
 from jobboard.orm.acquiring import Batch, acquiring
-from jobboard.orm.holding import Acquisition, Moment, stored
+from jobboard.orm.holding import Acquisition, Moment
 from jobboard.orm.rows import Condition, Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.orm.verbs import Reacquired
@@ -292,8 +292,4 @@ def _name(who: str) -> str:
 
 
 def _instant(what: str, value: datetime.datetime | None) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime.datetime):
-        raise TypeError(f"{what} must be a datetime, not {type(value).__name__}")
-    return stored(value)
+    return None if value is None else arguments.aware(what, value)

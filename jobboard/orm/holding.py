@@ -7,7 +7,8 @@ import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from jobboard.job import boottime, instant, moment
+from jobboard.arguments import aware
+from jobboard.job import boottime, moment
 
 
 class Moment(sa.TypeDecorator[datetime.datetime]):
@@ -17,16 +18,10 @@ class Moment(sa.TypeDecorator[datetime.datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime.datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else stored(value)
+        return None if value is None else aware("the time", value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime.datetime | None:
         return None if value is None else moment(value)
-
-
-def stored(value: datetime.datetime) -> int:
-    if value.tzinfo is None:
-        raise ValueError(f"{value}: must be aware of its time zone, as datetime.now(timezone.utc) is")
-    return instant(value)
 
 
 class Acquisition:
