@@ -61,6 +61,7 @@ class Target(NamedTuple):
     scheme: str
     driver: str | None
     given: dict[str, Any]
+    """The options of the URI's query, and those beside it, which win."""
     parts: dict[str, str]
 
 
@@ -144,13 +145,17 @@ def target(conf: str | Mapping[str, Any]) -> Target:
     else:
         raise TypeError(f"a board's configuration is a name, a URI or a dict, not {type(conf).__name__}")
     scheme, separator, _ = board.partition("://")
-    given: dict[str, Any] = {}
-    parts: dict[str, str] = {}
-    if separator:
-        parts, given = _uri_parts(board)
-    given.update(extra)
+    parts, query = _uri_parts(board) if separator else ({}, {})
     scheme, _, driver = scheme.strip().lower().partition("+")
-    return Target(scheme, driver or None, given, parts)
+    _complete(extra, query)
+    return Target(scheme, driver or None, extra, parts)
+
+
+def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
+    """What is given goes first; what is None is not given."""
+    for name, value in further.items():
+        if given.get(name) is None:
+            given[name] = value
 
 
 def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -215,7 +220,8 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
     for part, value in where.parts.items():
         if part not in parts:
             raise ValueError(f"a {where.scheme} board takes no {part} in its URI")
-        given.setdefault(parts[part], value)
+        name = parts[part]
+        _complete(given, {name: value})
     values = {name: option.default for name, option in options.items()}
     for name, value in given.items():
         option = options.get(name)

@@ -61,6 +61,11 @@ def test_options_beside_a_uri_go_first() -> None:
     assert (settings["claim_ttl"], settings["host"], settings["port"], settings["mode"]) == (3.0, "other", 1, "one")
 
 
+def test_an_option_that_is_none_is_not_given() -> None:
+    settings = parse({"board": "mine://h:1/d?claim_ttl=2", "port": None, "claim_ttl": None})
+    assert (settings["port"], settings["claim_ttl"]) == (1, 2.0)
+
+
 @pytest.mark.parametrize(
     ("uri", "host", "port"),
     [
