@@ -63,6 +63,7 @@ class Target(NamedTuple):
     given: dict[str, Any]
     """The options of the URI's query, and those beside it, which win."""
     parts: dict[str, str]
+    query: dict[str, str]
 
 
 def text(value: Any) -> str:
@@ -148,7 +149,7 @@ def target(conf: str | Mapping[str, Any]) -> Target:
     parts, query = _uri_parts(board) if separator else ({}, {})
     scheme, _, driver = scheme.strip().lower().partition("+")
     _complete(extra, query)
-    return Target(scheme, driver or None, extra, parts)
+    return Target(scheme, driver or None, extra, parts, query)
 
 
 def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -212,7 +213,8 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
 
     :param parts: which option a part of the URI (user, password, host, port, path) sets; a part that is not listed is
         refused, so that nothing which a user wrote is silently ignored.
-    :raises ValueError: an unknown option, or a value that does not fit; names the option and the way out.
+    :raises ValueError: an unknown option, a value that does not fit, or a URI that contradicts itself; names the option
+        and the way out.
     :raises TypeError: a value of a wrong type.
     """
     where = target(conf)
@@ -221,6 +223,12 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
         if part not in parts:
             raise ValueError(f"a {where.scheme} board takes no {part} in its URI")
         name = parts[part]
+        other = where.query.get(name, value)
+        if other != value:
+            shown = "" if options[name].secret else f": {value!r} and {_harmless(part, other)!r}"
+            raise ValueError(
+                f"the URI's {part} and the option {name} in its query differ{shown}; leave one of them out"
+            )
         _complete(given, {name: value})
     values = {name: option.default for name, option in options.items()}
     for name, value in given.items():
@@ -244,6 +252,11 @@ def _unknown(scheme: str, name: str, options: Mapping[str, Option]) -> str:
     return f"a {scheme} board has no option {name!r}; {hint}"
 
 
+def _harmless(part: str, value: str) -> str:
+    """Who has written a user into the option host has perhaps written a password there."""
+    return value.rpartition("@")[2] if part == "host" else value
+
+
 def bracketed(host: str) -> str:
     """A host as a URI has it: an IPv6 address in brackets."""
     return f"[{host}]" if host.count(":") > 1 and "[" not in host else host
@@ -265,8 +278,7 @@ def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: 
         return where.scheme
     user = f"{quote(told['user'])}@" if "user" in told else ""
     number = f":{told['port']}" if "port" in told else ""
-    # Who has written a user into the option host has perhaps written a password there.
-    host = told.get("host", "").rpartition("@")[2]
+    host = _harmless("host", told.get("host", ""))
     host = host if "," in host else bracketed(host)
     path = quote(told.get("path", ""))
     return f"{where.scheme}://{user}{host}{number}/{path}"

@@ -66,6 +66,11 @@ def test_an_option_that_is_none_is_not_given() -> None:
     assert (settings["port"], settings["claim_ttl"]) == (1, 2.0)
 
 
+def test_a_uri_may_say_the_same_twice() -> None:
+    settings = parse("mine://u:p@h:1/d?user=u&password=p&host=h&port=1&database=d")
+    assert (settings["user"], settings["password"], settings["port"]) == ("u", "p", 1)
+
+
 @pytest.mark.parametrize(
     ("uri", "host", "port"),
     [
@@ -95,6 +100,14 @@ def test_hosts(uri: str, host: str, port: int) -> None:
         ("mine://h/d?durrable=1", ValueError, "'durrable'; did you mean 'durable'"),
         ({"board": "mine", "zzz": 1}, ValueError, "'zzz'; it takes claim_ttl, database"),
         ("mine://h/d?mode=one&mode=many", ValueError, "'mode' is given twice"),
+        (
+            "mine://h/d?database=e",
+            ValueError,
+            "path and the option database in its query differ: 'd' and 'e'; leave one",
+        ),
+        ("mine://me@h?user=you", ValueError, "user and the option user in its query differ: 'me' and 'you'; leave one"),
+        ("mine://h?host=", ValueError, "host and the option host in its query differ: 'h' and ''; leave one"),
+        ({"board": "mine://h:1?port=2", "port": 1}, ValueError, "differ: '1' and '2'; leave one"),
         ("mine://h:99999/d", ValueError, "port='99999': must be from 1 to 65535"),
         ("mine://h:0/d", ValueError, "port"),
         ("mine://h:-1/d", ValueError, "port"),
@@ -160,6 +173,9 @@ def test_secrets_are_never_shown(given: object) -> None:
         "mine://user:pw?sesame@h:1/d",
         "mine://user:pw/sesame@h/d?claim_ttl=x",
         "mine://h/d?token=sesame&claim_ttl=x",
+        "mine://user:sesame@h/d?password=open",
+        "mine://user:open@h/d?password=sesame",
+        "mine://h/d?host=u:sesame@other",
         {"board": "mine", "password": ["sesame"]},
     ],
 )
@@ -189,6 +205,25 @@ def test_no_error_repeats_a_secret(uri: object) -> None:
 )
 def test_redacted(given: object, shown: str) -> None:
     assert redacted(given) == shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "match"),
+    [
+        ("redis://h/3?db=4", "path and the option db in its query differ: '3' and '4'; leave one of them out"),
+        ("redis://me@h?username=you", "user and the option username in its query differ: 'me' and 'you'"),
+        ("rediss://:one@h?password=two", "password and the option password in its query differ; leave"),
+        ("redis://h:1?port=2", "port and the option port in its query differ: '1' and '2'"),
+        ("sqlite:///a.db?database=b.db", "path and the option database in its query differ: 'a.db' and 'b.db'"),
+        ("postgresql://h/d?host=other", "host and the option host in its query differ: 'h' and 'other'"),
+        ("mariadb://me@h/d?user=you", "user and the option user in its query differ: 'me' and 'you'"),
+        ("zookeeper://h1,h2/a?chroot=b", "path and the option chroot in its query differ: 'a' and 'b'"),
+        ("zookeeper://h1:1,h2?hosts=h3", "host and the option hosts in its query differ: 'h1:1,h2' and 'h3'"),
+    ],
+)
+def test_no_backend_takes_one_of_two(uri: str, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        jobboard.fetch("board", uri)
 
 
 def test_an_unknown_backend_is_not_found() -> None:
