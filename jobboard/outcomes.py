@@ -122,6 +122,11 @@ def check_handler(handler: Any) -> Callable[..., object]:
     """
     if not callable(handler):
         raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
+    if isinstance(handler, type):
+        raise TypeError(
+            f"a handler must be a function, or an instance that has __call__: to call the class {handler.__name__} "
+            "is to make one of it, and not to do its work"
+        )
     if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
         raise TypeError(
             "a handler must be a plain function: to call a coroutine or generator function is not to run it"

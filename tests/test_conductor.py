@@ -158,6 +158,10 @@ def test_a_mad_handler_is_a_failure_and_harms_no_other(
     assert "Traceback" in mad.error
 
 
+class Resizer:
+    def __init__(self, job: jobboard.Job) -> None: ...
+
+
 def test_a_handler_that_would_do_nothing_is_no_success(make_board: MakeBoard, start: Runner) -> None:
     async def coroutine(job: jobboard.Job) -> None: ...
 
@@ -168,6 +172,8 @@ def test_a_handler_that_would_do_nothing_is_no_success(make_board: MakeBoard, st
     for handler in (coroutine, generator):
         with pytest.raises(TypeError, match="plain function"):
             Conductor("one", board, {"a": handler})
+    with pytest.raises(TypeError, match="instance that has __call__"):
+        Conductor("one", board).handles("a")(Resizer)
     job = board.post("a")
     conductor = start(Conductor("one", board, functools.partial(lambda work, job: work(job), coroutine), retry=LATE))
     eventually(lambda: conductor.tally.abandoned == 1)

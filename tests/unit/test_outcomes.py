@@ -1,11 +1,12 @@
 """What becomes of a job when its work ends, by what the work raised."""
 
 import contextvars
+import functools
 from types import SimpleNamespace
 
 import pytest
 
-from jobboard.outcomes import CONSUMED, Outcome, Reject, Retry, cancelled, outcome_of, working_on
+from jobboard.outcomes import CONSUMED, Outcome, Reject, Retry, cancelled, check_handler, outcome_of, working_on
 from jobboard.states import Verb
 
 
@@ -52,6 +53,21 @@ def test_the_error_is_kept() -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
 def test_what_is_no_exception(error: BaseException) -> None:
     assert outcome_of(error, job()).verb == Verb.ABANDON
+
+
+class Resizer:
+    def __init__(self, job: object = None) -> None: ...
+
+    def __call__(self, job: object) -> None: ...
+
+    def resize(self, job: object) -> None: ...
+
+
+def test_a_class_is_no_handler() -> None:
+    for handler in (print, Resizer(), Resizer().resize, functools.partial(Resizer())):
+        assert check_handler(handler) is handler
+    with pytest.raises(TypeError, match=r"function, or an instance that has __call__: .* class Resizer "):
+        check_handler(Resizer)
 
 
 def test_cancelled() -> None:

@@ -164,8 +164,13 @@ class TestWorkingFunctions:
     def test_functions_that_only_promise_to_work(self, board: JobBoard) -> None:
         async def coroutine(job: Job) -> None: ...
 
+        class Resizer:
+            def __init__(self, job: Job) -> None: ...
+
         with pytest.raises(TypeError, match="plain function"):
             board.working("anna")(coroutine)
+        with pytest.raises(TypeError, match="instance that has __call__"):
+            board.working("anna")(Resizer)
 
 
 class Persistence:
