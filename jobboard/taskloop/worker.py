@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from jobboard import arguments, codec
+from jobboard import arguments, codec, outcomes
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
 from jobboard.retry import backoff
@@ -54,7 +54,7 @@ class LoopConductor:
     :param name: who works; kept in the table beside the ids that it has.
     :param loop: on a table with the columns that tell who holds an id, see :meth:`TaskLoop.get`. It must be on an
         engine, or on a callable: what it does for one batch must not wait for a transaction of yours.
-    :param handler: called with one id at a time, in threads.
+    :param handler: called with one id at a time, in threads: a plain function, or an instance that has ``__call__``.
     :param limit: how many ids to get at once.
     :param max_simultaneous: how many to work on at once.
     :param lock_for: how soon others may have the ids once this process has died, in seconds; at least 3.
@@ -76,9 +76,7 @@ class LoopConductor:
     ) -> None:
         self._name = codec.check_text("a conductor's name", name)
         self._loop = loop
-        if not callable(handler):
-            raise TypeError(f"the handler must be callable, not {type(handler).__name__}")
-        self._handler = handler
+        self._handler = outcomes.check_handler(handler)
         self._limit = arguments.limit(limit)
         self._slots = arguments.limit(max_simultaneous, "max_simultaneous")
         if lock_for < 3:
@@ -162,7 +160,7 @@ class LoopConductor:
         if self._stopping.is_set():
             return Result.NOT_BEGUN
         try:
-            self._handler(id_)
+            outcomes.check_result(self._handler(id_))
         except BaseException as error:
             LOG.warning("%s: %r raised %s", self._name, id_, type(error).__name__, exc_info=True)
             return Result.FAILED

@@ -135,3 +135,14 @@ def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
             LoopConductor("anna", loop, print, **wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="callable"):
         LoopConductor("anna", loop, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the class int"):
+        LoopConductor("anna", loop, int)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_handler_that_would_do_nothing_is_no_success(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1)
+    conductor = LoopConductor("anna", loop, lambda id_: (n for n in range(id_)))
+    conductor.run(max_batches=1)
+    assert conductor.tally == LoopTally(failed=1)
+    assert loop.rows()[1][0] is None
