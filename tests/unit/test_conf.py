@@ -217,6 +217,8 @@ def test_redacted(given: object, shown: str) -> None:
         ("sqlite:///a.db?database=b.db", "path and the option database in its query differ: 'a.db' and 'b.db'"),
         ("postgresql://h/d?host=other", "host and the option host in its query differ: 'h' and 'other'"),
         ("mariadb://me@h/d?user=you", "user and the option user in its query differ: 'me' and 'you'"),
+        ("mariadb://h/d?unix_socket=/s", "unix_socket: it takes the place of host and port"),
+        ("mysql://localhost:3306/d?unix_socket=/s", "unix_socket: it takes the place of host and port"),
         ("zookeeper://h1,h2/a?chroot=b", "path and the option chroot in its query differ: 'a' and 'b'"),
         ("zookeeper://h1:1,h2?hosts=h3", "host and the option hosts in its query differ: 'h1:1,h2' and 'h3'"),
     ],
@@ -224,6 +226,10 @@ def test_redacted(given: object, shown: str) -> None:
 def test_no_backend_takes_one_of_two(uri: str, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         jobboard.fetch("board", uri)
+
+
+def test_a_socket_is_on_this_host() -> None:
+    jobboard.fetch("board", "mysql://me@localhost/d?unix_socket=/s")
 
 
 def test_an_unknown_backend_is_not_found() -> None:

@@ -72,6 +72,8 @@ def url_of(conf: Settings) -> URL:
     for option in {*_OF_SERVERS, *_OF_POSTGRESQL, *_OF_MYSQL}.difference(_OWN[name]):
         if conf[option] is not None:
             raise ValueError(f"a {conf.scheme} board has no option {option!r}")
+    if conf["unix_socket"] is not None and (conf["port"] is not None or conf["host"] not in (None, "localhost")):
+        raise ValueError("option unix_socket: it takes the place of host and port; leave them out")
     driver = conf.driver or _DRIVERS[name]
     database = conf["database"]
     if name == "sqlite":
