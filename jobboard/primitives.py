@@ -27,23 +27,11 @@ stands as long as the process, without any renewal, which only memory can say.
 from __future__ import annotations
 
 import abc
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from jobboard.exceptions import JobFailure
 from jobboard.states import Holder, Record, State, Status, Verb, settle
-
-
-def check_home(home: int) -> None:
-    """:raises JobFailure: this is not the process that has the client given as ``client=``, but a fork of it."""
-    if os.getpid() != home:
-        raise JobFailure(
-            "the client given as client= belongs to the process that this one was forked from; "
-            "a child needs a board with a client of its own"
-        )
-
 
 POLL_CAP = 1.0
 """The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""

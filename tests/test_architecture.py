@@ -19,7 +19,7 @@ MAX_LINES = 500
 # A part is a module or a package directly below jobboard/ or jobboard/backends/; "" is
 # jobboard/__init__.py. Each may import its own layer, without a circle, and the layers before it.
 LAYERS = (
-    ("states", "exceptions"),
+    ("states", "exceptions", "forks"),
     ("primitives",),
     ("conf", "codec", "notifier", "retry", "history", "job", "logs", "tracing"),
     ("arguments", "outcomes", "heartbeat"),
@@ -33,7 +33,7 @@ LAYERS = (
 BACKENDS_LAYER = "board"
 # These import nothing else: of jobboard, and of what is not in the standard library.
 ONLY = {
-    "sql": ({"exceptions", "retry"}, {"sqlalchemy"}),
+    "sql": ({"exceptions", "forks", "retry"}, {"sqlalchemy"}),
     "backends": ({"conf", "exceptions"}, {"stevedore"}),
     "": (set(), set()),
 }

@@ -10,6 +10,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, database
@@ -99,7 +100,7 @@ class Bind:
             self._links.leak()
             engine = self._links.engine
             # What lies idle in the pool is the parent's as well, and would be taken for the next connection.
-            _inherited.append(engine.pool)
+            forks.keep(engine.pool)
             engine.dispose(close=False)
 
     def _open_links(self) -> Links | None:
@@ -192,8 +193,6 @@ def _looking(link: Link, work: Work[T]) -> T:
 
 
 _binds: weakref.WeakSet[Bind] = weakref.WeakSet()
-# Not to be collected, as some drivers then say goodbye to the parent's server.
-_inherited: list[object] = []
 
 
 def _after_fork_in_child() -> None:

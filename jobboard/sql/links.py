@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
+from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
@@ -20,9 +21,6 @@ T = TypeVar("T")
 
 UNSENDABLE = (OverflowError, UnicodeError)
 """What drivers raise, instead of errors of their own, for a value that they can't put into a request."""
-
-_leaked: list[object] = []
-"""Connections that a forked child inherited. Collecting one would end the parent's conversation."""
 
 
 class Contended(Exception):
@@ -263,7 +261,7 @@ class Links:
         """In a forked child: let go of everything, and close nothing."""
         for link in self._open:
             link.product.detach(link.raw, not link.busy)
-        _leaked.extend((self._local, self._open, self._engine))
+        forks.keep(self._local, self._open, self._engine)
         self._reset()
 
     def _left(self) -> list[Link]:

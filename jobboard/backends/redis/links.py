@@ -16,9 +16,9 @@ from typing import Any
 
 from redis import exceptions as errors
 
+from jobboard import forks
 from jobboard.backends.redis.clients import Clients
 from jobboard.exceptions import ConnectionFailure
-from jobboard.primitives import check_home
 
 LOG = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Links:
         """
         if self._closed:
             raise ConnectionFailure("the board is closed")
-        check_home(self._home)
+        forks.check_home(self._home)
         try:
             kind, kwargs = self._clients.source()
             connection = kind(**{**kwargs, **changes})

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from jobboard import conf as configuration
+from jobboard import forks
 from jobboard.backends.sql import engines, migrations, transactions
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.single import Single
@@ -31,7 +32,6 @@ from jobboard.primitives import (
     Renewed,
     Seen,
     Taken,
-    check_home,
 )
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Link, Links, Refused
@@ -154,7 +154,7 @@ class SQLJobBoard(JobBoard):
         def make() -> Engine:
             if client is None:
                 return engines.make(self._url, conf)
-            check_home(home)
+            forks.check_home(home)
             return client
 
         return Links(

@@ -16,10 +16,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
+from jobboard import forks
 from jobboard.backends.zookeeper.replies import send
 from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, Ops, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
-from jobboard.primitives import check_home
 from jobboard.session import time_left
 
 LOG = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Connection:
 
     def _start(self) -> KazooClient:
         if self._callers is not None:
-            check_home(self._home)
+            forks.check_home(self._home)
             if not self.session_timeout:
                 self.session_timeout = _negotiated(self._callers, self._timeout)
             self._callers.add_listener(self._listen)
@@ -242,7 +242,7 @@ class Connection:
         client = self._client
         if client is not None and client is not self._callers:
             atexit.unregister(client.handler.stop)
-            _leaked.append(client)
+            forks.keep(client)
         self._reset()
 
     # Requests
@@ -380,10 +380,6 @@ class Connection:
         self._watches = [each for each in self._watches if each != (path, kind, call)]
         self._watches.append((path, kind, call))
         self.call([request])
-
-
-_leaked: list[KazooClient] = []
-"""Clients of a parent process: were they collected, their sockets would be shut down."""
 
 
 def checked(found: list[Any]) -> list[Any]:

@@ -239,9 +239,9 @@ class TestFork:
 def _tear_down(status: int) -> None:
     import gc
 
-    from jobboard.sql import links
+    from jobboard import forks
 
-    links._leaked.clear()
+    forks._kept.clear()
     gc.collect()
     os._exit(status)
 

@@ -1,0 +1,27 @@
+"""What a forked child inherits of its parent's connections, and how it lets go of them."""
+
+from __future__ import annotations
+
+import os
+
+from jobboard.exceptions import JobFailure
+
+_kept: list[object] = []
+
+
+def keep(*inherited: object) -> None:
+    """In a forked child: have connections of the parent's never collected.
+
+    Most drivers' connections say goodbye to the server or shut their socket down when they are collected. The socket is
+    the parent's too, and that would end its conversation.
+    """
+    _kept.extend(inherited)
+
+
+def check_home(home: int) -> None:
+    """:raises JobFailure: this is not the process that has the client given as ``client=``, but a fork of it."""
+    if os.getpid() != home:
+        raise JobFailure(
+            "the client given as client= belongs to the process that this one was forked from; "
+            "a child needs a board with a client of its own"
+        )
