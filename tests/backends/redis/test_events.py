@@ -163,7 +163,14 @@ def _kill_ears(place: Any) -> None:
     place.call("CLIENT", "KILL", "TYPE", "pubsub")
 
 
+def _unannounced(place: Any) -> None:
+    """A listener is there for good once it is announced again: its first announcement may meet a broken connection,
+    and then it begins anew."""
+    place.call("HDEL", place.key("meta"), "listening")
+
+
 def _kill_all(place: Any) -> None:
+    _unannounced(place)
     place.call("CLIENT", "KILL", "TYPE", "normal")
     place.call("CLIENT", "KILL", "TYPE", "pubsub")
 
@@ -173,10 +180,12 @@ def _forget(place: Any) -> None:
 
 
 def _restart(place: Any) -> None:
+    _unannounced(place)
     place.server.restart()
 
 
 def _crash(place: Any) -> None:
+    _unannounced(place)
     place.server.kill()
     place.server.start()
 
