@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 import logging
 import os
 import threading
@@ -203,10 +204,22 @@ class BoardBase(Primitives):
             lost, margin = self._renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
             session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
         with session.roster:
-            for (kind, name), metadata in session.entities.items():
-                self._enlist(session.handle, kind, name, metadata, self._ttl)
+            self._renew_entities(session)
         if time.monotonic() - self._tidied > TIDY_EVERY:
             self._tidy_up()
+
+    def _renew_entities(self, session: Session) -> None:
+        for (kind, name), entity in session.entities.items():
+            try:
+                metadata = self._metadata_of(entity)
+            except Exception:
+                # It is its own affair: the others go on being shown.
+                LOG.exception("the %s %r tells of itself what can't be shown", kind, name)
+                continue
+            self._enlist(session.handle, kind, name, metadata, self._ttl)
+
+    def _metadata_of(self, entity: Any) -> str:
+        return json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
 
     # Within
 

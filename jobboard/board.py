@@ -308,15 +308,16 @@ class JobBoard(Claiming):
     def register_entity(self, entity: Any) -> None:
         """Show an entity (a conductor, say) to all who look, for as long as this board is connected.
 
-        :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``.
+        :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``, which is read anew with
+            each heartbeat, every third of ``claim_ttl``.
         """
         kind = codec.check_text("an entity's kind", entity.kind)
         name = codec.check_text("an entity's name", entity.name)
-        metadata = json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
+        metadata = self._metadata_of(entity)
         session = self._live()
         with session.roster:
             session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
-            session.enlist(kind, name, metadata)
+            session.enlist(kind, name, entity)
 
     @final
     def deregister_entity(self, entity: Any) -> None:
@@ -327,8 +328,7 @@ class JobBoard(Claiming):
             if session.entities.pop((entity.kind, entity.name), None) is None:
                 return
             session.query(self._delist, session.handle)
-            for (kind, name), metadata in session.entities.items():
-                session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
+            session.query(self._renew_entities, session)
 
     @final
     def entities(self, kind: str | None = None) -> list[Entity]:

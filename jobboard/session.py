@@ -52,7 +52,7 @@ class Session:
         on_doubt: Callable[[Nonce], None] = lambda nonce: None,
     ) -> None:
         self.handle = uuidutils.generate_uuid(dashed=False)
-        self.entities: dict[tuple[str, str], str] = {}
+        self.entities: dict[tuple[str, str], Any] = {}
         # Held while the backend is told of them.
         self.roster = threading.Lock()
         self.closed = False
@@ -191,9 +191,9 @@ class Session:
                     claim._stands_until(deadline, kept=True)
         self._announce(asked)
 
-    def enlist(self, kind: str, name: str, metadata: str) -> None:
+    def enlist(self, kind: str, name: str, entity: Any) -> None:
         with self._lock:
-            self.entities[kind, name] = metadata
+            self.entities[kind, name] = entity
             self._start_beating()
 
     def beat_soon(self) -> None:

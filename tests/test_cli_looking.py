@@ -103,7 +103,7 @@ def test_every_command(
     assert seen["oldest_waiting"]["uuid"] == uuids[1]
     assert [(each["uuid"], each["owner"]) for each in seen["running"]] == [(uuids[0], "somebody")]
     assert [each["name"] for each in seen["entities"]] == ["me"]
-    assert (seen["rate_per_second"] is not None) == board.characteristics.remote_events
+    assert set(seen["rate_per_second"]) == {"posted", "started", "consumed", "abandoned", "trashed"}
     ran.add("watch")
     with posting(board):
         run_until(lambda out: "POSTED" in out and "posted[/]" in out, "watch")
@@ -366,7 +366,7 @@ def test_rates_are_known_where_there_are_events(board: Any, make_board: Any) -> 
 
     with busy(board):
         eventually(rated)
-    assert "not known" not in screen_of(sampler)
+    assert "tell of themselves" not in screen_of(sampler)
 
 
 @pytest.mark.backends("memory")

@@ -118,15 +118,17 @@ def test_a_backend_that_is_down(command: list[str], capsys: pytest.CaptureFixtur
 def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["entities"]) == DONE
     assert "Nobody" in capsys.readouterr().out
-    metadata = {"host": "here\x1b[31m", "pid": 7, "names": ["a", "b[/]"], "slots": 8}
+    metadata = {"host": "here\x1b[31m", "pid": 7, "names": ["a", "b[/]"], "slots": 8, "running": 3, "consumed": 4}
+    metadata |= {"dispatched": 9, "seconds": 1.5, "abandoned": 2, "trashed": 0, "lost": 0, "since": 0}
     board.register_entity(jobboard.Entity("conductor", "me[/]", metadata))
     board.register_entity(jobboard.Entity("conductor", "you", {"names": None}))
     board.register_entity(jobboard.Entity("monitor", "it", {}))
     assert main(["entities"]) == DONE
     out = capsys.readouterr().out
     header, mine, yours, its = (line.split() for line in out.splitlines())
-    assert header == ["who", "name", "host", "pid", "runs", "more"]
-    assert mine == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]", "slots=8"]
+    assert header == ["who", "name", "host", "pid", "runs", "running", "done", "more"]
+    assert mine[:6] == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]"]
+    assert mine[6:] == ["3", "of", "8", "4", "abandoned=2,", "since=0"]
     assert yours == ["conductor", "you", "any", "job"]
     assert its == ["monitor", "it"]
     assert main(["entities", "--json"]) == DONE

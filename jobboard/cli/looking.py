@@ -148,12 +148,25 @@ def entities(settings: Settings) -> None:
 
 def _show_entities(there: Iterable[Entity]) -> None:
     rows = ((each.kind, each.name, *of_metadata(each)) for each in there)
-    table(("who", "name", "host", "pid", "runs", "more"), rows)
+    table(("who", "name", *OF_METADATA), rows)
 
 
-def of_metadata(entity: Entity) -> tuple[object, object, str, str]:
-    """An entity's host, its process, which jobs it runs, and what else it says of itself."""
+OF_METADATA = ("host", "pid", "runs", "running", "done", "more")
+
+
+def of_metadata(entity: Entity) -> tuple[object, ...]:
+    """What an entity says of itself: :data:`OF_METADATA`."""
     rest = dict(entity.metadata)
-    host, pid, names = (rest.pop(field, None) for field in ("host", "pid", "names"))
+    host, pid, names, running, done = (rest.pop(field, None) for field in _COLUMNS)
+    if running is not None and "slots" in rest:
+        running = f"{running} of {rest.pop('slots')}"
     runs = ", ".join(map(str, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
-    return host, pid, runs, ", ".join(f"{field}={value}" for field, value in rest.items())
+    shown = {field: value for field, value in rest.items() if field not in _UNSHOWN and (value or field not in _SELDOM)}
+    more = ", ".join(f"{field}={value}" for field, value in shown.items())
+    return host, pid, runs, running, done, more
+
+
+_COLUMNS = ("host", "pid", "names", "running", "consumed")
+_UNSHOWN = ("dispatched", "seconds")
+_SELDOM = ("abandoned", "trashed", "lost")
+"""Worth a word where there is any."""

@@ -10,13 +10,14 @@ ones.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from jobboard import notifier
 from jobboard.board import PAGE, JobBoard
+from jobboard.cli.rates import Conductors, Rate, Rates
 from jobboard.job import Entity, JobPriority
 from jobboard.primitives import BoardStats, Seen
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
@@ -36,12 +37,6 @@ BESIDE = 2
 """How many other requests come between two counts."""
 
 ERRORS = 10
-WINDOWS = (10.0, 60.0)
-"""Over how many seconds a rate is taken."""
-
-SHORTEST = 0.5
-"""Over less than this, a rate is not worth showing."""
-
 _LAST = 2**49
 """A sequence behind that of any job."""
 
@@ -85,39 +80,6 @@ class Pace:
         return max(0.0, self._ready - time.monotonic())
 
 
-@dataclass(frozen=True)
-class Rate:
-    """So many a second, over each of :data:`WINDOWS`."""
-
-    short: float
-    long: float
-
-
-class Rates:
-    """Turns counters into rates, from what they were before."""
-
-    def __init__(self) -> None:
-        self._before: deque[tuple[float, Counter[str]]] = deque()
-
-    def take(self, counters: Counter[str]) -> dict[str, Rate]:
-        now = time.monotonic()
-        self._before.append((now, counters))
-        while len(self._before) > 2 and self._before[1][0] <= now - WINDOWS[-1]:
-            self._before.popleft()
-        if now - self._before[0][0] < SHORTEST:
-            return {}
-        short, long = (self._since(now - window) for window in WINDOWS)
-        return {
-            name: Rate(*((counters[name] - old[name]) / (now - at) for at, old in (short, long))) for name in counters
-        }
-
-    def _since(self, limit: float) -> tuple[float, Counter[str]]:
-        """The oldest of the window, and never the newest."""
-        inside = (each for each in self._before if each[0] >= limit)
-        first = next(inside)
-        return first if first is not self._before[-1] else self._before[-2]
-
-
 class Sampler:
     """What is known of a board so far. :meth:`look` makes the next request; what it learns replaces what was known, so
     that another thread may read all of it at any time."""
@@ -126,9 +88,11 @@ class Sampler:
         self.board = board
         self.pace = Pace(board)
         self.told = board.characteristics.remote_events
-        """Whether the board hears of what others do, so that the rates are known."""
+        """Whether the board hears of what others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
-        self.rates: dict[str, Rate] = {}
+        self.changes: dict[str, Rate] = {}
+        """How fast the counts change."""
+        self.conductors = Conductors()
         self.entities: Sequence[Entity] = ()
         self.trashed: Sequence[Record] = ()
         self.complete = False
@@ -144,15 +108,17 @@ class Sampler:
         self._heads: Sequence[Seen] = ()
         self._later: Sequence[Seen] = ()
         self._all_claims = self._all_ahead = self._all_heads = False
-        self._events: Counter[str] = Counter()
-        self._history = Rates()
+        self._events: Counter[str] = Counter(dict.fromkeys(RATES.values(), 0))
+        self._counts = Rates()
+        self._happened = Rates()
+        self._rates: dict[str, Rate] = {}
         self._steps = self._turns()
         if self.told:
             for event in RATES:
                 board.notifier.register(event, self._heard)
 
     def _heard(self, event: str, details: dict[str, Any]) -> None:
-        self._events[event] += 1
+        self._events[RATES[event]] += 1
 
     # Asking
 
@@ -200,9 +166,9 @@ class Sampler:
         if self.counted_at is not None:
             self.interval = now - self.counted_at
         self.counted_at = now
-        counters = Counter({RATES[event]: self._events[event] for event in RATES} if self.told else {})
-        counters.update({**asdict(stats), "on_board": stats.on_board})
-        self.rates = self._history.take(counters)
+        self.changes = self._counts.take(now, Counter({**asdict(stats), "on_board": stats.on_board}))
+        if self.told:
+            self._rates = self._happened.take(now, self._events.copy())
         if not stats.claimed:
             self._claims, self._all_claims = (), True
         if not stats.scheduled:
@@ -263,6 +229,7 @@ class Sampler:
 
     def _ask_entities(self) -> None:
         self.entities = self.pace.ask(self.board.entities)
+        self.conductors.hear(self.entities)
 
     def _ask_trash(self) -> None:
         self.trashed = self.pace.query(self.board._trash_page, None, ERRORS)
@@ -274,6 +241,11 @@ class Sampler:
     def now(self) -> float:
         """The server's time, in seconds since 1970."""
         return time.time() + self._offset
+
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """How fast jobs are posted, started and done; what is not known is not there."""
+        return self._rates if self.told else self.conductors.rates
 
     @property
     def running(self) -> list[Record]:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from jobboard.cli.looking import of_metadata
+from jobboard.cli.looking import OF_METADATA, of_metadata
 from jobboard.cli.output import last_line, safe, span
+from jobboard.cli.rates import TOLD, Rate
 from jobboard.cli.sampling import RATES, Sampler
+from jobboard.job import Entity
 from jobboard.states import Record
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
         "board": known.board.name,
         "trouble": trouble,
         "counts": None if stats is None else {**asdict(stats), "on_board": stats.on_board},
-        "change_per_second": {name: _rounded(known, name) for name in (*_STATES, "on_board")},
-        "rate_per_second": {name: _rounded(known, name) for name in RATES.values()} if known.told else None,
+        "change_per_second": {name: _rounded(known.changes.get(name)) for name in (*_STATES, "on_board")},
+        "rate_per_second": {name: _rounded(known.rates.get(name)) for name in RATES.values()},
         "seen": {"waiting": len(known.waiting), "running": len(running)},
         "of": {"waiting": known.waiting_of, "running": known.running_of},
         "by_name": [dict(zip(("name", *_BY_NAME), each, strict=True)) for each in known.by_name],
@@ -55,7 +57,10 @@ def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
             }
             for record in running
         ],
-        "entities": [asdict(entity) for entity in known.entities],
+        "entities": [
+            {**asdict(entity), "consumed_per_second": _rounded(known.conductors.rates_of(entity).get("consumed"))}
+            for entity in known.entities
+        ],
         "errors": [
             {"uuid": record.uuid, "name": record.name, "state": str(record.state), "error": last_line(error)}
             for record, error in known.errors
@@ -70,8 +75,7 @@ def as_line(known: Sampler, trouble: str | None) -> str:
         return f"{at} away: {safe(trouble)}"
     assert known.stats is not None
     parts = [f"{state} {count}" for state, count in asdict(known.stats).items()]
-    if known.told and known.rates:
-        parts += [f"{name} {known.rates[name].short:.1f}/s" for name in RATES.values()]
+    parts += [f"{name} {known.rates[name].short:.1f}/s" for name in RATES.values() if name in known.rates]
     oldest, running = known.oldest_waiting, known.running
     if oldest is not None:
         parts.append(f"oldest waiting {span(known.now - oldest.created_on / 1e6)} {safe(oldest.name)}")
@@ -87,7 +91,7 @@ def render(known: Sampler, trouble: str | None, height: int, *, live: bool = Tru
     from rich.table import Table
 
     claims = _claims(known)
-    there = [(entity.name, *of_metadata(entity)) for entity in known.entities]
+    there = [_of_entity(known, entity) for entity in known.entities]
     errors = [
         (f"{span(known.now - record.modified_on / 1e6)} ago", record.name, record.state.lower(), last_line(error))
         for record, error in known.errors
@@ -95,17 +99,26 @@ def render(known: Sampler, trouble: str | None, height: int, *, live: bool = Tru
     wanted = [len(claims), len(there), len(errors)]
     sizes = _shares(max(3, height - _FIXED - _AROUND_LIST * sum(map(bool, wanted))), wanted)
     above = Table.grid(padding=(0, 2))
-    above.add_row(_counts(known), *([_rates(known)] if known.told else []), _names(known, _NAMES))
+    above.add_row(_counts(known), _rates(known), _names(known, _NAMES))
     parts: list[RenderableType] = [_head(known, trouble, live), above, _below(known)]
     if claims:
         title = f"running, the longest first{_of(sizes[0], len(claims), known.running_of)}"
         parts.append(_list(title, ("for", "name", "owner", "lease", "attempt", "uuid"), claims[: sizes[0]]))
     if there:
         title = f"who is there{_of(sizes[1], len(there), len(there))}"
-        parts.append(_list(title, ("name", "host", "pid", "runs", "more"), there[: sizes[1]]))
+        parts.append(_list(title, ("name", *_OF_ENTITY), there[: sizes[1]]))
     if errors:
         parts.append(_list("last errors", ("when", "name", "state", "error"), errors[: sizes[2]]))
     return Group(*parts)
+
+
+_OF_ENTITY = (*OF_METADATA[:-1], "/min", OF_METADATA[-1])
+
+
+def _of_entity(known: Sampler, entity: Entity) -> tuple[object, ...]:
+    *told, more = of_metadata(entity)
+    rate = known.conductors.rates_of(entity).get("consumed")
+    return entity.name, *told, None if rate is None else f"{rate.long * 60:.0f}", more
 
 
 def _shares(room: int, wanted: Sequence[int]) -> list[int]:
@@ -139,14 +152,14 @@ def _counts(known: Sampler) -> Table:
     made = _table(("jobs", "", "change/s"), right=(1, 2))
     for state in (*_STATES, "on_board"):
         count = "" if known.stats is None else f"{getattr(known.stats, state):,}"
-        rate = known.rates.get(state)
+        rate = known.changes.get(state)
         made.add_row(state.replace("_", " "), count, "" if rate is None else f"{rate.short:+.1f}")
     return made
 
 
 def _rates(known: Sampler) -> Table:
     made = _table(("rates", "/s", "/min"), right=(1, 2))
-    for name in RATES.values():
+    for name in RATES.values() if known.told else TOLD.values():
         rate = known.rates.get(name)
         made.add_row(name, *(("", "") if rate is None else (f"{rate.short:.1f}", f"{rate.long * 60:.0f}")))
     return made
@@ -174,7 +187,8 @@ def _below(known: Sampler) -> Text:
         said = "none" if stats is not None and not stats.unclaimed else "not seen yet"
     shown = Text(f"\noldest waiting  {said}", no_wrap=True, overflow="ellipsis")
     if not known.told:
-        shown.append("\nrates are not known, only changes: this backend does not tell of what others do", style="dim")
+        told = "what conductors tell of themselves, every third of their claim_ttl"
+        shown.append(f"\nrates: {told}", style="dim")
     seen, total = len(known.waiting), known.waiting_of
     if seen < total:
         shown.append(f"\nby name, and errors: of the first {seen:,} of {total:,} that wait", style="dim")
@@ -251,8 +265,7 @@ def _when(seconds: float) -> str:
     return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _rounded(known: Sampler, name: str) -> float | None:
-    rate = known.rates.get(name)
+def _rounded(rate: Rate | None) -> float | None:
     return None if rate is None else round(rate.short, 3)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import logging
-import os
-import socket
 import threading
 import time
 from collections import Counter
@@ -19,11 +16,12 @@ from jobboard.board import JobBoard
 from jobboard.conductor import events, processes
 from jobboard.conductor.finishing import End, Finisher, Tally, outage_pause
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
+from jobboard.conductor.presence import Presence
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.slots import Run, Slots, Worker
 from jobboard.conductor.threads import ThreadWorker, Timekeeper
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Act, Claim, Entity, Job
+from jobboard.job import Act, Claim, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import GIVEN_BACK, RetryPolicy
 
@@ -253,7 +251,7 @@ class Conductor:
 
     def _run(self, limit: int | None) -> None:
         self._over, self._broken, self._claiming = False, None, True
-        entity = Entity("conductor", self._name, self._metadata())
+        presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
         in_processes = self._workers == "processes"
         packed = processes.packed(self._handlers) if in_processes else b""
         timekeeper = Timekeeper(self._name, self)
@@ -266,7 +264,9 @@ class Conductor:
         self._finisher = Finisher(self._name, self._board, self._counted)
         self._slots = Slots(self._name, self._count, worker, self._lock, self._room)
         # Not on this thread: a request that the backend does not answer must not hold up the end.
-        claimer = threading.Thread(target=self._claim, args=(limit, entity), name=f"{self._name}-claimer", daemon=True)
+        claimer = threading.Thread(
+            target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
+        )
         claimer.start()
         try:
             self._wait_for_work()
@@ -280,7 +280,7 @@ class Conductor:
             timekeeper.close()
             # A thread ends by itself, unless it hangs; a process is ended.
             self._slots.close(self._left() if in_processes else 0)
-            self._finisher.close(self._left(), lambda: self._leave(entity))
+            self._finisher.close(self._left(), lambda: self._leave(presence))
             self._notifier.close(self._left())
         if self._broken is not None:
             raise self._broken
@@ -315,9 +315,9 @@ class Conductor:
 
     # Claiming
 
-    def _claim(self, limit: int | None, entity: Entity) -> None:
+    def _claim(self, limit: int | None, presence: Presence) -> None:
         try:
-            self._claim_on(limit, entity)
+            self._claim_on(limit, presence)
         except BaseException as error:  # noqa: BLE001 - run() raises it
             self._broken = error
         finally:
@@ -325,7 +325,7 @@ class Conductor:
                 self._claiming = False
                 self._changed.notify_all()
 
-    def _claim_on(self, limit: int | None, entity: Entity) -> None:
+    def _claim_on(self, limit: int | None, presence: Presence) -> None:
         begun = failures = 0
         registered = False
         while not self._stopping.is_set() and (limit is None or begun < limit):
@@ -335,7 +335,7 @@ class Conductor:
                 continue
             try:
                 if not registered:
-                    self._board.register_entity(entity)
+                    self._board.register_entity(presence)
                     registered = True
                 jobs = self._board.claim_many(
                     self._name,
@@ -383,20 +383,14 @@ class Conductor:
         # While results pile up, taking on more work would only make more of it to be done again after a crash.
         return min(self._slots.free, 2 * self._count - self._open)
 
-    def _metadata(self) -> dict[str, Any]:
-        names = self._handlers.names
-        return {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "names": None if names is None else sorted(names),
-            "workers": self._workers,
-            "slots": self._count,
-            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
+    def _told(self) -> dict[str, int]:
+        """What others see of this one."""
+        with self._lock:
+            return {"running": len(self._unhandled), **self._counts}
 
-    def _leave(self, entity: Entity) -> None:
+    def _leave(self, presence: Presence) -> None:
         try:
-            self._board.deregister_entity(entity)
+            self._board.deregister_entity(presence)
         except JobBoardError as error:
             LOG.warning("%s shows among the entities for a while: %s", self._name, error)
 

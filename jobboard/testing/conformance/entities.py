@@ -64,6 +64,16 @@ class TestEntities:
             assert other.entities() == [two]
             time.sleep(0.02)
 
+    def test_what_one_tells_is_read_anew_with_each_heartbeat(self, make_board: MakeBoard) -> None:
+        """And what can't be told of one keeps no other from being shown."""
+        board, other = make_board(claim_ttl=HELD), make_board()
+        broken, counting = Worker("broken", {}), Worker("counting", {"done": 1})
+        board.register_entity(broken)
+        board.register_entity(counting)
+        broken.metadata = {"a": object()}
+        counting.metadata = {"done": 2}
+        eventually(lambda: Entity("worker", "counting", {"done": 2}) in other.entities(), LIMIT)
+
     def test_many(self, board: JobBoard) -> None:
         for number in range(30):
             board.register_entity(Entity("conductor", f"number {number}"))

@@ -1,0 +1,40 @@
+"""How a conductor shows among the entities of its board."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+class Presence:
+    """An entity that tells anew, each time it is asked, what the conductor does and has done.
+
+    :param names: of the jobs that it works on; None for any.
+    :param counts: gives how many jobs run, and what came of those before.
+    """
+
+    kind = "conductor"
+
+    def __init__(
+        self, name: str, names: Sequence[str] | None, workers: str, slots: int, counts: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self.name = name
+        self._counts = counts
+        self._began = time.monotonic()
+        self._fixed = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "names": None if names is None else sorted(names),
+            "workers": workers,
+            "slots": slots,
+            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """``seconds``: how long it has been at work; what came of its jobs is counted from the same moment."""
+        return {**self._fixed, "seconds": round(time.monotonic() - self._began, 3), **self._counts()}
