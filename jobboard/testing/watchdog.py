@@ -65,7 +65,11 @@ def clean_up(folder: Path) -> None:
     """Kill every process in ``folder``, free the shared memory that it names, and remove it."""
     kill_all(folder)
     _free_shared_memory(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    # Of a process that was killed the first thread may be gone while others are still ending a
+    # call in which they make a file.
+    until = time.monotonic() + 10
+    while folder.exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free_shared_memory(folder: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from jobboard.testing.servers import (
     ZooKeeper,
     running,
 )
-from jobboard.testing.watchdog import processes_in
+from jobboard.testing.watchdog import clean_up, processes_in
 
 with_server = pytest.mark.backends(*KINDS)
 
@@ -175,6 +176,26 @@ def test_a_server_goes_with_the_process_that_started_it(kind: str, number: signa
         with contextlib.suppress(ProcessLookupError):
             os.killpg(starter.pid, signal.SIGKILL)
         starter.communicate()
+
+
+def test_a_folder_goes_while_files_are_still_made_in_it(tmp_path: Path) -> None:
+    """Of a process that was killed one thread may end later than those by which it is known."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    emptied = threading.Event()
+
+    def make() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for number in range(2000):
+                (folder / str(number)).touch()
+                emptied.set()
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    assert emptied.wait(30)
+    clean_up(folder)
+    thread.join()
+    assert not folder.exists()
 
 
 @pytest.mark.backends("postgresql")
