@@ -217,7 +217,7 @@ class StatusTracker(Fenced):
             stored, now = self._stored(session, key_of(self))
             if stored.lock is not None and (seconds is None or stored._is_locked(seconds, now)):
                 raise _locked(self)
-            return self._lock(session, stored.lock, now, {"status": self._plain(in_progress_status)})
+            return self._lock(session, stored, now, {"status": self._plain(in_progress_status)})
 
         LOG.log(_level(debug), "locking %s", _named(type(self), key_of(self)))
         return run(engine_or_session, type(self), lock)
@@ -374,10 +374,10 @@ class StatusTracker(Fenced):
         if job.lock is not None and status == plan.in_progress:
             failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
             if failure["status"] == plan.ignored:
-                job._lock(session, job.lock, now, {**failure, "update_at": now})
+                job._lock(session, job, now, {**failure, "update_at": now})
                 job._finish(session, {})
                 return JobIgnoredError(f"{named} has failed {plan.max_retry} times, the last time without an end")
-            job._lock(session, job.lock, now, {**failure, "status": plan.in_progress})
+            job._lock(session, job, now, {**failure, "status": plan.in_progress})
             return job, plan.failed
         if status not in plan.ready:
             if status == plan.succeeded:
@@ -385,16 +385,17 @@ class StatusTracker(Fenced):
             if status == plan.ignored:
                 raise JobIgnoredError(f"{named} has failed {plan.max_retry} times and is ignored")
             raise JobIsNotReadyToStartError(f"{named} has status {status!r}; it may start from {plan.ready}")
-        job._lock(session, job.lock, now, {"status": plan.in_progress})
+        job._lock(session, job, now, {"status": plan.in_progress})
         return job, status
 
     def _lock(
-        self, session: Session, seen: str | None, now: datetime.datetime, values: dict[str, Any]
+        self, session: Session, seen: Self, now: datetime.datetime, values: dict[str, Any]
     ) -> tuple[str, datetime.datetime]:
-        """Lock the job, unless its lock is another than was seen."""
-        unchanged = sa.inspect(type(self)).columns["lock"].is_not_distinct_from(seen)
+        """Lock the job, unless it is another than was seen: somebody may even have had it and finished it since."""
+        columns = sa.inspect(type(self)).columns
+        same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
         lock = uuid.uuid4().hex
-        if not self._changed(session, unchanged, {**values, "lock": lock, "lock_at": now}):
+        if not self._changed(session, sa.and_(*same), {**values, "lock": lock, "lock_at": now}):
             raise _locked(self)
         sa.inspect(self).info[_LOCK] = lock
         return lock, now

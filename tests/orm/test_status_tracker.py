@@ -357,6 +357,31 @@ def test_a_zombies_failure_changes_nothing(engine: sa.Engine, job: Job, caplog: 
     rescue.__exit__(None, None, None)
 
 
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("failed", [False, True])
+def test_who_starts_while_another_finishes_is_refused(engine: sa.Engine, job: Job, failed: bool) -> None:
+    def finish() -> None:
+        if failed:
+            fail(engine, ValueError("broken"), skip_error=True)
+        else:
+            succeed(engine)
+
+    def finish_first(*args: Any) -> None:
+        if args[2].startswith("UPDATE") and between:
+            between.pop()()
+
+    between = [finish]
+    if failed:
+        finish()
+    late = sa.create_engine(engine.url)
+    sa.event.listen(late, "before_cursor_execute", finish_first)
+    with pytest.raises(JobLockedError), start(late):
+        pytest.fail("it is no longer as it was seen")
+    late.dispose()
+    left = stored(engine)
+    assert (left.status, left.retry, left.lock) == ((Status.FAILED, 2, None) if failed else (Status.SUCCEEDED, 0, None))
+
+
 def test_an_unknown_id_is_named(engine: sa.Engine) -> None:
     with pytest.raises(NotFound, match="no Job 'job-7'"):
         succeed(engine, id_="job-7")
