@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from sqlalchemy.orm import Session
 
 from jobboard.exceptions import ClaimLost
 from jobboard.job import instant
+from jobboard.orm import JobAlreadySucceededError, JobLockedError, JobLostError
 from tests.mortals import Hold, Mortals, held_by_two
-from tests.orm.models import Done, Picture
+from tests.orm.models import Done, Job, Picture, Status
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 ROWS = 300
 BATCH = 4
+JOBS = 60
 TIMEOUT = 0.5
 
 
@@ -30,7 +33,7 @@ def test_each_row_is_finished_once(engine: sa.Engine, tmp_path: Path) -> None:
         with engine.connect() as connection:
             return bool(connection.scalar(sa.select(sa.exists(sa.select(Picture.id).where(~Picture.done)))))
 
-    holds = Mortals(work, engine, tmp_path).run(lambda: not left())
+    holds = Mortals(work_on_pictures, engine, tmp_path).run(lambda: not left())
     assert held_by_two(holds) == []
     with Session(engine) as session:
         keys = set(session.scalars(sa.select(Picture.id)))
@@ -39,7 +42,7 @@ def test_each_row_is_finished_once(engine: sa.Engine, tmp_path: Path) -> None:
     assert {hold.key for hold in holds} == keys
 
 
-def work(engine: sa.Engine) -> Iterator[list[Hold]]:
+def work_on_pictures(engine: sa.Engine) -> Iterator[list[Hold]]:
     with Session(engine, expire_on_commit=False) as session:
         while True:
             pictures = Picture.acquire(session, "anybody", where=~Picture.done, limit=BATCH, timeout=TIMEOUT)
@@ -52,3 +55,29 @@ def work(engine: sa.Engine) -> Iterator[list[Hold]]:
             except (ClaimLost, sa.exc.OperationalError):
                 # The rows were lost, or this transaction against another.
                 session.rollback()
+
+
+def test_each_job_succeeds(engine: sa.Engine, tmp_path: Path) -> None:
+    with Session(engine) as session:
+        session.add_all([Job.create(str(number), Status.PENDING) for number in range(JOBS)])
+        session.commit()
+    holds = Mortals(work_on_jobs, engine, tmp_path).run(lambda: not unfinished(engine))
+    assert held_by_two(holds) == []
+    assert {hold.key for hold in holds} == set(range(JOBS))
+
+
+def work_on_jobs(engine: sa.Engine) -> Iterator[list[Hold]]:
+    while True:
+        for id_ in unfinished(engine):
+            try:
+                with Job.start(engine, id_, *Status, expire=TIMEOUT, max_retry=JOBS) as (job, _):
+                    begin = instant(job.lock_at.replace(tzinfo=datetime.UTC))
+                    yield [Hold(int(id_), begin, begin + round(TIMEOUT * 1_000_000))]
+            except (JobLockedError, JobLostError, JobAlreadySucceededError):
+                continue
+        yield []
+
+
+def unfinished(engine: sa.Engine) -> list[str]:
+    with Session(engine) as session:
+        return list(session.scalars(sa.select(Job.id).where(Job.status != Status.SUCCEEDED.value)))
