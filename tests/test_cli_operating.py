@@ -122,7 +122,7 @@ def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     metadata |= {"dispatched": 9, "seconds": 1.5, "abandoned": 2, "trashed": 0, "lost": 0, "since": 0}
     board.register_entity(jobboard.Entity("conductor", "me[/]", metadata))
     board.register_entity(jobboard.Entity("conductor", "you", {"names": None}))
-    board.register_entity(jobboard.Entity("monitor", "it", {}))
+    board.register_entity(jobboard.Entity("monitor", "it", {"lost": 0, "seconds": 2}))
     assert main(["entities"]) == DONE
     out = capsys.readouterr().out
     header, mine, yours, its = (line.split() for line in out.splitlines())
@@ -130,7 +130,7 @@ def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert mine[:6] == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]"]
     assert mine[6:] == ["3", "of", "8", "4", "abandoned=2,", "since=0"]
     assert yours == ["conductor", "you", "any", "job"]
-    assert its == ["monitor", "it"]
+    assert its == ["monitor", "it", "lost=0,", "seconds=2"]
     assert main(["entities", "--json"]) == DONE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["name"] for each in found] == ["me[/]", "you", "it"]

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Entity, Job
 
+OF_METADATA = ("host", "pid", "runs", "running", "done", "more")
+"""The columns that :func:`of_metadata` gives."""
+
+_COLUMNS = ("host", "pid", "names", "running", "consumed")
+_UNSHOWN = ("dispatched", "seconds")
+_SELDOM = ("abandoned", "trashed", "lost")
+"""What a conductor tells beside these, worth a word where there is any."""
+
 
 @click.command(
     "list",
@@ -151,22 +159,15 @@ def _show_entities(there: Iterable[Entity]) -> None:
     table(("who", "name", *OF_METADATA), rows)
 
 
-OF_METADATA = ("host", "pid", "runs", "running", "done", "more")
-
-
 def of_metadata(entity: Entity) -> tuple[object, ...]:
-    """What an entity says of itself: :data:`OF_METADATA`."""
+    """What an entity says of itself."""
     rest = dict(entity.metadata)
     host, pid, names, running, done = (rest.pop(field, None) for field in _COLUMNS)
     if running is not None and "slots" in rest:
         running = f"{running} of {rest.pop('slots')}"
+    if entity.kind == "conductor":
+        dull = {*_UNSHOWN, *(field for field in _SELDOM if not rest.get(field))}
+        rest = {field: value for field, value in rest.items() if field not in dull}
     runs = ", ".join(map(str, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
-    shown = {field: value for field, value in rest.items() if field not in _UNSHOWN and (value or field not in _SELDOM)}
-    more = ", ".join(f"{field}={value}" for field, value in shown.items())
+    more = ", ".join(f"{field}={value}" for field, value in rest.items())
     return host, pid, runs, running, done, more
-
-
-_COLUMNS = ("host", "pid", "names", "running", "consumed")
-_UNSHOWN = ("dispatched", "seconds")
-_SELDOM = ("abandoned", "trashed", "lost")
-"""Worth a word where there is any."""
