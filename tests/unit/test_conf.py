@@ -228,6 +228,20 @@ def test_no_backend_takes_one_of_two(uri: str, match: str) -> None:
         jobboard.fetch("board", uri)
 
 
+@pytest.mark.parametrize(
+    ("uri", "match"),
+    [
+        ("postgresql+pg8000://h/d?sslmode=verify-full", "sslmode: is known of psycopg alone; for pg8000 .* client="),
+        ("mysql+mysqldb://h/d?ssl_ca=/ca.pem", "ssl_ca: is known of pymysql alone; for mysqldb .* client="),
+        ("mariadb+mysqldb:///d?unix_socket=/s", "unix_socket: is known of pymysql alone"),
+    ],
+)
+def test_what_a_driver_does_not_know_is_not_dropped(uri: str, match: str) -> None:
+    """An encryption that was asked for, say."""
+    with pytest.raises(ValueError, match=match):
+        jobboard.fetch("board", uri)
+
+
 def test_a_socket_is_on_this_host() -> None:
     jobboard.fetch("board", "mysql://me@localhost/d?unix_socket=/s")
 

@@ -75,6 +75,12 @@ def url_of(conf: Settings) -> URL:
     if conf["unix_socket"] is not None and (conf["port"] is not None or conf["host"] not in (None, "localhost")):
         raise ValueError("option unix_socket: it takes the place of host and port; leave them out")
     driver = conf.driver or _DRIVERS[name]
+    for option in _passed_on(conf):
+        if not driver.startswith(_DRIVERS[name]):
+            raise ValueError(
+                f"option {option}: is known of {_DRIVERS[name]} alone; for {driver} make an SQLAlchemy Engine with its "
+                "own arguments, and pass that as client="
+            )
     database = conf["database"]
     if name == "sqlite":
         database = database or "jobboard.db"
@@ -103,6 +109,11 @@ def url_of(conf: Settings) -> URL:
     return url
 
 
+def _passed_on(conf: Settings) -> list[str]:
+    """The given options that only the driver understands."""
+    return [option for option in (*_OF_POSTGRESQL, *_OF_MYSQL) if conf[option] is not None]
+
+
 def make(url: URL, conf: Settings) -> Engine:
     """A new engine. Its connections are kept by us, so it has no pool."""
     name = url.get_backend_name()
@@ -118,7 +129,7 @@ def make(url: URL, conf: Settings) -> Engine:
             "keepalives_count": 3,
             "tcp_user_timeout": 30000,
             "application_name": "jobboard",
-            **{option: conf[option] for option in _OF_POSTGRESQL if conf[option] is not None},
+            **{option: conf[option] for option in _passed_on(conf)},
         }
     elif url.get_driver_name() == "pymysql":
         arguments = {"connect_timeout": round(conf["connect_timeout"]), "charset": "utf8mb4"}
@@ -142,6 +153,6 @@ def check_client(engine: Engine, conf: Settings) -> None:
     """:raises ValueError: a client that a board can't use, or options that say what the client says already."""
     if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
         raise ValueError("a board in SQLite's memory has one connection only; use the board 'memory' instead")
-    given = [option for option in (*_OF_SERVERS, "database") if conf[option] is not None]
+    given = [option for option in (*_OF_SERVERS, "database") if conf[option] is not None] + _passed_on(conf)
     if given:
         raise ValueError(f"client= is connected already: leave out {', '.join(given)}")

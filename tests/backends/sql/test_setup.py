@@ -157,6 +157,11 @@ class TestClient:
         with pytest.raises(TypeError, match="Engine"):
             SQLJobBoard("board", "sqlite", client=object())
 
+    @pytest.mark.parametrize("option", ["host", "database", "sslmode", "ssl_ca", "unix_socket"])
+    def test_which_says_where_and_how_itself(self, engine: sa.Engine, option: str) -> None:
+        with pytest.raises(ValueError, match=f"connected already: leave out {option}"):
+            SQLJobBoard("board", {"board": "sql", option: "x"}, client=engine)
+
 
 class TestText:
     """Names, keys and owners are compared byte by byte."""
