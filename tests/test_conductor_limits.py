@@ -43,6 +43,12 @@ def hanging() -> Iterator[Hanging]:
     hanging.gate.set()
 
 
+def told_by(board: jobboard.JobBoard) -> tuple[int, int]:
+    """How many handlers run, and how many hang."""
+    [entity] = board.entities("conductor")
+    return entity.metadata["running"], entity.metadata["hung"]
+
+
 def test_a_handler_that_heeds_its_timeout(make_board: MakeBoard, start: Runner) -> None:
     board = make_board()
     job = board.post("a")
@@ -73,7 +79,7 @@ def test_a_handler_that_heeds_its_timeout(make_board: MakeBoard, start: Runner) 
 def test_a_handler_that_heeds_nothing_keeps_its_slot(
     make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board = make_board()
+    board = make_board(claim_ttl=1.5)
     job = board.post("hang")
     conductor = Conductor("one", board, max_simultaneous_jobs=2, job_timeout=1000, retry=LATE)
     conductor.handles("hang", timeout=0.1)(hanging)
@@ -89,20 +95,24 @@ def test_a_handler_that_heeds_nothing_keeps_its_slot(
     board.post_many([{"name": "a"}] * 6)
     eventually(lambda: conductor.tally.consumed == 6)
     assert len(threads) == 1
+    eventually(lambda: told_by(board) == (0, 1))
     hanging.gate.set()
     assert hanging.ended.acquire(timeout=30)
     eventually(lambda: "does not count" in caplog.text)
+    eventually(lambda: told_by(board) == (0, 0))
     assert conductor.tally == type(conductor.tally)(7, 6, 1, 0, 0)
 
 
-def test_a_conductor_whose_slots_all_hang_claims_no_more(
-    make_board: MakeBoard, start: Runner, hanging: Hanging
+def test_a_conductor_whose_slots_all_hang_claims_no_more_and_shows_that(
+    make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board = make_board()
+    board = make_board(claim_ttl=1.5)
     conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, job_timeout=0.05, retry=LATE))
     board.post_many([{"name": "a"}] * 5)
     eventually(lambda: conductor.tally.abandoned == 2)
     assert board.stats().unclaimed == 3
+    assert "keeps its slot until it ends: so do 2 now" in caplog.text
+    eventually(lambda: told_by(board) == (0, 2))
     conductor.stop()
     assert conductor.wait(5), "what nobody waits for must not hold up the end"
 

@@ -23,7 +23,7 @@ OF_METADATA = ("host", "pid", "runs", "running", "done", "more")
 
 _COLUMNS = ("host", "pid", "names", "running", "consumed")
 _UNSHOWN = ("dispatched", "seconds")
-_SELDOM = ("abandoned", "trashed", "lost")
+_SELDOM = ("hung", "abandoned", "trashed", "lost")
 """What a conductor tells beside these, worth a word where there is any."""
 
 

@@ -120,6 +120,7 @@ class Conductor:
         self._broken: BaseException | None = None
         self._stopped_at: float | None = None
         self._slots: Slots
+        self._timekeeper: Timekeeper
         self._finisher: Finisher
 
     def __repr__(self) -> str:
@@ -251,10 +252,10 @@ class Conductor:
 
     def _run(self, limit: int | None) -> None:
         self._over, self._broken, self._claiming = False, None, True
-        presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
         in_processes = self._workers == "processes"
         packed = processes.packed(self._handlers) if in_processes else b""
-        timekeeper = Timekeeper(self._name, self)
+        self._timekeeper = timekeeper = Timekeeper(self._name, self)
+        presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
 
         def worker() -> Worker:
             if in_processes:
@@ -386,7 +387,7 @@ class Conductor:
     def _told(self) -> dict[str, int]:
         """What others see of this one."""
         with self._lock:
-            return {"running": len(self._unhandled), **self._counts}
+            return {"running": len(self._unhandled), "hung": self._timekeeper.hung, **self._counts}
 
     def _leave(self, presence: Presence) -> None:
         try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Sequence
 
+from jobboard import logs
 from jobboard.conductor.handlers import Wrapper, perform, timed_out
 from jobboard.conductor.slots import Reports, Run
+
+LOG = logging.getLogger(__name__)
 
 
 class ThreadWorker:
@@ -44,10 +48,16 @@ class Timekeeper:
         self._name = name
         self._reports = reports
         self._runs: dict[Run, int] = {}
+        self._hung: set[Run] = set()
         self._news = threading.Condition()
         self._until: float | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    @property
+    def hung(self) -> int:
+        """How many handlers go on though they were given up."""
+        return len(self._hung)
 
     def watch(self, run: Run) -> None:
         """From the thread that calls the handler."""
@@ -63,6 +73,7 @@ class Timekeeper:
     def forget(self, run: Run) -> None:
         with self._news:
             self._runs.pop(run, None)
+            self._hung.discard(run)
 
     def close(self) -> None:
         with self._news:
@@ -88,3 +99,6 @@ class Timekeeper:
         if self._reports.ended(run, timed_out(run.handling, run.job, run.seconds(), where)):
             assert run.job.claim is not None
             run.job.claim._give_up()
+            self._hung.add(run)
+            what = "is still at work after its timeout, and keeps its slot until it ends: so do"
+            LOG.warning("%s: %s %s %d now", self._name, run.job, what, self.hung, extra=logs.fields(run.job))
