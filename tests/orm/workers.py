@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from jobboard.orm import Batch, JobIsNotReadyToStartError, JobLockedError
+from jobboard.testing import eventually
 from tests.orm.models import Done, Job, Picture, Status
 
 PROCESSES = 10
@@ -20,6 +21,8 @@ def work_on_pictures(url: str, who: str) -> None:
 
     @Picture.acquiring(engine, who, where=~Picture.done, order_by=(Picture.rank.desc(), Picture.id), limit=3)
     def work(batch: Batch[Picture]) -> int:
+        if batch:
+            not_alone(who)
         for picture in batch:
             picture.done = True
             batch.session.add(Done(key=str(picture.id), who=who, token=picture.acquisition.token))
@@ -36,10 +39,24 @@ def work_on_jobs(url: str, who: str) -> None:
         for job in jobs:
             try:
                 with Job.start(engine, job.id, *Status, expire=60, max_retry=3) as (mine, updates):
+                    not_alone(who)
                     updates.set("data", [*mine.data, who])
             except (JobLockedError, JobIsNotReadyToStartError):
                 continue
     engine.dispose()
+
+
+def not_alone(who: str) -> None:
+    """Whoever has something to do first could be done with all of it before the others have compiled a statement."""
+    if who not in _at_work:
+        _at_work.append(who)
+        _shared[-1].at_work.release()
+    eventually(lambda: _shared[-1].at_work.get_value() > 1)
+
+
+class _Shared(NamedTuple):
+    ready: Any
+    at_work: Any
 
 
 def run(work: Callable[[str, str], Any], engine: sa.Engine) -> None:
@@ -47,19 +64,20 @@ def run(work: Callable[[str, str], Any], engine: sa.Engine) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     url = engine.url.render_as_string(hide_password=False)
-    with context.Pool(PROCESSES, _know, (context.Barrier(PROCESSES),)) as pool:
+    with context.Pool(PROCESSES, _know, (context.Barrier(PROCESSES), context.Semaphore(0))) as pool:
         for each in [pool.apply_async(_meet, (work, url, f"worker {number}")) for number in range(PROCESSES)]:
             each.get(60)
 
 
-def _know(barrier: Any) -> None:
-    _barriers.append(barrier)
+def _know(ready: Any, at_work: Any) -> None:
+    _shared.append(_Shared(ready, at_work))
 
 
 def _meet(work: Callable[[str, str], Any], url: str, who: str) -> None:
     sa.create_engine(url).connect().close()
-    _barriers[-1].wait(60)
+    _shared[-1].ready.wait(60)
     work(url, who)
 
 
-_barriers: list[Any] = []
+_shared: list[_Shared] = []
+_at_work: list[str] = []
