@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 from jobboard.exceptions import JobFailure
-
-_kept: list[object] = []
 
 
 def keep(*inherited: object) -> None:
@@ -15,7 +14,9 @@ def keep(*inherited: object) -> None:
     Most drivers' connections say goodbye to the server or shut their socket down when they are collected. The socket is
     the parent's too, and that would end its conversation.
     """
-    _kept.extend(inherited)
+    for each in inherited:
+        # Not in a list: at the end of the process Python lets go of that too.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
 def check_home(home: int) -> None:
