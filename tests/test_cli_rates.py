@@ -9,8 +9,9 @@ from jobboard import Conductor, Entity
 from jobboard.cli import rates
 from jobboard.cli.rates import Conductors, Rate
 from jobboard.cli.sampling import Sampler
-from jobboard.cli.screen import as_json, as_line, render
+from jobboard.cli.screen import as_json, as_line
 from jobboard.testing import eventually
+from tests.test_cli_looking import screen_of
 
 NOTHING: dict[str, int] = {"dispatched": 0, "consumed": 0, "abandoned": 0, "trashed": 0}
 
@@ -72,14 +73,6 @@ def test_who_does_not_count_has_no_rate(metadata: dict[str, Any]) -> None:
     for kind in ("conductor", "monitor"):
         conductors.hear([Entity(kind, "a", metadata)])
         assert conductors.rates == {}
-
-
-def screen_of(sampler: Sampler) -> str:
-    from rich.console import Console
-
-    with (console := Console(width=160)).capture() as captured:
-        console.print(render(sampler, None, 100))
-    return captured.get()
 
 
 @pytest.mark.backends("sqlite", "postgresql", "zookeeper")

@@ -28,23 +28,23 @@ class Rate:
 
 
 class Rates:
-    """Turns counters into rates, from what they were before."""
+    """Turns counters into rates, from what they were before. ``rates`` is empty until enough is known for them."""
 
     def __init__(self) -> None:
         self._before: deque[tuple[float, Counter[str]]] = deque()
+        self.rates: dict[str, Rate] = {}
 
-    def take(self, now: float, counters: Counter[str]) -> dict[str, Rate]:
-        """The rates, where enough is known for them.
-
-        :param now: in seconds, later each time.
-        """
+    def take(self, now: float, counters: Counter[str]) -> None:
+        """:param now: in seconds; what is not later than what was taken last tells nothing new."""
+        if self._before and now <= self._before[-1][0]:
+            return
         self._before.append((now, counters))
         while len(self._before) > 2 and self._before[1][0] <= now - WINDOWS[-1]:
             self._before.popleft()
         if now - self._before[0][0] < SHORTEST:
-            return {}
+            return
         short, long = (self._since(now - window) for window in WINDOWS)
-        return {
+        self.rates = {
             name: Rate(*((counters[name] - old[name]) / (now - at) for at, old in (short, long))) for name in counters
         }
 
@@ -55,50 +55,37 @@ class Rates:
         return first if first is not self._before[-1] else self._before[-2]
 
 
-class _Conductor:
-    def __init__(self) -> None:
-        self.seconds = -1.0
-        self.history = Rates()
-        self.rates: dict[str, Rate] = {}
-
-
 class Conductors:
     """What the conductors of a board get done, by what each of them tells with its heartbeats.
 
-    They count by a clock of their own: how old what they tell is does not matter.
+    They count by a clock of their own: how old what they tell is does not matter. ``rates`` is what they get done
+    together, those of whom that is known.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], _Conductor] = {}
+        self._known: dict[tuple[Any, ...], Rates] = {}
+        self.rates: dict[str, Rate] = {}
 
     def hear(self, entities: Iterable[Entity]) -> None:
         """Take in all who are there now."""
-        known: dict[tuple[Any, ...], _Conductor] = {}
+        known: dict[tuple[Any, ...], Rates] = {}
         for entity in entities:
             told = entity.metadata
-            if entity.kind != "conductor" or not _is_told(told):
-                continue
-            key = _key(entity)
-            conductor = known[key] = self._known.get(key) or _Conductor()
-            if told["seconds"] > conductor.seconds:
-                conductor.seconds = told["seconds"]
-                counters = Counter({name: told[count] for count, name in TOLD.items()})
-                conductor.rates = conductor.history.take(conductor.seconds, counters)
+            if entity.kind == "conductor" and _is_told(told):
+                key = _key(entity)
+                known[key] = self._known.get(key) or Rates()
+                known[key].take(told["seconds"], Counter({name: told[count] for count, name in TOLD.items()}))
         self._known = known
+        each = [conductor.rates for conductor in known.values() if conductor.rates]
+        self.rates = {
+            name: Rate(sum(rates[name].short for rates in each), sum(rates[name].long for rates in each))
+            for name in (TOLD.values() if each else ())
+        }
 
     def rates_of(self, entity: Entity) -> dict[str, Rate]:
         """What one gets done; nothing where that is not known (yet)."""
         conductor = self._known.get(_key(entity))
         return {} if conductor is None else conductor.rates
-
-    @property
-    def rates(self) -> dict[str, Rate]:
-        """What they get done together, those of whom that is known."""
-        known = [conductor.rates for conductor in self._known.values() if conductor.rates]
-        return {
-            name: Rate(sum(rates[name].short for rates in known), sum(rates[name].long for rates in known))
-            for name in (TOLD.values() if known else ())
-        }
 
 
 def _key(entity: Entity) -> tuple[Any, ...]:

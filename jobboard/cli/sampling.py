@@ -90,8 +90,6 @@ class Sampler:
         self.told = board.characteristics.remote_events
         """Whether the board hears of what others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
-        self.changes: dict[str, Rate] = {}
-        """How fast the counts change."""
         self.conductors = Conductors()
         self.entities: Sequence[Entity] = ()
         self.trashed: Sequence[Record] = ()
@@ -111,7 +109,6 @@ class Sampler:
         self._events: Counter[str] = Counter(dict.fromkeys(RATES.values(), 0))
         self._counts = Rates()
         self._happened = Rates()
-        self._rates: dict[str, Rate] = {}
         self._steps = self._turns()
         if self.told:
             for event in RATES:
@@ -166,9 +163,9 @@ class Sampler:
         if self.counted_at is not None:
             self.interval = now - self.counted_at
         self.counted_at = now
-        self.changes = self._counts.take(now, Counter({**asdict(stats), "on_board": stats.on_board}))
+        self._counts.take(now, Counter({**asdict(stats), "on_board": stats.on_board}))
         if self.told:
-            self._rates = self._happened.take(now, self._events.copy())
+            self._happened.take(now, self._events.copy())
         if not stats.claimed:
             self._claims, self._all_claims = (), True
         if not stats.scheduled:
@@ -243,9 +240,14 @@ class Sampler:
         return time.time() + self._offset
 
     @property
+    def changes(self) -> dict[str, Rate]:
+        """How fast the counts change."""
+        return self._counts.rates
+
+    @property
     def rates(self) -> dict[str, Rate]:
         """How fast jobs are posted, started and done; what is not known is not there."""
-        return self._rates if self.told else self.conductors.rates
+        return self._happened.rates if self.told else self.conductors.rates
 
     @property
     def running(self) -> list[Record]:

@@ -187,8 +187,7 @@ def _below(known: Sampler) -> Text:
         said = "none" if stats is not None and not stats.unclaimed else "not seen yet"
     shown = Text(f"\noldest waiting  {said}", no_wrap=True, overflow="ellipsis")
     if not known.told:
-        told = "what conductors tell of themselves, every third of their claim_ttl"
-        shown.append(f"\nrates: {told}", style="dim")
+        shown.append("\nrates: what conductors tell of themselves, every third of their claim_ttl", style="dim")
     seen, total = len(known.waiting), known.waiting_of
     if seen < total:
         shown.append(f"\nby name, and errors: of the first {seen:,} of {total:,} that wait", style="dim")

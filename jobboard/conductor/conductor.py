@@ -254,13 +254,13 @@ class Conductor:
         self._over, self._broken, self._claiming = False, None, True
         in_processes = self._workers == "processes"
         packed = processes.packed(self._handlers) if in_processes else b""
-        self._timekeeper = timekeeper = Timekeeper(self._name, self)
+        self._timekeeper = Timekeeper(self._name, self)
         presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
 
         def worker() -> Worker:
             if in_processes:
                 return processes.ProcessWorker(self._name, self, packed)
-            return ThreadWorker(self, self._handlers.wrappers, timekeeper)
+            return ThreadWorker(self, self._handlers.wrappers, self._timekeeper)
 
         self._finisher = Finisher(self._name, self._board, self._counted)
         self._slots = Slots(self._name, self._count, worker, self._lock, self._room)
@@ -278,7 +278,7 @@ class Conductor:
             raise
         finally:
             self._give_back()
-            timekeeper.close()
+            self._timekeeper.close()
             # A thread ends by itself, unless it hangs; a process is ended.
             self._slots.close(self._left() if in_processes else 0)
             self._finisher.close(self._left(), lambda: self._leave(presence))

@@ -36,5 +36,5 @@ class Presence:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """``seconds``: how long it has been at work; what came of its jobs is counted from the same moment."""
+        """``seconds``: how long it has been at work, and so when this was counted, by a clock that does not jump."""
         return {**self._fixed, "seconds": round(time.monotonic() - self._began, 3), **self._counts()}
