@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import datetime
+import functools
 import inspect
 import traceback
 from collections.abc import Callable
@@ -122,9 +123,10 @@ def check_handler(handler: Any) -> Callable[..., object]:
     """
     if not callable(handler):
         raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
-    if isinstance(handler, type):
+    called = handler.func if isinstance(handler, functools.partial) else handler
+    if isinstance(called, type):
         raise TypeError(
-            f"a handler must be a function, or an instance that has __call__: to call the class {handler.__name__} "
+            f"a handler must be a function, or an instance that has __call__: to call the class {called.__name__} "
             "is to make one of it, and not to do its work"
         )
     if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):

@@ -66,8 +66,9 @@ class Resizer:
 def test_a_class_is_no_handler() -> None:
     for handler in (print, Resizer(), Resizer().resize, functools.partial(Resizer())):
         assert check_handler(handler) is handler
-    with pytest.raises(TypeError, match=r"function, or an instance that has __call__: .* class Resizer "):
-        check_handler(Resizer)
+    for given in (Resizer, functools.partial(Resizer), functools.partial(functools.partial(Resizer))):
+        with pytest.raises(TypeError, match=r"function, or an instance that has __call__: .* class Resizer "):
+            check_handler(given)
 
 
 def test_cancelled() -> None:
