@@ -31,7 +31,8 @@ class RecordedBoard:
 
     def finish_many(self, acts: Iterable[Act], who: str) -> None:
         acts = list(acts)
-        assert {act.verb for act in acts} == {Verb.CONSUME}
+        verbs = {act.verb for act in acts}
+        assert verbs == {Verb.CONSUME}, "a claim was lost: this machine stood still for the length of a lease"
         caught: list[JobBoardError] = []
 
         def finish() -> None:

@@ -86,7 +86,7 @@ def test_eight_processes_drain_five_thousand_jobs(crew: Crew) -> None:
     jobs = crew.poster.post_many([Posting(f"job {n % 7}", priority=PRIORITIES[n % 5]) for n in range(5000)])
     for number in range(8):
         crew.start(f"worker {number % 4}", together=1 if number < 4 else 25)
-    assert crew.join(100) == []
+    assert crew.join(150) == []
     assert crew.board.stats() == type(crew.board.stats())(0, 0, 0, 0)
     assert crew.faults() == []
     consumed = Counter(entry.uuid for entry in crew.entries() if entry.verb == Verb.CONSUME and entry.outcome == "ok")
