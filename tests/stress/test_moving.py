@@ -17,7 +17,9 @@ import pytest
 import jobboard
 from jobboard import codec
 from jobboard.board import JobBoard
+from jobboard.job import Act, Posting
 from jobboard.moving import Mover
+from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant
 from jobboard.testing.servers import selected_backends
@@ -128,6 +130,21 @@ def test_two_movers_killed_while_both_boards_are_worked_on(move: Move) -> None:
     assert Counter([*source.done, *target.done, *(job.uuid for job in left)]) == Counter(job.uuid for job in jobs), (
         kills
     )
+
+
+@pytest.mark.parametrize("move", SOME, indirect=True, ids="-to-".join)
+def test_jobs_that_were_trashed_at_once(move: Move) -> None:
+    """They lie in the trash in their order, and come back in it."""
+    move.source.post_many([Posting("job") for _ in range(20)])
+    claimed = move.source.claim_many("worker", 20)
+    move.source.finish_many([Act(job, Verb.TRASH, error="no use") for job in claimed], "worker")
+    before = [job.uuid for job in move.source.trashed()]
+    assert Mover(move.source, move.target).run().trashed == 20
+    trash = list(move.target.trashed())
+    assert [job.uuid for job in trash] == before
+    for job in trash:
+        move.target.restore(job)
+    assert [job.uuid for job in move.target.iterjobs()] == before[::-1]
 
 
 @pytest.mark.backends("zookeeper")

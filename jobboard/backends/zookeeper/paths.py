@@ -36,6 +36,7 @@ LEASE, DUE, LAST_LEASE, LAST_KEPT = "c", "s", "x", "k"
 IN_TRASH = "-1"
 """Before the number of a job that has arrived in the trash, which is the trash's own count: no other job has such a
 place, and restored it comes before those that were posted here."""
+_ARRIVED = int(IN_TRASH + 10 * "0")
 
 
 def quoted(text: str) -> str:
@@ -60,8 +61,12 @@ class Node(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, rank: int) -> Node:
-        version, uuid, job, number = name.split(".")
-        return cls(int(number), name, rank, uuid, unquote(job) if "%" in job else job, int(version))
+        version, uuid, job, digits = name.split(".")
+        number = int(digits)
+        if number < 0:
+            # The later one has arrived, the lower its number would be.
+            number = 2 * _ARRIVED - number
+        return cls(number, name, rank, uuid, unquote(job) if "%" in job else job, int(version))
 
 
 class Timed(NamedTuple):
