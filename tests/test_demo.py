@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -176,7 +177,7 @@ def test_what_can_not_be_read_is_passed_over(folder: Path) -> None:
     # Root may read everything, and its temporary folders are closed to others.
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         moved = Path(place) / "files"
-        folder.rename(moved)
+        shutil.move(folder, moved)
         for path in (Path(place), moved, *moved.rglob("*")):
             if os.getuid() == 0:
                 os.chown(path, NOBODY, NOBODY)
