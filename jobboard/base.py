@@ -93,7 +93,7 @@ class BoardBase(Primitives):
         self._tidied = 0.0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} at {self._shown}{'' if self.connected else ', closed'}>"
+        return f"<{type(self).__name__} {self._name!r} at {self._shown}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
@@ -109,7 +109,13 @@ class BoardBase(Primitives):
 
     @property
     def connected(self) -> bool:
-        return self._session is not None
+        """Whether the board is open; on ZooKeeper, whether it also has a connection at this moment."""
+        return not self.closed
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes a :meth:`connect` to use the board. One whose backend is away comes back by itself."""
+        return self._session is None
 
     @property
     def characteristics(self) -> Characteristics:

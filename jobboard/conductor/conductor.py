@@ -241,7 +241,7 @@ class Conductor:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
-        if self._board.connected:
+        if not self._board.closed:
             yield
             return
         self._board.connect()
@@ -347,7 +347,7 @@ class Conductor:
                     **self._extra,
                 )
             except JobBoardError as error:
-                if not self._board.connected:
+                if self._board.closed:
                     raise
                 failures += 1
                 pause = outage_pause(failures)

@@ -102,7 +102,7 @@ class Finisher:
             except ConnectionFailure as error:
                 for done in batch:
                     done.doubtful = done.doubtful or error.outcome == "unknown"
-                if final or not self._board.connected:
+                if final or self._board.closed:
                     for done in batch:
                         extra = logs.fields(done.job)
                         LOG.error("%s leaves %s to be done again: %s", self._name, done.job, error, extra=extra)

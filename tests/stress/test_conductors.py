@@ -109,14 +109,15 @@ def test_one_of_four_is_killed_and_one_told_to_end(
 def test_a_server_that_restarts(backend: str, private_server: Callable[..., Any]) -> None:
     """What was at work is handed over, and what comes is worked on, within 5 s."""
     server = private_server(backend)
-    conf = {"board": server.uri, "claim_ttl": 10}
+    conf = {"board": server.uri, "claim_ttl": 30}
     begun, gate = threading.Event(), threading.Event()
 
     def handler(job: jobboard.Job) -> None:
         begun.set()
         assert job.name != "held" or gate.wait(60)
 
-    with jobboard.backend("board", conf) as board, jobboard.backend("board", conf) as other:
+    # No call outlasts the outage: the conductor must.
+    with jobboard.backend("board", {**conf, "retry_for": 0.2}) as board, jobboard.backend("board", conf) as other:
         conductor = Conductor("one", board, handler, max_simultaneous_jobs=3)
         thread = threading.Thread(target=conductor.run)
         thread.start()

@@ -69,7 +69,7 @@ class ZooKeeperJobBoard(JobBoard):
     def connected(self) -> bool:
         """Whether the board is open and has a connection at this moment. It comes back by itself."""
         opened = self._opened
-        return super().connected and opened is not None and opened.connection.alive
+        return not self.closed and opened is not None and opened.connection.alive
 
     @property
     def _requests(self) -> int | None:

@@ -64,6 +64,7 @@ class TestLife:
         board.claim(job, "anna", LONG)
         closed = jobboard.fetch(board.name, board_conf)
         assert closed.name == board.name
+        assert closed.closed
         assert not closed.connected
         job.board = closed
         for number, call in enumerate(every_call(closed, job)):
@@ -77,9 +78,9 @@ class TestLife:
         job = board.post("resize")
         board.claim(job, "anna", LONG)
         jobs = board.iterjobs()
-        assert board.connected
+        assert (board.connected, board.closed) == (True, False)
         board.close()
-        assert [board.connected] == [False]  # a list, or a type checker would stop here
+        assert [board.connected, board.closed] == [False, True]  # a list, or a type checker would stop here
         board.close()
         for call in every_call(board, job):
             with pytest.raises(ConnectionFailure):

@@ -56,7 +56,8 @@ def test_at_two_thirds_of_the_timeout_claims_are_lost(private_board: Any, caplog
         assert job.claim.lost
         assert not fixed.lost
         eventually(lambda: "interrupted" in caplog.text)
-    assert not board.connected
+    assert (board.connected, board.closed) == (False, False)
+    assert "closed" not in repr(board)
     private_board.server.resume()
     eventually(lambda: board.connected)
 
