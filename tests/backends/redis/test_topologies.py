@@ -202,6 +202,7 @@ def test_a_primary_that_is_killed(topology: servers.RedisSentinel, busy: Busy) -
 
 @pytest.mark.parametrize("topology", [BEHIND_SENTINEL], indirect=True)
 def test_a_primary_that_is_relieved(topology: servers.RedisSentinel, busy: Busy) -> None:
+    wait_for_replica(topology.node(topology.primary))
     topology.failover()
     busy.goes_on()
 
