@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound, UnclaimableJob
 from jobboard.job import Act, Claim, Posting
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing.conformance.support import LONG, MakeBoard, record_of, take, trash_one, uuids
+from jobboard.testing.conformance.support import LONG, MakeBoard, lost_reply, record_of, take, trash_one, uuids
 
 BAD_WHO: list[tuple[Any, type[Exception]]] = [
     (1, TypeError),
@@ -374,6 +375,37 @@ class TestManyAtOnce:
             board.consume_many([job, job], "anna")
         assert [type(failure) for failure in failures.value.exceptions] == [NotFound]
         assert job.state == COMPLETE
+
+    @pytest.mark.parametrize("verb", ["consume", "abandon", "trash"])
+    @pytest.mark.parametrize("order", [1, -1])
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_two_claims_of_one_job(self, board: JobBoard, verb: str, order: int, lost: bool) -> None:
+        """The later one alone counts, also in the answer to a repetition."""
+        handle = board.post("resize")
+        former = take(board)
+        board.release(handle)
+        latter = take(board)
+        acts = [Act(job, verb) for job in (former, latter)][::order]
+        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        with reply, pytest.raises(JobFailures) as failures:
+            board.finish_many(acts, "anna")
+        [failure] = failures.value.exceptions
+        assert isinstance(failure, ClaimLost | NotFound)
+        assert failure.job is former
+        assert latter.state == {"consume": COMPLETE, "abandon": UNCLAIMED, "trash": TRASHED}[verb]
+
+    @pytest.mark.parametrize("order", [1, -1])
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_by_name_and_by_claim(self, board: JobBoard, order: int, lost: bool) -> None:
+        board.post("resize")
+        job = take(board)
+        handles = [board.get(job.uuid), job][::order]
+        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        with reply, pytest.raises(JobFailures) as failures:
+            board.consume_many(handles, "anna")
+        [failure] = failures.value.exceptions
+        assert isinstance(failure, ClaimLost | NotFound)
+        assert failure.job is handles[1]
 
     def test_finish_many(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize")] * 6)
