@@ -336,6 +336,45 @@ def test_one_act_that_is_refused_with_a_crash_harms_no_other(
     assert bad.state == "SCHEDULED"
 
 
+def test_a_job_that_it_lost_and_did_again_at_once(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends go in one batch: one counts, the other does not."""
+    board, operator = make_board(), make_board()
+    finish_many, handing_over, gate = board.finish_many, threading.Event(), threading.Event()
+    ended = threading.Semaphore(0)
+
+    def slow(acts: Any, who: str) -> None:
+        handing_over.set()
+        assert gate.wait(30)
+        finish_many(acts, who)
+
+    def handler(job: jobboard.Job) -> None:
+        if job.name == "released" and job.attempts == 1:
+            operator.release(operator.get(job.uuid))
+            assert again.wait(30)
+        elif job.name == "released":
+            again.set()
+
+    again = threading.Event()
+    monkeypatch.setattr(board, "finish_many", slow)
+    board.post("slow")
+    conductor = Conductor("one", board, handler, max_simultaneous_jobs=2)
+    events: list[tuple[str, int]] = []
+    for event in ("consumed", "lost"):
+        conductor.notifier.register(
+            f"job_{event}", lambda kind, details: events.append((kind, details["job"].attempts))
+        )
+    conductor.notifier.register("job_finished", lambda kind, details: ended.release())
+    start(conductor)
+    assert handing_over.wait(30)
+    operator.post("released")
+    assert all(ended.acquire(timeout=30) for _ in range(3))
+    gate.set()
+    eventually(lambda: len(events) == 3)
+    assert sorted(events) == [("job_consumed", 1), ("job_consumed", 2), ("job_lost", 1)]
+
+
 def test_the_board_closed_under_it(make_board: MakeBoard) -> None:
     board = make_board()
     board.post("a")

@@ -132,11 +132,12 @@ class Finisher:
         """End the claims of ``batch`` and empty it; what is left in it after an error has not been ended."""
         if not batch:
             return
-        failed: dict[Job, Exception] = {}
+        # By the handle: of a job that was lost and claimed again, both runs may end in one batch.
+        failed: dict[int, Exception] = {}
         try:
             self._board.finish_many([done.act for done in batch], self._name)
         except JobFailures as failures:
-            failed = {failure.job: failure for failure in failures.exceptions if isinstance(failure, JobBoardError)}
+            failed = {id(failure.job): failure for failure in failures.exceptions if isinstance(failure, JobBoardError)}
         except ConnectionFailure:
             raise
         except Exception as error:
@@ -147,11 +148,11 @@ class Finisher:
                     del batch[0]
                 return
             LOG.exception("%s could not finish %s", self._name, batch[0].job, extra=logs.fields(batch[0].job))
-            failed = {batch[0].job: error}
+            failed = {id(batch[0].job): error}
             with contextlib.suppress(Exception):
                 self._board.abandon(batch[0].job, self._name, delay=PUZZLED)
         ends = [
-            self._not_counted(done, failed[done.job]) if failed and done.job in failed else self._end_of(done.job)
+            self._not_counted(done, failed[id(done.job)]) if id(done.job) in failed else self._end_of(done.job)
             for done in batch
         ]
         batch.clear()
