@@ -89,19 +89,20 @@ class Recorder:
             token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
             entry = Entry(began, math.inf, self.process, verb, job.uuid, "unknown", token)
             entries.append((self._put(entry), job, entry))
-        failed: dict[str, JobBoardError] = {}
+        # By the handle: of two claims of one job, one may have ended.
+        failed: dict[int, JobBoardError] = {}
         try:
             act()
         except JobFailures as failures:
-            failed = {getattr(error, "job").uuid: error for error in failures.exceptions}  # type: ignore[misc]  # noqa: B009
+            failed = {id(getattr(error, "job")): error for error in failures.exceptions}  # type: ignore[misc]  # noqa: B009
         except JobBoardError as error:
-            failed = {job.uuid: error for job in jobs}
+            failed = {id(job): error for job in jobs}
         self.failures += failed.values()
         ended = boottime()
         outcomes: list[Outcome] = []
         for number, job, entry in entries:
             outcome: Outcome = "ok"
-            if (failure := failed.get(job.uuid)) is not None:
+            if (failure := failed.get(id(job))) is not None:
                 unknown = isinstance(failure, ConnectionFailure) and failure.outcome == "unknown"
                 outcome = "unknown" if unknown else "refused"
             until = job.claim.deadline if verb == Verb.EXTEND and job.claim is not None else None
