@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "backends(*names): this test concerns these backends alone; not collected for others",
     )
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # As a shell starts what it runs in the background; a process that a test sends it to would never hear of it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_stack] = contextlib.ExitStack()
     if hasattr(config, "workerinput"):
         config.stash[_uris] = config.workerinput["jobboard_uris"]
