@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.cli import happening, main, sampling
-from jobboard.cli.happening import Comparison
+from jobboard.cli import main, sampling
 from jobboard.cli.root import COMMANDS
 from jobboard.cli.sampling import SHARE, Pace, Sampler
 from jobboard.cli.screen import as_json, as_line, render
@@ -439,59 +438,3 @@ def test_watch_looks_for_itself_where_nobody_tells(
     assert "'LOST' is not an event here" in capsys.readouterr().err
     assert main(["watch", "--event", "extended"]) == USAGE
     assert "EXTENDED does not show" in capsys.readouterr().err
-
-
-@pytest.mark.backends("sqlite", "zookeeper")
-def test_what_shows_from_one_look_to_the_next(board: Any) -> None:
-    comparison = Comparison(board)
-
-    def shown() -> list[tuple[str, str, str | None]]:
-        return [(each.event, each.name, each.who) for each in comparison.look()]
-
-    old = board.post("old")
-    assert shown() == []
-    job = board.post("new")
-    assert shown() == [("POSTED", "new", None)]
-    board.claim(job, "anna")
-    assert shown() == [("CLAIMED", "new", "anna")]
-    board.extend(job, "anna", 60)
-    assert shown() == []
-    board.abandon(job, "anna")
-    assert shown() == [("ABANDONED", "new", "anna")]
-    board.claim(job, "anna")
-    board.abandon(job, "anna")
-    assert shown() == [("ABANDONED", "new", None)]
-    board.claim(job, "bert")
-    shown()
-    board.release(job)
-    assert shown() == [("RELEASED", "new", "bert")]
-    board.claim(old, "anna")
-    assert shown() == [("CLAIMED", "old", "anna")]
-    board.consume(old, "anna")
-    board.cancel(job)
-    board.claim(board.post("third"), "carl")
-    assert sorted(shown()) == sorted(
-        [
-            ("POSTED", "third", None),
-            ("CLAIMED", "third", "carl"),
-            ("CONSUMED", "old", "anna"),
-            ("REMOVAL", "old", "anna"),
-            ("TRASHED", "new", None),
-            ("REMOVAL", "new", None),
-        ]
-    )
-
-
-@pytest.mark.backends("sqlite")
-def test_what_only_moves_into_the_first_page_or_out_of_it_did_not_happen(
-    board: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(happening, "PAGE", 2)
-    comparison = Comparison(board)
-    first, *_ = [board.post("a") for _ in range(3)]
-    assert comparison.look() == []
-    board.claim(first, "anna")
-    board.consume(first, "anna")
-    assert {each.event for each in comparison.look()} == {"CONSUMED", "REMOVAL"}
-    board.post("urgent", priority="VERY_HIGH")
-    assert [(each.event, each.name) for each in comparison.look()] == [("POSTED", "urgent")]

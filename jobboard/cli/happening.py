@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobboard.board import PAGE
-from jobboard.cli.sampling import Pace
+from jobboard.cli.sampling import AWAY, Pace
+from jobboard.exceptions import ConnectionFailure
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import Seen
+from jobboard.retry import backoff
 from jobboard.states import State
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Job
+
+LOG = logging.getLogger(__name__)
 
 NOTICED = REMOTE - {EXTENDED}
 """The events that show from one look to the next: a claim is extended by each heartbeat, too."""
@@ -50,9 +55,21 @@ def noticed(board: JobBoard, names: Sequence[str]) -> Iterator[Happening]:
     :param names: look only at jobs of these names; at all of them, if there are none.
     """
     comparison = Comparison(board, names)
+    failures = 0
     while True:
-        yield from comparison.look()
-        time.sleep(comparison.pace.pause())
+        pause = 0.0
+        try:
+            happenings = comparison.look()
+            failures = 0
+        except ConnectionFailure as error:
+            if board.closed:
+                raise
+            happenings = []
+            failures += 1
+            pause = backoff(failures, 0.5, AWAY)
+            LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
+        yield from happenings
+        time.sleep(max(pause, comparison.pace.pause()))
 
 
 class Comparison:
@@ -69,10 +86,13 @@ class Comparison:
         """What has happened since the last look; nothing at the first one."""
         page = self.pace.query(self._board._page, None, PAGE, self._names, None)
         now = {seen.record.uuid: seen for seen in page if seen.record is not None}
-        before, last_end = self._before, self._end
-        self._end = _place(page[-1]) if len(page) == PAGE else None
-        self._before = now
-        if before is None:
+        end = _place(page[-1]) if len(page) == PAGE else None
+        before = self._before or {}
+        gone = [uuid for uuid, seen in before.items() if uuid not in now and (not end or _place(seen) < end)]
+        became = self.pace.query(self._board._read, gone) if gone else []
+        first, last_end = self._before is None, self._end
+        self._before, self._end = now, end
+        if first:
             return []
         happenings: list[Happening] = []
         for uuid, seen in now.items():
@@ -82,12 +102,8 @@ class Comparison:
             # What has only moved up into the page was there already.
             elif last_end is None or _place(seen) <= last_end:
                 happenings += _came(seen)
-        gone = [
-            uuid for uuid, seen in before.items() if uuid not in now and (not self._end or _place(seen) < self._end)
-        ]
-        if gone:
-            for uuid, after in zip(gone, self.pace.query(self._board._read, gone), strict=True):
-                happenings += _went(before[uuid], after)
+        for uuid, after in zip(gone, became, strict=True):
+            happenings += _went(before[uuid], after)
         return happenings
 
 

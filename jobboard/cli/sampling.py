@@ -37,6 +37,8 @@ BESIDE = 2
 """How many other requests come between two counts."""
 
 ERRORS = 10
+AWAY = 5.0
+"""The longest pause between two tries to reach a backend that is away, in seconds."""
 _LAST = 2**49
 """A sequence behind that of any job."""
 
