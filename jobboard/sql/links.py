@@ -125,13 +125,12 @@ class Link(Runner):
         self.product.end_read(self.raw)
 
     def close(self) -> None:
-        # What is broken already can't be closed in order.
-        with contextlib.suppress(Exception):
+        try:
             self.cursor.close()
-        with contextlib.suppress(Exception):
             self.rollback()
-        with contextlib.suppress(Exception):
             self.connection.close()
+        except Exception:  # noqa: BLE001 - what is broken already can't be closed in order
+            self.discard()
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+import jobboard
 from jobboard.backends.sql import SQLJobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
@@ -35,3 +37,14 @@ def test_a_call_under_way_is_told_that_the_board_is_closed(
         board.close()
         locker.rollback()
         assert type(claim.exception(20)) is ConnectionFailure
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_board_whose_server_is_gone_is_closed_without_a_traceback(
+    backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = private_server(backend)
+    with jobboard.backend("board", server.uri) as board:
+        board.post("resize")
+        server.kill()
+    assert not [record for record in caplog.records if record.exc_info]
