@@ -27,6 +27,7 @@ class Trouble(enum.Enum):
     """What an error of the driver's means for the request."""
 
     DISCONNECTED = "the connection broke"
+    REPLACED = "the server takes no writes, as one does whose place another has taken; a new connection may find that"
     CONTENDED = "it lost against another transaction, and may be repeated as a whole"
     REFUSED = "a constraint refused it"
     MISSING = "a table is missing"
@@ -113,6 +114,8 @@ class Database:
         error = getattr(error, "orig", None) or error
         if isinstance(error, (OSError, EOFError)) or self._disconnected(error, raw):
             return Trouble.DISCONNECTED
+        if self._replaced(error):
+            return Trouble.REPLACED
         if self._contended(error):
             return Trouble.CONTENDED
         if self._missing(error):
@@ -134,6 +137,9 @@ class Database:
         if dbapi is None or not isinstance(error, dbapi.Error):
             return False
         return bool(self.dialect.is_disconnect(error, raw, None))
+
+    def _replaced(self, error: BaseException) -> bool:
+        return False
 
     def _contended(self, error: BaseException) -> bool:
         return False
@@ -226,6 +232,9 @@ class PostgreSQL(Database):
             return True
         return super()._disconnected(error, raw)
 
+    def _replaced(self, error: BaseException) -> bool:
+        return self._state(error) == "25006"
+
     def _contended(self, error: BaseException) -> bool:
         return self._state(error) in self._CONTENDED
 
@@ -239,8 +248,10 @@ class MySQL(Database):
     duplicate = 1062
 
     _CONTENDED = frozenset({1205, 1213, 1020, 3572})
-    # Going away, lost, shut down, too many connections, killed, refused, read-only after a failover.
+    # Going away, lost, shut down, too many connections, killed, refused.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
+    # An option of the server's forbids it, and of those that do this is read_only; InnoDB's; the session's.
+    _READ_ONLY = frozenset({1290, 1836, 1792})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -285,6 +296,9 @@ class MySQL(Database):
         if dbapi is not None and isinstance(error, dbapi.Error) and self._code(error) in self._GONE:
             return True
         return super()._disconnected(error, raw)
+
+    def _replaced(self, error: BaseException) -> bool:
+        return self._code(error) in self._READ_ONLY
 
     def _contended(self, error: BaseException) -> bool:
         return self._code(error) in self._CONTENDED

@@ -54,6 +54,8 @@ def sorted_out(
         text = f"the connection to {url.get_backend_name()} broke ({name})"
         return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
     text = name if kept is None else f"{name}: {cause}"
+    if trouble is Trouble.REPLACED:
+        return ConnectionFailure(f"the server of {url.get_backend_name()} takes no writes ({text})", kept)
     if trouble is Trouble.CONTENDED:
         return Contended(text)
     if trouble is Trouble.REFUSED:

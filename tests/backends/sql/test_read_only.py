@@ -1,0 +1,78 @@
+"""A server that takes no writes any more: after a failover another does, and a new connection leads there."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import jobboard
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+STALE = {"postgresql": "SET default_transaction_read_only = on", "mariadb": "SET SESSION TRANSACTION READ ONLY"}
+OFF, ON = (
+    {
+        "postgresql": [
+            "SET default_transaction_read_only = off",
+            f"ALTER SYSTEM SET default_transaction_read_only = {value}",
+            "SELECT pg_reload_conf()",
+        ],
+        "mariadb": [f"SET GLOBAL read_only = {value}"],
+    }
+    for value in ("off", "on")
+)
+
+
+def test_a_kept_connection_to_one_that_was_replaced(
+    backend: str, make_board: Callable[..., SQLJobBoard], engine: sa.Engine
+) -> None:
+    made: list[Any] = []
+    sa.event.listen(engine, "connect", lambda raw, record: made.append(raw))
+    plain = make_board()
+    board = SQLJobBoard("board", {"board": "sql", "table": plain._conf["table"]}, client=engine)
+    board.connect()
+    job = board.post("before")
+    for raw in made:
+        raw.cursor().execute(STALE[backend])
+    assert board.claim_next("anna") == job
+    assert board.post("after").name == "after"
+    board.close()
+
+
+def test_a_server_that_takes_none_for_a_while(
+    backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = sa.make_url(private_server(backend).uri)
+    admin = sa.create_engine(uri.set(drivername=DRIVERS[backend]), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def run(statements: list[str]) -> None:
+        with admin.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    if backend == "mariadb":
+        # An administrator may write all the same.
+        run(["CREATE USER anna IDENTIFIED BY 'secret'", f"GRANT ALL ON {uri.database}.* TO anna"])
+        uri = uri.set(username="anna", password="secret")
+    shown = uri.render_as_string(hide_password=False)
+    patient = jobboard.fetch("board", {"board": shown, "retry_for": 30})
+    hasty = jobboard.fetch("board", {"board": shown, "retry_for": 0.2})
+    with contextlib.closing(patient), contextlib.closing(hasty):
+        patient.connect()
+        hasty.connect()
+        run(ON[backend])
+        with pytest.raises(ConnectionFailure, match="takes no writes") as failure:
+            hasty.post("refused")
+        assert failure.value.outcome == "none"
+        posted = Background(lambda: patient.post("posted"))
+        eventually(lambda: "trying again for 30 s" in caplog.text)
+        run(OFF[backend])
+        assert posted.wait(30).name == "posted"
+        assert [job.name for job in hasty.iterjobs()] == ["posted"]
