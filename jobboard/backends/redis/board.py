@@ -166,7 +166,7 @@ class RedisJobBoard(JobBoard):
         if script is None:
             script = self._scripts[name] = Script(name, self._keys, self._server.flags)
         try:
-            reply = self._sent(links, script, script.request(args, postings), *more)
+            reply = self._sent(links, script, args, postings, *more)
         except errors.ResponseError as error:
             raise self._refused(error) from error
         if more:
@@ -178,13 +178,13 @@ class RedisJobBoard(JobBoard):
                 )
         return msgpack.unpackb(reply, raw=True)
 
-    def _sent(self, links: Links, script: Script, *requests: bytes) -> Any:
+    def _sent(self, links: Links, script: Script, args: Sequence[Any], postings: Sequence[bytes], *more: bytes) -> Any:
         try:
-            return links.call(*requests)
+            return links.call(script.request(args, postings), *more)
         except errors.NoScriptError:
-            # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
-            links.call(command(b"SCRIPT", b"LOAD", script.source))
-            return links.call(*requests)
+            # The server has been restarted, another one has taken its place, or somebody has flushed its scripts. What
+            # is loaded now could be gone again when it is called.
+            return links.call(script.request(args, postings, whole=True), *more)
 
     def _change(self, name: str, nonce: Nonce | None, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
         """Run a script that does nothing when it is repeated with the same nonce."""

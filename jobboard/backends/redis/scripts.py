@@ -31,14 +31,19 @@ class Script:
         """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
         self.source = f"{_first_line(name, flags)}{_source('board')}{_source(name)}".encode()
         digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
-        head = [b"EVALSHA", digest, b"%d" % len(keys.all), *keys.all]
-        self._head = b"".join(map(_bulk, head))
-        self._words = len(head)
+        where = [b"%d" % len(keys.all), *keys.all]
+        self._where = b"".join(map(_bulk, where))
+        self._known = b"".join(map(_bulk, (b"EVALSHA", digest))) + self._where
+        self._words = 2 + len(where)
 
-    def request(self, args: Sequence[Any], postings: Sequence[bytes] = ()) -> bytes:
-        """A call of this script, as it goes over the wire."""
+    def request(self, args: Sequence[Any], postings: Sequence[bytes] = (), whole: bool = False) -> bytes:
+        """A call of this script, as it goes over the wire.
+
+        :param whole: for a server that does not know the script; it does then.
+        """
         words = b"".join(map(_bulk, (msgpack.packb(args), *postings)))
-        return b"*%d\r\n%b%b" % (self._words + 1 + len(postings), self._head, words)
+        head = b"".join(map(_bulk, (b"EVAL", self.source))) + self._where if whole else self._known
+        return b"*%d\r\n%b%b" % (self._words + 1 + len(postings), head, words)
 
 
 def _first_line(name: str, flags: bool) -> str:

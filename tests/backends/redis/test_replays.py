@@ -321,6 +321,20 @@ class TestLate:
 
 
 class TestStored:
+    def test_scripts_that_are_gone_again_at_once(self, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Flushed before each request, as by servers that end one after the other."""
+        board = place.board()
+        call = board._live_links().call
+
+        def flushed(*requests: bytes) -> Any:
+            place.call("SCRIPT", "FLUSH")
+            return call(*requests)
+
+        monkeypatch.setattr(board._live_links(), "call", flushed)
+        job = board.post("a")
+        board.consume(board.claim_next("anna"), "anna")
+        assert job.state == "COMPLETE"
+
     @pytest.mark.parametrize("how", ["flush", "restart", "kill"])
     def test_an_answer_outlives_the_scripts_and_the_server(self, place: Any, how: str) -> None:
         board = place.board()
