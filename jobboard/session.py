@@ -93,12 +93,13 @@ class Session:
                 sent = boottime()
                 return primitive(*args, nonce._replace(attempt=next(attempts)), **extra), sent
 
-            try:
-                return self._again(again, error)
-            except ConnectionFailure as last:
-                if last.outcome == "unknown":
-                    self._on_doubt(nonce)
-                raise
+            return self._again(again, error, lambda: self._on_doubt(nonce))
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted: what came of it is nobody's.
+            self._on_doubt(nonce)
+            raise
         finally:
             _calls.until = around
             self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
@@ -122,11 +123,14 @@ class Session:
                 self._slot_count += 1
                 return Nonce(self.handle, self._slot_count, 1)
 
-    def _again(self, call: Callable[[], T], first: ConnectionFailure) -> T:
+    def _again(self, call: Callable[[], T], first: ConnectionFailure, doubt: Callable[[], None] = lambda: None) -> T:
+        """:param doubt: called where one try may have been carried out, and none has told."""
+        unknown = first.outcome == "unknown"
         left = time_left()
         if not left or self.closed:
+            if unknown:
+                doubt()
             raise first
-        unknown = first.outcome == "unknown"
 
         def attempt() -> T:
             nonlocal unknown
@@ -145,9 +149,12 @@ class Session:
         LOG.warning("trying again for %.3g s: %s", left, first)
         try:
             return retrying(worth_it, left, sleep=pause)(attempt)
-        except ConnectionFailure as error:
+        except BaseException as error:
             if unknown:
-                error.outcome = "unknown"
+                if isinstance(error, ConnectionFailure):
+                    error.outcome = "unknown"
+                # What was refused now may have been done before.
+                doubt()
             raise
 
     # Claims that this board keeps.

@@ -11,13 +11,13 @@ from kazoo.client import KazooClient
 
 from jobboard import codec
 from jobboard.backends.zookeeper.wire import Refused, get
-from jobboard.exceptions import ClaimLost, ConnectionFailure
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.job import Entity, Posting, boottime
 from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet
-from jobboard.testing.conformance.support import Background, Events, take
+from jobboard.testing.conformance.support import Background, Events, replaced, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -241,6 +241,32 @@ def test_a_claim_of_a_request_that_was_carried_out_late_is_given_back(private_bo
     again = take(other, "bert", timeout=10)
     assert again == job
     assert again.attempts == 1  # that one did not count
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [KeyboardInterrupt()],
+        [ConnectionFailure("away", outcome="unknown"), KeyboardInterrupt()],
+        [ConnectionFailure("away", outcome="unknown"), JobFailure("refused")],
+    ],
+    ids=["interrupted", "interrupted later", "refused later"],
+)
+def test_a_claim_whose_call_came_to_another_end_is_given_back(private_board: Any, errors: list[BaseException]) -> None:
+    board, other = private_board(claim_ttl=30), private_board()
+    job = board.post("resize")
+    left = list(errors)
+
+    def broken(original: Any, *args: Any) -> Any:
+        if left == errors:
+            assert original(*args).records
+        raise left.pop(0)
+
+    with replaced(board, "_take", broken), pytest.raises(type(errors[-1])):
+        board.claim_next("anna")
+    again = take(other, "bert", timeout=10)
+    assert again == job
+    assert again.attempts == 1
 
 
 def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: Any) -> None:
