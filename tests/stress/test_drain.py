@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.history import judge
+from jobboard.history import disorder, judge
 from jobboard.job import JobPriority, Posting, boottime
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
-from jobboard.testing.faults import FaultyProxy
+from jobboard.testing.faults import Fault, FaultyProxy
 
 # The memory board lives in one process alone.
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper"), pytest.mark.timeout(180)]
@@ -47,7 +47,7 @@ class Crew:
             "together": together,
             "pause": pause,
         }
-        command = [sys.executable, str(WORKER), json.dumps(given)]
+        command = [sys.executable, "-X", "faulthandler", str(WORKER), json.dumps(given)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
         return process
@@ -56,7 +56,11 @@ class Crew:
         """What went wrong in the processes that were not killed."""
         errors = []
         for process in self.processes:
-            out, error = process.communicate(timeout=seconds)
+            try:
+                out, error = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)
+                out, error = process.communicate()
             if process.returncode not in (0, -signal.SIGKILL):
                 errors.append(f"{process.returncode}: {out}{error}")
         return errors
@@ -158,7 +162,12 @@ class Trouble:
         errors = crew.join(60)
         assert not errors, "\n".join(errors)
         assert crew.board.job_count == 0
-        assert crew.faults() == []
+        faults = set(crew.faults())
+        if self.server.kind in ("postgresql", "mariadb"):
+            # What a claim under way has locked is rightly passed over; and is free again when the server's end is that
+            # claim's, of which nobody writes down which jobs it had.
+            faults -= set(disorder(crew.entries()))
+        assert faults == set()
         entries = [entry for entry in crew.entries() if entry.verb == Verb.CONSUME]
         consumed = Counter(entry.uuid for entry in entries if entry.outcome == "ok")
         unknown = {entry.uuid for entry in entries if entry.outcome == "unknown"} - set(consumed)
@@ -166,11 +175,14 @@ class Trouble:
         assert len(consumed) + len(unknown) == jobs
 
 
+SERVERS = ("redis", "postgresql", "mariadb", "zookeeper")
+
+
 @pytest.fixture
-def trouble(private_server: Callable[..., Any], tmp_path: Path) -> Iterator[Trouble]:
+def trouble(backend: str, private_server: Callable[..., Any], tmp_path: Path) -> Iterator[Trouble]:
     folder = tmp_path / "history"
     folder.mkdir()
-    server = private_server("redis")
+    server = private_server(backend)
     with FaultyProxy("127.0.0.1", server.port) as proxy:
         trouble = Trouble(server, proxy, folder)
         yield trouble
@@ -178,33 +190,40 @@ def trouble(private_server: Callable[..., Any], tmp_path: Path) -> Iterator[Trou
         trouble.crew.board.close()
 
 
-@pytest.mark.backends("redis")
+@pytest.mark.backends(*SERVERS)
 def test_a_server_that_ends_while_it_is_worked(trouble: Trouble) -> None:
+    server = trouble.server
+
     def crash() -> None:
-        trouble.server.kill()
-        trouble.server.start()
+        server.kill()
+        server.start()
 
     trouble.drain(
         400,
-        trouble.server.restart,
+        server.restart,
         crash,
-        lambda: trouble.server.call("SCRIPT", "FLUSH"),
+        *([lambda: server.call("SCRIPT", "FLUSH")] if server.kind == "redis" else []),
         lambda: os.kill(trouble.crew.processes[0].pid, signal.SIGKILL),
         crash,
     )
 
 
-@pytest.mark.backends("redis")
+@pytest.mark.backends(*SERVERS)
 def test_connections_that_break_while_they_are_used(trouble: Trouble) -> None:
+    server, proxy = trouble.server, trouble.proxy
+    faults: list[Fault] = []
+
     def lose(what: Any) -> Callable[[], None]:
         def arm() -> None:
-            for number in range(1, 6):
-                trouble.proxy.lose(what, nth=number, matching=b"EVALSHA")
+            matching = b"EVALSHA" if server.kind == "redis" else b""
+            faults.extend(proxy.lose(what, nth=number, matching=matching) for number in range(1, 6))
 
         return arm
 
     def kill() -> None:
-        trouble.server.call("CLIENT", "KILL", "TYPE", "normal")
-        trouble.server.call("CLIENT", "KILL", "TYPE", "pubsub")
+        server.call("CLIENT", "KILL", "TYPE", "normal")
+        server.call("CLIENT", "KILL", "TYPE", "pubsub")
 
-    trouble.drain(400, trouble.proxy.cut, lose("reply"), lose("request"), kill, lose("reply"), trouble.proxy.cut)
+    killed = [kill] if server.kind == "redis" else []
+    trouble.drain(400, proxy.cut, lose("reply"), lose("request"), *killed, lose("reply"), proxy.cut)
+    assert len([fault for fault in faults if fault.happened]) == len(faults) == 15
