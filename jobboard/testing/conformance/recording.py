@@ -123,11 +123,12 @@ def _claim(job: Job) -> Any:
 
 def to_file(path: Path) -> Write:
     """Writes entries as lines of JSON, each one handed to the system at once, so that a SIGKILL loses none."""
-    file = path.open("a", buffering=1)
+    path.touch()
     lock = threading.Lock()
 
     def write(number: int, entry: Entry) -> None:
-        with lock:
+        # Opened for each line: who writes has no end at which to close it.
+        with lock, path.open("a") as file:
             file.write(json.dumps([number, entry.as_dict()]) + "\n")
 
     return write
