@@ -355,6 +355,7 @@ def test_a_job_that_it_lost_and_did_again_at_once(
             assert again.wait(30)
         elif job.name == "released":
             again.set()
+        ended.release()
 
     again = threading.Event()
     monkeypatch.setattr(board, "finish_many", slow)
@@ -365,11 +366,11 @@ def test_a_job_that_it_lost_and_did_again_at_once(
         conductor.notifier.register(
             f"job_{event}", lambda kind, details: events.append((kind, details["job"].attempts))
         )
-    conductor.notifier.register("job_finished", lambda kind, details: ended.release())
     start(conductor)
     assert handing_over.wait(30)
     operator.post("released")
-    assert all(ended.acquire(timeout=30) for _ in range(3))
+    assert all(ended.acquire(timeout=20) for _ in range(3))
+    eventually(lambda: not conductor._unhandled)
     gate.set()
     eventually(lambda: len(events) == 3)
     assert sorted(events) == [("job_consumed", 1), ("job_consumed", 2), ("job_lost", 1)]

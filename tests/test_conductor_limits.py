@@ -68,6 +68,7 @@ def test_a_handler_that_heeds_its_timeout(make_board: MakeBoard, start: Runner) 
     assert job.error.startswith("Where it was:")
     assert "in handler" in job.error
     assert job.error.endswith("was still at work after 0.1 s, its timeout\n")
+    eventually(lambda: "job_failed" in [event for event, _ in heard])
     error = next(details["error"] for event, details in heard if event == "job_failed")
     assert isinstance(error, TimeoutError)
     board.post("a")
