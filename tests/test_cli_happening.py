@@ -11,11 +11,6 @@ from jobboard.cli.happening import Comparison, noticed
 from jobboard.testing import eventually
 
 
-@pytest.fixture
-def board(make_board: Any) -> Any:
-    return make_board()
-
-
 @pytest.mark.backends("sqlite", "zookeeper")
 def test_what_shows_from_one_look_to_the_next(board: Any) -> None:
     comparison = Comparison(board)

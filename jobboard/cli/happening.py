@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobboard.board import PAGE
-from jobboard.cli.sampling import AWAY, Pace
+from jobboard.cli.sampling import Pace, outage_pause
 from jobboard.exceptions import ConnectionFailure
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import Seen
-from jobboard.retry import backoff
 from jobboard.states import State
 
 if TYPE_CHECKING:
@@ -59,16 +58,14 @@ def noticed(board: JobBoard, names: Sequence[str]) -> Iterator[Happening]:
     while True:
         pause = 0.0
         try:
-            happenings = comparison.look()
+            yield from comparison.look()
             failures = 0
         except ConnectionFailure as error:
             if board.closed:
                 raise
-            happenings = []
             failures += 1
-            pause = backoff(failures, 0.5, AWAY)
+            pause = outage_pause(failures)
             LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
-        yield from happenings
         time.sleep(max(pause, comparison.pace.pause()))
 
 
@@ -87,12 +84,13 @@ class Comparison:
         page = self.pace.query(self._board._page, None, PAGE, self._names, None)
         now = {seen.record.uuid: seen for seen in page if seen.record is not None}
         end = _place(page[-1]) if len(page) == PAGE else None
-        before = self._before or {}
-        gone = [uuid for uuid, seen in before.items() if uuid not in now and (not end or _place(seen) < end)]
+        before, last_end = self._before, self._end
+        known = (before or {}).items()
+        gone = [uuid for uuid, seen in known if uuid not in now and (not end or _place(seen) < end)]
         became = self.pace.query(self._board._read, gone) if gone else []
-        first, last_end = self._before is None, self._end
+        # Only now: what could not be read is asked for again by the next look.
         self._before, self._end = now, end
-        if first:
+        if before is None:
             return []
         happenings: list[Happening] = []
         for uuid, seen in now.items():

@@ -20,6 +20,7 @@ from jobboard.board import PAGE, JobBoard
 from jobboard.cli.rates import Conductors, Rate, Rates
 from jobboard.job import Entity, JobPriority
 from jobboard.primitives import BoardStats, Seen
+from jobboard.retry import backoff
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 T = TypeVar("T")
@@ -37,8 +38,6 @@ BESIDE = 2
 """How many other requests come between two counts."""
 
 ERRORS = 10
-AWAY = 5.0
-"""The longest pause between two tries to reach a backend that is away, in seconds."""
 _LAST = 2**49
 """A sequence behind that of any job."""
 
@@ -50,6 +49,11 @@ RATES = {
     notifier.TRASHED: "trashed",
 }
 """The events that are counted, and what that is called."""
+
+
+def outage_pause(failures: int) -> float:
+    """For how many seconds to leave a backend alone that could not be reached so many times in a row."""
+    return backoff(failures, 0.5, 5.0)
 
 
 class Pace:

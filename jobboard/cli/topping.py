@@ -18,10 +18,9 @@ import click
 
 from jobboard.cli.common import DONE, Settings, board_options, example, opened
 from jobboard.cli.output import console, say, say_json
-from jobboard.cli.sampling import AWAY, BESIDE, Sampler
+from jobboard.cli.sampling import BESIDE, Sampler, outage_pause
 from jobboard.cli.screen import as_json, as_line, render
 from jobboard.exceptions import JobBoardError
-from jobboard.retry import backoff
 
 _TICK = 0.2
 _REDRAW = 1.0
@@ -90,7 +89,7 @@ class _Watcher:
         except JobBoardError as error:
             self._failures += 1
             self._trouble = str(error)
-            return max(self._sampler.pace.pause(), backoff(self._failures, 0.5, AWAY))
+            return max(self._sampler.pace.pause(), outage_pause(self._failures))
         self._trouble, self._failures = None, 0
         # The first round is not slower than it has to be.
         return max(self._sampler.pace.pause(), self._interval / (1 + BESIDE) if self._sampler.complete else 0.0)
