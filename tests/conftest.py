@@ -22,7 +22,7 @@ from jobboard.testing.servers import KINDS, Server, ServerError, running, select
 _uris = pytest.StashKey[dict[str, str]]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
 _serial = itertools.count(1)
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
+DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 
 
 def selected() -> list[str]:
@@ -115,7 +115,7 @@ def database_uri(server_uris: dict[str, str], request: pytest.FixtureRequest) ->
     def uri(kind: str) -> str:
         if kind not in made:
             shared = sqlalchemy.make_url(server_uris[kind])
-            engine = sqlalchemy.create_engine(shared.set(drivername=_DRIVERS[kind]), isolation_level="AUTOCOMMIT")
+            engine = sqlalchemy.create_engine(shared.set(drivername=DRIVERS[kind]), isolation_level="AUTOCOMMIT")
             with engine.connect() as connection:
                 connection.exec_driver_sql(f"CREATE DATABASE {name}")
             engine.dispose()
@@ -155,7 +155,7 @@ def users_url(
         if backend == "sqlite":
             return sqlalchemy.make_url(f"sqlite:///{tmp_path_factory.mktemp(name)}/{name}.db")
         uri = request.getfixturevalue("database_uri")(backend)
-        return sqlalchemy.make_url(uri).set(drivername=_DRIVERS[backend])
+        return sqlalchemy.make_url(uri).set(drivername=DRIVERS[backend])
 
     return url
 
@@ -192,7 +192,7 @@ def engine(backend: str, board_conf: dict[str, Any]) -> Iterator[Any]:
     """An engine of a user's, in the database of ``board_conf``."""
     import sqlalchemy
 
-    url = sqlalchemy.make_url(board_conf["board"]).set(drivername=_DRIVERS[backend])
+    url = sqlalchemy.make_url(board_conf["board"]).set(drivername=DRIVERS[backend])
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": 1} if backend == "sqlite" else {})
     yield engine
     engine.dispose()

@@ -164,8 +164,8 @@ class Trouble:
         assert crew.board.job_count == 0
         faults = set(crew.faults())
         if self.server.kind in ("postgresql", "mariadb"):
-            # What a claim under way has locked is rightly passed over; and is free again when the server's end is that
-            # claim's, of which nobody writes down which jobs it had.
+            # What a claim under way has locked is rightly passed over, and free again when the end of the server, or of
+            # the connection, undoes that claim. Nobody writes down which jobs those were: it can't be judged here.
             faults -= set(disorder(crew.entries()))
         assert faults == set()
         entries = [entry for entry in crew.entries() if entry.verb == Verb.CONSUME]

@@ -1,6 +1,5 @@
 """A server that takes no writes any more: after a failover another does, and a new connection leads there."""
 
-import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +12,10 @@ from jobboard.backends.sql import SQLJobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
+from tests.conftest import DRIVERS
 
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 STALE = {"postgresql": "SET default_transaction_read_only = on", "mariadb": "SET SESSION TRANSACTION READ ONLY"}
 OFF, ON = (
     {
@@ -32,12 +31,11 @@ OFF, ON = (
 
 
 def test_a_kept_connection_to_one_that_was_replaced(
-    backend: str, make_board: Callable[..., SQLJobBoard], engine: sa.Engine
+    backend: str, board_conf: dict[str, Any], engine: sa.Engine
 ) -> None:
     made: list[Any] = []
     sa.event.listen(engine, "connect", lambda raw, record: made.append(raw))
-    plain = make_board()
-    board = SQLJobBoard("board", {"board": "sql", "table": plain._conf["table"]}, client=engine)
+    board = SQLJobBoard("board", {"board": "sql", "table": board_conf["table"]}, client=engine)
     board.connect()
     job = board.post("before")
     for raw in made:
@@ -63,11 +61,10 @@ def test_a_server_that_takes_none_for_a_while(
         run(["CREATE USER anna IDENTIFIED BY 'secret'", f"GRANT ALL ON {uri.database}.* TO anna"])
         uri = uri.set(username="anna", password="secret")
     shown = uri.render_as_string(hide_password=False)
-    patient = jobboard.fetch("board", {"board": shown, "retry_for": 30})
-    hasty = jobboard.fetch("board", {"board": shown, "retry_for": 0.2})
-    with contextlib.closing(patient), contextlib.closing(hasty):
-        patient.connect()
-        hasty.connect()
+    with (
+        jobboard.backend("board", {"board": shown, "retry_for": 30}) as patient,
+        jobboard.backend("board", {"board": shown, "retry_for": 0.2}) as hasty,
+    ):
         run(ON[backend])
         with pytest.raises(ConnectionFailure, match="takes no writes") as failure:
             hasty.post("refused")
