@@ -6,7 +6,6 @@ stores and compares.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
 import json
@@ -16,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
+from jobboard.base import BATCH
 from jobboard.claiming import Claiming
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import BoardStats, Draft
+from jobboard.primitives import BoardStats, Draft, Finish
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
 
@@ -283,18 +283,21 @@ class JobBoard(Claiming):
     @final
     def purge_trash(self, older_than: float | datetime.timedelta) -> int:
         """Purge what has been in the trash for longer than this, in seconds or a timedelta; how many jobs that were.
+        A job that leaves the trash meanwhile stays, though it may come back at once.
 
         ``last_modified`` of a trashed job, on the server's clock, is when it was trashed.
         """
         age = arguments.micros("older_than", older_than)
         assert age is not None
         limit = self._live().query(self._now) - age
-        purged = 0
-        for job in self.trashed():
-            if job._record.modified_on <= limit:
-                with contextlib.suppress(NotFound, JobFailure):
-                    self.purge(job)
-                    purged += 1
+        session, after, purged = self._live(), None, 0
+        while page := session.query(self._trash_page, after, PAGE):
+            after = page[-1]
+            # Only what is still as it was listed: restored, worked on and trashed again, it is another failure.
+            acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
+            for start in range(0, len(acts), BATCH):
+                statuses, _ = session.mutate(self._finish, acts[start : start + BATCH])
+                purged += statuses.count(OK)
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None) -> None:

@@ -318,9 +318,9 @@ class Mover:
         """Have the source let go of these jobs, if they are as they were copied."""
         gone = f"gone to {_place(self._target)}"
         acts = [
-            _parting(job, Verb.PURGE)
+            Finish.parting(job, Verb.PURGE)
             if _buried(job)
-            else _parting(job, Verb.CANCEL, f"{NAME} {self._run} {copy.token}: {gone}")
+            else Finish.parting(job, Verb.CANCEL, f"{NAME} {self._run} {copy.token}: {gone}")
             for job, copy in held
         ]
         statuses = self._finish(self._source, acts)
@@ -437,7 +437,7 @@ class Mover:
         self._left[job.uuid] = Left(job.uuid, job.name, why)
 
     def _purge(self, board: JobBoard, records: Sequence[Record | None]) -> None:
-        acts = [_parting(record, Verb.PURGE) for record in records if record is not None]
+        acts = [Finish.parting(record, Verb.PURGE) for record in records if record is not None]
         self._finish(board, acts)
 
     @staticmethod
@@ -446,10 +446,6 @@ class Mover:
         for start in range(0, len(acts), BATCH):
             statuses += board._live().mutate(board._finish, acts[start : start + BATCH])[0]
         return statuses
-
-
-def _parting(record: Record, verb: Verb, error: str | None = None) -> Finish:
-    return Finish(record.uuid, Holder(record.who or "", record.token), verb, error=error)
 
 
 def _trash(board: JobBoard) -> Iterator[Record]:

@@ -133,6 +133,11 @@ class Finish(NamedTuple):
     refund: bool = False
     due: int | None = None
 
+    @classmethod
+    def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
+        """Cancel or purge a job, unless it has changed since it was read."""
+        return cls(seen.uuid, Holder(seen.who or "", seen.token), verb, error=error)
+
 
 class Claimed(NamedTuple):
     """The answer to a claim: for how long it surely stands, and its record where ``status`` is OK."""

@@ -70,11 +70,11 @@ def purge(settings: Settings, uuids: tuple[str, ...], everything: bool, older_th
     """Remove jobs from the trash for good."""
     if [bool(uuids), everything, older_than is not None].count(True) != 1:
         raise click.UsageError("give the uuids of the jobs to purge, --older-than or --all")
-    seconds = None if older_than is None else age(older_than)
+    seconds = 0 if older_than is None else age(older_than)
     with opened(settings) as board:
-        if seconds is not None:
+        if not uuids:
             return report(settings, "purged", board.purge_trash(seconds), 0)
-        return each(settings, "purged", board, board.purge, _chosen(board, uuids))
+        return each(settings, "purged", board, board.purge, uuids)
 
 
 def _chosen(board: JobBoard, uuids: Iterable[str]) -> Iterator[Job | str]:

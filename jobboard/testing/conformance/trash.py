@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
-from jobboard.job import Act, Posting
+from jobboard.job import Act, Job, Posting
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, let_lapse, record_of, take, trash_one, uuids
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    let_lapse,
+    record_of,
+    replaced,
+    take,
+    trash_one,
+    uuids,
+)
 
 
 class TestTrash:
@@ -208,6 +219,42 @@ class TestPurge:
         assert old.state == TRASHED
         assert live.state == UNCLAIMED
         assert board.purge_trash(0) == 1
+
+    @pytest.mark.parametrize("who", ["anna", "bert"])
+    def test_purge_trash_spares_what_has_come_back_since_it_was_listed(
+        self, board: JobBoard, other: JobBoard, who: str
+    ) -> None:
+        job, old = trash_one(board), trash_one(board)
+
+        def listed(original: Callable[..., Any], *args: Any) -> Any:
+            page = original(*args)
+            if not again:
+                again.append(other.get(job.uuid))
+                other.restore(again[0])
+                other.claim(again[0], who)
+                other.trash(again[0], who, reason="another failure")
+            return page
+
+        again: list[Job] = []
+        with replaced(board, "_trash_page", listed):
+            assert board.purge_trash(0) == 1
+        [left] = board.trashed()
+        assert (left, left.error) == (job, "another failure")
+        with pytest.raises(NotFound):
+            board.get(old.uuid)
+
+    def test_purge_trash_spares_what_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
+        job = trash_one(board)
+
+        def restored(original: Callable[..., Any], *args: Any) -> Any:
+            page = original(*args)
+            if page:
+                other.restore(other.get(job.uuid))
+            return page
+
+        with replaced(board, "_trash_page", restored):
+            assert board.purge_trash(0) == 0
+        assert take(other) == job
 
     @pytest.mark.parametrize("age", [-1, float("nan"), "1", True])
     def test_bad_ages(self, board: JobBoard, age: Any) -> None:
