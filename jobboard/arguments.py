@@ -32,12 +32,16 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
     return max(1, round(span * 1e6)) if span else 0
 
 
-def limit(value: Any, what: str = "limit") -> int:
+def integer(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be an int, not {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{what}={value}: must be 1 or more")
     return value
+
+
+def limit(value: Any, what: str = "limit") -> int:
+    if integer(what, value) < 1:
+        raise ValueError(f"{what}={value}: must be 1 or more")
+    return int(value)
 
 
 def names(value: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
-from jobboard.base import BATCH
+from jobboard.base import BATCH, about
 from jobboard.claiming import Claiming
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
 from jobboard.primitives import BoardStats, Draft, Finish
 from jobboard.session import Session
-from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb
+from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
 LOG = logging.getLogger(__name__)
 
@@ -233,14 +233,18 @@ class JobBoard(Claiming):
     # Operating
 
     @final
-    def release(self, job: Job, *, reason: str | None = None) -> None:
+    def release(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
         """Take a job away from whoever has claimed it: its holder gets ClaimLost.
 
         :param reason: kept in ``job.error``.
+        :param token: release the claim that has this token, and never one that somebody has made since.
         :raises NotFound: it is not claimed, or not on the board.
+        :raises ClaimLost: it is claimed with another token; nothing was changed.
         """
         told = logs.fields(job)
-        self._operate_on(Verb.RELEASE, job, codec.clip_error(reason))
+        if token is not None:
+            arguments.integer("token", token)
+        self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
         LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
         self._notify(notifier.RELEASED, job)
         if self._refresh(job).state == TRASHED:
@@ -300,8 +304,10 @@ class JobBoard(Claiming):
                 purged += statuses.count(OK)
         return purged
 
-    def _operate_on(self, verb: Verb, job: Job, error: str | None = None) -> None:
-        status, _ = self._live().mutate(self._operate, verb, job.uuid, error)
+    def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
+        status, _ = self._live().mutate(self._operate, verb, job.uuid, error, token=token)
+        if status == Status.LOST:
+            raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
         if status != OK:
             raise self._refusal(status, job)
 

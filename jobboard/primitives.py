@@ -328,9 +328,9 @@ class Primitives(abc.ABC):
         itself, answered in their order. What was purged reads TRASHED for a day."""
 
     @abc.abstractmethod
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         """release, cancel, restore or purge, atomically. A restore whose key is taken: KEY. What was purged reads
-        TRASHED for a day."""
+        TRASHED for a day. ``token``: release the claim that has it, and no other."""
 
     @abc.abstractmethod
     def _read(self, uuids: Sequence[str]) -> list[Seen]:

@@ -269,13 +269,17 @@ def part(
     return status, after
 
 
-def release(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
-    """An operator takes a claim away from its holder, whose token no longer counts."""
+def release(
+    record: Record | None, now: int, error: str | None = None, token: int | None = None
+) -> tuple[Status, Record | None]:
+    """An operator takes a claim away from its holder, whose token no longer counts; with ``token`` that claim only."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != CLAIMED:
         return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED, record
+    if token not in (None, record.token):
+        return Status.LOST, record
     record = record._replace(token=next_token(record.token, now), error=error or record.error)
     if record.exhausted:
         return OK, _trashed(record, now, record.error or EXHAUSTED)

@@ -58,6 +58,23 @@ def test_release(board: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.
     assert capsys.readouterr().out == "1 job released.\n"
 
 
+def test_release_of_one_claim(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job = board.post("hangs")
+    board.claim(job, "holder")
+    assert main(["show", job.uuid, "--json"]) == DONE
+    token = json.loads(capsys.readouterr().out)["token"]
+    assert token == job.claim.token
+    board.abandon(job, "holder")
+    newer = board.claim_next("holder")
+    assert main(["release", job.uuid, "--token", str(token)]) == FAILED
+    said = capsys.readouterr()
+    assert (said.out, f"another token than {token}" in said.err) == ("0 jobs released.\n", True)
+    newer.claim.extend()
+    assert main(["release", job.uuid, "--token", str(newer.claim.token)]) == DONE
+    assert newer.state == "UNCLAIMED"
+    assert main(["release", job.uuid, NOBODY, "--token", "1"]) == USAGE
+
+
 def test_what_is_logged_goes_to_standard_error_and_is_safe(board: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """In a process of its own, where nobody has set up logging yet."""
     script = (

@@ -343,7 +343,7 @@ class MemoryJobBoard(JobBoard):
 
             return [status for status, _, _ in self._once(nonce, act)]
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         store = self._store
         with store.lock:
             now = store.now()
@@ -351,7 +351,7 @@ class MemoryJobBoard(JobBoard):
             def act() -> list[_Done]:
                 found = store.jobs.get(uuid)
                 if verb == Verb.RELEASE:
-                    status, record = states.release(found, now, error)
+                    status, record = states.release(found, now, error, token)
                 elif verb == Verb.CANCEL:
                     status, record = states.cancel(found, now, error)
                 elif verb == Verb.RESTORE:

@@ -20,21 +20,28 @@ from jobboard.job import Job
 @click.command(
     epilog=example(
         "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e",
+        "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e --token 1784215532104417",
         "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs -r jobboard release",
     )
 )
 @click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
+@click.option(
+    "--token", type=int, metavar="N", help="Only while the claim has this token, as 'jobboard show' tells it."
+)
 @board_options
-def release(settings: Settings, uuids: tuple[str, ...]) -> int:
+def release(settings: Settings, uuids: tuple[str, ...], token: int | None) -> int:
     """Take jobs away from a holder that hangs: anybody may claim them again.
 
     The holder's claim is lost, and whatever it still does with the job is refused. Who has released it is logged, and
-    stands in the job's error. A job whose attempts are used up goes to the trash.
+    stands in the job's error. A job whose attempts are used up goes to the trash. By its uuid alone a job is also taken
+    from whoever has claimed it a moment ago; --token keeps to the claim that was looked at.
     """
+    if token is not None and len(uuids) > 1:
+        raise click.UsageError("a token is that of one claim: give one UUID with --token")
     log_to_stderr(logging.INFO)
     reason = f"released by {operator()}"
     with opened(settings) as board:
-        return each(settings, "released", board, lambda job: board.release(job, reason=reason), uuids)
+        return each(settings, "released", board, lambda job: board.release(job, reason=reason, token=token), uuids)
 
 
 @click.command(

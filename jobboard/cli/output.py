@@ -147,6 +147,7 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
         "name": job.name,
         "state": str(job.seen_state),
         "owner": job.owner,
+        "token": job._record.token if job.owner is not None else None,
         "priority": str(job.priority),
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,

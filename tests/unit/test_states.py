@@ -276,6 +276,15 @@ def test_release() -> None:
     assert states.release(record(max_attempts=1), NOW, "why")[1].error == "why"
 
 
+@pytest.mark.parametrize("name", STORED)
+def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
+    stored = STORED[name]
+    assert states.release(stored, NOW, "why", TOKEN) == states.release(stored, NOW, "why")
+    status, after = states.release(stored, NOW, "why", TOKEN - 1)
+    assert status == ("lost" if LOGICAL[name] == CLAIMED else states.release(stored, NOW)[0])
+    assert after == (stored and states.settle(stored, NOW))
+
+
 def test_cancel_and_restore() -> None:
     cancelled = states.cancel(record(SCHEDULED), NOW, "why")[1]
     assert cancelled == record(TRASHED, token=NOW, modified_on=NOW, error="why")

@@ -287,8 +287,8 @@ class RedisJobBoard(JobBoard):
         statuses = self._change("finish", nonce, ([packed_act(act) for act in acts],))
         return [Status(status.decode()) for status in statuses]
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
-        return Status(self._change("operate", nonce, (verb, uuid, error)).decode())
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+        return Status(self._change("operate", nonce, (verb, uuid, error, token)).decode())
 
     # Looking
 

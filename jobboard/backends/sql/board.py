@@ -375,9 +375,9 @@ class SQLJobBoard(JobBoard):
             self._tell(run)
         return statuses, answer
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def work(run: Runner, earlier: Answer | None) -> tuple[Status, Answer]:
-            status, answer = self._writer.operate(run, verb, uuid, error, earlier)
+            status, answer = self._writer.operate(run, verb, uuid, error, token, earlier)
             if status == OK and verb in (Verb.RELEASE, Verb.RESTORE):
                 self._tell(run)
             return status, answer

@@ -324,13 +324,13 @@ class Writer:
                 self.save(run, record, old[uuid])
 
     def operate(
-        self, run: Runner, verb: Verb, uuid: str, error: str | None, earlier: Answer | None
+        self, run: Runner, verb: Verb, uuid: str, error: str | None, token: int | None, earlier: Answer | None
     ) -> tuple[Status, Answer]:
         if earlier:
             return OK, earlier
         records, now = self.lock(run, [uuid])
         was = records.get(uuid)
-        status, record = _OPERATIONS[verb](was, now, error)
+        status, record = _OPERATIONS[verb](was, now, error, token)
         if status != OK or was is None:
             return status, []
         if record is None:
@@ -359,11 +359,11 @@ class Writer:
         return None, DONE if run.count(statement, {**self._board, **params}) else []
 
 
-_OPERATIONS: dict[Verb, Callable[[Record | None, int, str | None], tuple[Status, Record | None]]] = {
+_OPERATIONS: dict[Verb, Callable[[Record | None, int, str | None, int | None], tuple[Status, Record | None]]] = {
     Verb.RELEASE: states.release,
-    Verb.CANCEL: states.cancel,
-    Verb.RESTORE: lambda record, now, error: states.restore(record, now),
-    Verb.PURGE: lambda record, now, error: states.purge(record, now),
+    Verb.CANCEL: lambda record, now, error, token: states.cancel(record, now, error),
+    Verb.RESTORE: lambda record, now, error, token: states.restore(record, now),
+    Verb.PURGE: lambda record, now, error, token: states.purge(record, now),
 }
 
 

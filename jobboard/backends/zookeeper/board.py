@@ -253,8 +253,8 @@ class ZooKeeperJobBoard(JobBoard):
         assert nonce is not None
         return self._finishing().finish(acts, nonce)
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
-        return self._finishing().operate(verb, uuid, error, nonce)
+    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+        return self._finishing().operate(verb, uuid, error, nonce, token)
 
     # Looking
 

@@ -130,7 +130,7 @@ class Finisher:
                 self._keeper.extended(uuid, new.token)
             return status, self._keeper.margin if expiry is None else expiry
 
-    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce) -> Status:
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         store = self._store
         store.check_writable()
         while True:
@@ -138,7 +138,7 @@ class Finisher:
             if slot.call == nonce.call and slot.answer:
                 return Status(slot.answer[0])
             [it] = store.read([uuid])
-            status, new, now = self._operated(verb, it, error)
+            status, new, now = self._operated(verb, it, error, token)
             changes = []
             if status == OK and not isinstance(it, State):
                 changes = [Change(it, new, purged=verb == Verb.PURGE)]
@@ -154,11 +154,13 @@ class Finisher:
                 continue
             return status
 
-    def _operated(self, verb: Verb, it: Found | State, error: str | None) -> tuple[Status, Record | None, int]:
+    def _operated(
+        self, verb: Verb, it: Found | State, error: str | None, token: int | None
+    ) -> tuple[Status, Record | None, int]:
         now = self._store.now()
         record = None if isinstance(it, State) else stands(it, now)
         if verb == Verb.RELEASE:
-            return *states.release(record, now, error), now
+            return *states.release(record, now, error, token), now
         if verb == Verb.CANCEL:
             return *states.cancel(record, now, error), now
         if verb == Verb.RESTORE:

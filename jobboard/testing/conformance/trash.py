@@ -139,6 +139,25 @@ class TestRelease:
             assert [*owners, theirs.owner] == ["anna", None]
             assert (claimed.state, claimed.error) == (fate, f"it hangs, {fate}")
 
+    def test_one_claim_and_no_newer_one(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        first = board.claim(job, "anna").token
+        theirs = other.get(job.uuid)
+        board.abandon(job, "anna")
+        newer = take(board, "anna")
+        before = record_of(board, job)
+        with pytest.raises(ClaimLost, match=str(first)):
+            other.release(theirs, token=first)
+        assert record_of(board, job) == before
+        assert newer.claim is not None
+        newer.claim.extend()
+        other.release(theirs, token=newer.claim.token, reason="it hangs")
+        assert (newer.state, newer.error) == (UNCLAIMED, "it hangs")
+        with pytest.raises(NotFound):
+            other.release(theirs, token=newer.claim.token)
+        with pytest.raises(TypeError, match="token"):
+            other.release(theirs, token="1")  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("state", ["unclaimed", "scheduled", "lapsed", "trashed", "absent"])
     def test_what_is_not_claimed(self, board: JobBoard, state: str) -> None:
         job = board.post("resize", delay=LONG if state == "scheduled" else None)

@@ -80,8 +80,8 @@ class Side:
             return board._extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
         if verb == "finish":
             return board._finish([Finish(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce)
-        uuid, error = args
-        return board._operate(verb, uuid, error, nonce)
+        uuid, error, *which = args
+        return board._operate(verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which))
 
     def shown(self, record: Record) -> tuple[Any, ...]:
         """A record without what two clocks can't agree on."""
@@ -333,6 +333,7 @@ ACTS: list[Step] = [
     HELD,
     IN_TRASH,
     *((verb, JOB, error) for verb in (Verb.RELEASE, Verb.CANCEL) for error in ERRORS),
+    *((Verb.RELEASE, JOB, "after", which) for which in ("last", "before")),
     (Verb.RESTORE, JOB, None),
     (Verb.PURGE, JOB, None),
     ("insert", (UUIDS[2], "c", 1, "k"), (UUIDS[3], "c", 0, "k")),

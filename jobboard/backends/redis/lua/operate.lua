@@ -1,17 +1,18 @@
 -- What an operator does to a job: release, cancel, restore, purge.
--- args: slot, call, try, verb, uuid, error
+-- args: slot, call, try, verb, uuid, error, token (of the claim to release; nil for any)
 -- Answers the status.
 
 local status = answered()
 if status then return reply(status) end
 
-local verb, reason = args[4], args[6]
+local verb, reason, token = args[4], args[6], args[7]
 local job = load(args[5])
 local record = job and job.record
 local state = job and record[STATE]
 
 local function release()
   if state ~= 'C' then return state == 'T' and 'trashed' or 'unclaimed' end
+  if token and token ~= record[TOKEN] then return 'lost' end
   record[TOKEN] = next_token(record)
   record[ERROR] = said(reason) or record[ERROR]
   tell('RELEASED', job)
