@@ -330,15 +330,16 @@ class Claiming(BoardBase):
         self._end(end, who, self._extras("trash", extra))
 
     @final
-    def consume_many(self, jobs: Iterable[Job], who: str) -> None:
+    def consume_many(self, jobs: Iterable[Job], who: str, **extra: Any) -> None:
         """Consume all of these, in as few requests as can be.
 
         :raises JobFailures: with one error for each that could not be; the others were consumed.
         """
-        self._end_many([_End(job, job.claim, Verb.CONSUME) for job in jobs], who)
+        ends = [_End(job, job.claim, Verb.CONSUME) for job in jobs]
+        self._end_many(ends, who, self._extras("consume_many", extra))
 
     @final
-    def finish_many(self, acts: Iterable[Act], who: str) -> None:
+    def finish_many(self, acts: Iterable[Act], who: str, **extra: Any) -> None:
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""
         ends = []
         for act in acts:
@@ -347,7 +348,7 @@ class Claiming(BoardBase):
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
             ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund))
-        self._end_many(ends, who)
+        self._end_many(ends, who, self._extras("finish_many", extra))
 
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:
         self._extend_holder(job, claim, claim.who, expiry)
@@ -377,8 +378,8 @@ class Claiming(BoardBase):
         if failure is not None:
             raise failure
 
-    def _end_many(self, ends: list[_End], who: str) -> None:
-        failures = [failure for failure in self._end_all(ends, who, {}) if failure is not None]
+    def _end_many(self, ends: list[_End], who: str, extra: dict[str, Any]) -> None:
+        failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
         if failures:
             raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
 

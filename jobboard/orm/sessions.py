@@ -21,10 +21,10 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
-from jobboard.exceptions import JobFailure
 from jobboard.sql.binds import PATIENCE
 from jobboard.sql.dialects import Trouble, database
 from jobboard.sql.links import repeated
+from jobboard.sql.transactions import Transaction
 
 if TYPE_CHECKING:
     # Importing it takes greenlet, which who is not async need not have.
@@ -108,12 +108,17 @@ def users_own(session: Session, engine: Engine) -> Session | AsyncSession:
 
 def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
     """Do ``work`` in the transaction that the session is in, or in one of its own."""
-    if session.in_transaction():
-        return _joined(session, model, work)
+    transaction = Transaction(session, "this", mapper=model)
+    if transaction.theirs:
+        transaction.connection()
+        if session.autoflush:
+            session.flush()
+        return work(session)
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
         # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
         with committing(session):
+            transaction.connection()
             return work(session)
     product = database(bind.dialect)
     # Under a stricter one databases refuse claims that collide, and MySQL locks the gaps between rows, too.
@@ -121,7 +126,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
 
     def once() -> T:
         with committing(session):
-            session.connection({"mapper": model}, execution_options=options)
+            transaction.connection(**options)
             return work(session)
 
     def contended(error: BaseException) -> bool:
@@ -129,16 +134,6 @@ def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
 
     sleep = _sleep_async if bind.dialect.is_async else time.sleep
     return repeated(contended, PATIENCE, sleep)(once)
-
-
-def _joined(session: Session, model: Model, work: Callable[[Session], T]) -> T:
-    connection = session.connection({"mapper": model})
-    driver: Any = connection.connection.driver_connection
-    if database(connection.dialect).commits_each(driver):
-        raise JobFailure("the session's connection commits by itself (AUTOCOMMIT), and this needs a transaction")
-    if session.autoflush:
-        session.flush()
-    return work(session)
 
 
 def _sleep_async(seconds: float) -> None:
@@ -164,7 +159,7 @@ def committing(session: Session) -> Iterator[None]:
 
 def settle(session: Session, model: Model, work: Callable[[Session], T]) -> T:
     """Do ``work`` and commit it, along with what the session has open."""
-    if not session.in_transaction():
+    if not Transaction(session, "this").theirs:
         return transact(session, model, work)
     with committing(session):
         session.flush()

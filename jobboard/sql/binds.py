@@ -16,6 +16,7 @@ from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import UNSENDABLE, Contended, Link, Links, Refused, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
+from jobboard.sql.transactions import Transaction
 
 T = TypeVar("T")
 Work = Callable[[Runner, Database], T]
@@ -66,8 +67,9 @@ class Bind:
         if links is not None:
             return self._on(links, lambda link: _alone(link, work, keep))
         connection = self._connection()
-        if connection.in_transaction():
-            return self._within(connection, work, keep)
+        transaction = Transaction(connection, self._name)
+        if transaction.theirs:
+            return self._within(transaction, work, keep)
         again = repeated(Contended, PATIENCE)
         try:
             return again(lambda: self._own(connection, work, keep))
@@ -81,7 +83,7 @@ class Bind:
             return self._on(links, lambda link: _looking(link, work))
         connection = self._connection()
         try:
-            if connection.in_transaction():
+            if Transaction(connection, self._name).theirs:
                 return work(CallersConnection(connection), database(connection.dialect))
             with connection.begin():
                 return work(CallersConnection(connection), database(connection.dialect))
@@ -125,38 +127,27 @@ class Bind:
         product = database(connection.dialect)
         in_doubt = False
         try:
-            with connection.begin() as transaction:
-                self._check(connection, product)
+            with connection.begin() as own:
+                Transaction(connection, self._name).connection()
                 product.begin_on(connection)
                 result = work(CallersConnection(connection, joined=False), product)
                 if not keep:
-                    transaction.rollback()
+                    own.rollback()
                 in_doubt = keep
             return result
         except _ERRORS as error:
             raise self._raised(connection, error, in_doubt) from error
 
-    def _within(self, connection: Connection, work: Work[T], keep: bool) -> T:
-        product = database(connection.dialect)
-        try:
-            self._check(connection, product)
+    def _within(self, transaction: Transaction, work: Work[T], keep: bool) -> T:
+        with transaction.joined(self._remedy) as run:
+            product = database(run.connection.dialect)
             if product.exclusive:
-                product.begin_on(connection)
-            savepoint = None if keep else connection.begin_nested()
-            result = work(CallersConnection(connection), product)
+                product.begin_on(run.connection)
+            savepoint = None if keep else run.connection.begin_nested()
+            result = work(run, product)
             if savepoint is not None:
                 savepoint.rollback()
             return result
-        except _ERRORS as error:
-            raised = self._raised(connection, error)
-            if isinstance(raised, Contended):
-                message = f"this transaction lost against another: roll it back, and do all of it again ({raised})"
-                raised = JobFailure(message)
-            raise raised from error
-
-    def _check(self, connection: Connection, product: Database) -> None:
-        if product.commits_each(connection.connection.dbapi_connection):
-            raise JobFailure(f"{self._name} needs a transaction, and the connection commits by itself (AUTOCOMMIT)")
 
     def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Exception:
         product = database(connection.dialect)

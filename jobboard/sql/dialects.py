@@ -78,10 +78,19 @@ class Database:
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    def commits_each(self, raw: Raw) -> bool:
-        """Whether a connection of the caller's commits each statement by itself."""
-        tell = getattr(raw, "get_autocommit", None)
-        return bool(tell() if tell else getattr(raw, "autocommit", False))
+    def commits_each(self, connection: Connection) -> bool:
+        """Whether a connection of the caller's, with a transaction begun, commits each statement by itself: whoever has
+        told it so, the engine, an option or the driver."""
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            return True
+        pooled = connection.connection
+        # Of an async driver the first one stands before the second, and not all tell both ways.
+        for raw in (pooled.dbapi_connection, pooled.driver_connection):
+            tell = getattr(raw, "get_autocommit", None)
+            told = tell() if tell else getattr(raw, "autocommit", None)
+            if told is not None and not callable(told):
+                return bool(told)
+        return False
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         raw.commit()
@@ -340,9 +349,14 @@ class SQLite(Database):
         if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def commits_each(self, raw: Raw) -> bool:
-        # Whatever the driver does by itself, it was told to begin.
-        return False
+    def commits_each(self, connection: Connection) -> bool:
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            return True
+        driver: Any = connection.connection.driver_connection
+        # A driver without a level of its own leaves it to others to begin, as a listener to SQLAlchemy's "begin" does.
+        left_alone = driver.isolation_level is None and not driver.in_transaction
+        # That of Python 3.12; -1 stands for what was before.
+        return left_alone or getattr(driver, "autocommit", None) is True
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")

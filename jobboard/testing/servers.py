@@ -77,6 +77,7 @@ class PostgreSQL(Daemon):
             "port": self.port,
             "unix_socket_directories": "",
             "max_connections": 300,
+            "max_prepared_transactions": 20,
             # Files of the data folder instead of /dev/shm, so that they go with it.
             "dynamic_shared_memory_type": "mmap",
             "fsync": "on" if self.durable else "off",

@@ -189,6 +189,21 @@ def test_a_connection_that_commits_by_itself_holds_no_locks(engine: sa.Engine, w
     with_async(main)
 
 
+def test_a_session_of_its_own_needs_a_transaction_too(engine: sa.Engine, backend: str, other: Session) -> None:
+    alone = sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with alone.connect() as connection, Session(connection) as session, pytest.raises(JobFailure, match="AUTOCOMMIT"):
+        Picture.acquire(session, "anna")
+    with Session(alone) as session:
+        if backend == "sqlite":
+            # Elsewhere such a transaction is set to READ COMMITTED, and so is one.
+            with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+                Picture.acquire(session, "anna")
+        session.connection()
+        with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            Picture.acquire(session, "anna")
+    assert Picture.acquired(other, "anna") == []
+
+
 @ONE
 def test_registries_of_sessions_are_taken_for_their_session(engine: sa.Engine) -> None:
     registry = scoped_session(sessionmaker(engine))

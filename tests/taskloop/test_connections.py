@@ -37,14 +37,17 @@ def test_sqlite_in_memory_needs_its_connection() -> None:
         assert loop.get(1) == [1]
 
 
-@pytest.mark.backends("postgresql", "mariadb")
-@pytest.mark.parametrize("how", ["engine", "connection"])
+@pytest.mark.parametrize("how", ["engine", "options", "connection"])
 def test_a_connection_that_commits_each_statement_is_refused(
     make_loop: Callable[..., Any], engine: sa.Engine, how: str
 ) -> None:
     """Locks would be gone before what they protect has been written."""
     loop = make_loop(1)
-    bind = engine.execution_options(isolation_level="AUTOCOMMIT") if how == "engine" else engine
+    bind = {
+        "engine": lambda: sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool),
+        "options": lambda: engine.execution_options(isolation_level="AUTOCOMMIT"),
+        "connection": lambda: engine,
+    }[how]()
     with bind.connect() as connection:
         if how == "connection":
             connection.execution_options(isolation_level="AUTOCOMMIT")

@@ -21,7 +21,7 @@ from jobboard.backends.sql.taking import Taker, Wish
 from jobboard.backends.sql.waiting import Waiter, waiter
 from jobboard.backends.sql.writing import Writer
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import (
     Characteristics,
     Claimed,
@@ -33,12 +33,15 @@ from jobboard.primitives import (
     Seen,
     Taken,
 )
-from jobboard.sql.dialects import Database
+from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import Link, Links, Refused
 from jobboard.sql.prepared import Runner
+from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
 from jobboard.states import OK, Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
+
+REMEDY = "`jobboard setup`"
 
 
 class SQLJobBoard(JobBoard):
@@ -47,8 +50,8 @@ class SQLJobBoard(JobBoard):
     :param client: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
 
     ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
-    ``connection=`` takes a connection of the caller's (or the one of their session, ``session.connection()``): the verb
-    then belongs to the caller's transaction, whose commit decides about it.
+    ``connection=`` takes a Connection or a Session of the caller's: the verb then belongs to the caller's transaction,
+    whose commit decides about it.
     """
 
     wire = "json"
@@ -57,10 +60,10 @@ class SQLJobBoard(JobBoard):
     extras: ClassVar[dict[str, frozenset[str]]] = {
         "claim_next": frozenset({"where"}),
         "claim_many": frozenset({"where"}),
-        "post": frozenset({"connection"}),
-        "consume": frozenset({"connection"}),
-        "abandon": frozenset({"connection"}),
-        "trash": frozenset({"connection"}),
+        **dict.fromkeys(
+            ("post", "post_many", "consume", "consume_many", "finish_many", "abandon", "trash"),
+            frozenset({"connection"}),
+        ),
     }
 
     def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
@@ -111,6 +114,7 @@ class SQLJobBoard(JobBoard):
         self._taker = Taker(self._store, self._writer, self._single)
         calls = product.wakes and self._conf["notify"]
         self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
+        self._place: object = None
         self._waiter: Waiter = waiter(lambda: self._session, links, product, calls, self._tables.prefix, self._name)
         # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
         self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
@@ -162,7 +166,7 @@ class SQLJobBoard(JobBoard):
             own=client is None,
             patience=conf["retry_for"],
             name="the board",
-            remedy="`jobboard setup`",
+            remedy=REMEDY,
             busy=conf["retry_for"],
             relaxed=conf["synchronous"] == "normal",
             read_only=conf["read_only"],
@@ -192,24 +196,52 @@ class SQLJobBoard(JobBoard):
 
     def _when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
         if "connection" in extra:
-            transactions.when_settled(extra["connection"], done, undone)
+            transactions.when_settled(self._transaction(extra["connection"]).connection(), done, undone)
         else:
             done()
 
-    def _join(self, connection: Any, work: Callable[[Runner], T]) -> T:
+    def _transaction(self, given: object) -> Transaction:
+        return Transaction(given, "connection=", clause=self.table)
+
+    def _join(self, given: object, work: Callable[[Runner], T]) -> T:
         """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
-        links = self._opened
-        if links is None:
+        if self._opened is None:
             raise ConnectionFailure(f"{self!r} is closed")
         self._store.check_writable()
-        runner = transactions.joined(connection, links.engine.dialect.name)
-        if self._product.exclusive:
-            # A transaction there that reads before it writes can no longer write once another has.
-            runner.count(self._store.statements.touch, {})
-        try:
-            return work(runner)
-        except Exception as error:
-            raise links.sorted_out(error, None, False) from error
+        with self._transaction(given).joined(REMEDY) as run:
+            self._check_place(run)
+            if self._call["p_notify"] and isinstance(run.connection.get_transaction(), sa.TwoPhaseTransaction):
+                raise JobFailure(
+                    "PostgreSQL prepares no transaction that wakes who waits: open the board with notify=false for "
+                    "connection= in two phases"
+                )
+            if self._product.exclusive:
+                check_savepoint(run.connection, "connection=")
+                # A transaction there that reads before it writes can no longer write once another has.
+                run.count(self._store.statements.touch, {})
+            return work(run)
+
+    def _check_place(self, run: Runner) -> None:
+        """:raises JobFailure: a connection does not lead to the tables of this board."""
+        dialect = run.connection.dialect
+        if type(database(dialect)) is not type(self._product):
+            raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {self._product.dialect.name}")
+        place = self._store.statements.place
+        there = leads_to(run, place)
+        if there == self._place:
+            return
+
+        def look(link: Link) -> object:
+            found = leads_to(link, place)
+            link.end_read()
+            return found
+
+        # Not asked for before, or no longer true: a server was started anew, or another has taken its place.
+        self._place = self._live().query(self._run, look)
+        if there != self._place:
+            raise JobFailure(
+                "connection= leads to another database than the board's, or to another schema, or to a copy of it"
+            )
 
     # Posting
 

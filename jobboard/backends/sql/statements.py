@@ -11,7 +11,7 @@ from sqlalchemy.engine import Dialect
 from jobboard.backends.sql.tables import PURGED, Tables, literal
 from jobboard.sql.claims import Claim, locking
 from jobboard.sql.dialects import Database, by_index, insert_new
-from jobboard.sql.expressions import Greatest, Now, Veiled
+from jobboard.sql.expressions import Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -78,6 +78,7 @@ class Statements:
         by_id = c.id.in_(elements("ids"))
 
         self.clock = Prepared(sa.select(now))
+        self.place = Prepared(sa.select(Place(jobs)))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
         self.lock_ids = Prepared(sa.select(*tables.record, now).where(by_id).with_for_update(), "p_ids")

@@ -1,28 +1,15 @@
-"""Verbs that take part in a transaction of the caller's, and what follows when that has ended."""
+"""What follows when a transaction of the caller's has ended, in which verbs took part."""
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jobboard.exceptions import JobFailure
-from jobboard.sql.prepared import CallersConnection
-
-
-def joined(connection: Any, dialect_name: str) -> CallersConnection:
-    """:raises TypeError: not a connection.
-    :raises JobFailure: one that leads elsewhere, or commits by itself."""
-    if not isinstance(connection, Connection):
-        raise TypeError(f"connection must be an SQLAlchemy Connection, not {type(connection).__name__}")
-    if connection.dialect.name != dialect_name:
-        raise JobFailure(f"connection= leads to {connection.dialect.name}, and the board is in {dialect_name}")
-    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-        raise JobFailure("connection= commits by itself (AUTOCOMMIT); a transaction is needed")
-    return CallersConnection(connection)
+LOG = logging.getLogger(__name__)
 
 
 class _Pending:
@@ -34,6 +21,10 @@ class _Pending:
         sa.event.listen(connection, "commit", self._commit)
         sa.event.listen(connection, "rollback", self._rollback)
         sa.event.listen(connection, "rollback_savepoint", self._rollback_savepoint)
+        # SQLAlchemy tells of it before, too. What is prepared is decided by then; a claim that ends by what is not, and
+        # then fails, comes back when its lease has lapsed.
+        sa.event.listen(connection, "commit_twophase", lambda connection, xid, is_prepared: self._settle())
+        sa.event.listen(connection, "rollback_twophase", lambda connection, xid, is_prepared: self._undo(0))
 
     def add(self, connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
         nested = connection.get_nested_transaction()
@@ -53,9 +44,16 @@ class _Pending:
             self._undo(0)
             of_driver = dialect.loaded_dbapi.Error
             raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
+        self._settle()
+
+    def _settle(self) -> None:
         calls, self._calls = self._calls, []
         for _, done, _ in calls:
-            done()
+            try:
+                done()
+            except Exception:
+                # What is committed stays committed, and the caller's commit has not failed.
+                LOG.exception("after the commit of a caller's transaction")
 
     def _rollback(self, connection: Connection) -> None:
         self._undo(0)

@@ -1,0 +1,141 @@
+"""Whose transaction a verb works in, and whether there is one: decided here for boards, task loops and models."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection
+
+from jobboard.exceptions import JobFailure
+from jobboard.sql.dialects import Database, database
+from jobboard.sql.links import Contended, Refused, sorted_out
+from jobboard.sql.prepared import CallersConnection, Prepared, Runner
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_begun: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The transactions of SQLite that have begun before any savepoint, as far as is known."""
+
+
+class Transaction:
+    """The transaction that a connection or a session of the caller's is in, or will be.
+
+    ``theirs``: one is open, or they take the one that is begun here for their own. What is done in it happens exactly
+    when they commit: nothing is committed here, and nothing repeated. Else the verb begins and commits its own.
+
+    :param given: a Connection, a Session, or a registry of sessions.
+    :param name: what the errors call that which works here.
+    :param bind: tells a session with several databases which one it is about, as its ``get_bind`` has it.
+    :raises TypeError: none of these.
+    """
+
+    def __init__(self, given: object, name: str, **bind: Any) -> None:
+        self._given = _connection_or_session(given)
+        self._name = name
+        self._bind = bind
+        self.theirs = bool(self._given.in_transaction())
+
+    def connection(self, **options: Any) -> Connection:
+        """The connection, with a transaction that its owner can roll back.
+
+        :param options: execution options, for one that the session takes now.
+        :raises JobFailure: it has none, as it commits each statement by itself.
+        """
+        given = self._given
+        if not isinstance(given, Connection):
+            try:
+                connection = given.connection(self._bind, execution_options=options or None)
+            except sa.exc.UnboundExecutionError as error:
+                raise JobFailure(f"{self._name} needs a session with a bind for its table ({error})") from error
+        else:
+            connection = given
+            if not given.in_transaction():
+                given.begin()
+        if database(connection.dialect).commits_each(connection):
+            raise JobFailure(f"{self._name} needs a transaction, and the connection commits by itself (AUTOCOMMIT)")
+        return connection
+
+    @contextlib.contextmanager
+    def joined(self, remedy: str) -> Iterator[CallersConnection]:
+        """Work in it as the caller's; one that is begun here and fails is rolled back, and leaves no trace.
+
+        :param remedy: what brings a table that is missing.
+        """
+        connection = None
+        try:
+            connection = self.connection()
+            yield CallersConnection(connection)
+        except BaseException as error:
+            if not self.theirs:
+                with contextlib.suppress(sa.exc.SQLAlchemyError):
+                    self._given.rollback()
+            if connection is None or not isinstance(error, Exception):
+                raise
+            raised = _in_theirs(error, database(connection.dialect), connection.engine.url, remedy)
+            if raised is error:
+                raise
+            raise raised from error
+
+
+def check_savepoint(connection: Connection, name: str) -> None:
+    """SQLite's driver begins no transaction before a savepoint, and to release the outermost one then commits.
+
+    :raises JobFailure: as far as is known, the connection is in such a savepoint.
+    """
+    whole = connection.get_transaction()
+    if not connection.in_nested_transaction():
+        _begun.add(whole)
+    elif whole not in _begun and not connection.dispatch.begin:
+        raise JobFailure(
+            f"{name} is first used within a savepoint, before which SQLite's driver begins no transaction, so that its "
+            "release commits. Begin it by hand: sqlalchemy.event.listen(engine, 'begin', lambda connection: "
+            "connection.exec_driver_sql('BEGIN IMMEDIATE'))"
+        )
+
+
+def leads_to(run: Runner, place: Prepared) -> object:
+    """Where a connection leads. Equal for all ways to one database: by whatever name, socket or pooler, as the server
+    itself is asked. No two databases share it, one and its copy neither, which anything stored in them would.
+
+    :param place: selects a :class:`~jobboard.sql.expressions.Place`.
+    """
+    [(told,)] = run.rows(place, {})
+    if told and run.connection.dialect.name == "sqlite":
+        with contextlib.suppress(OSError):
+            file = Path(told).stat()
+            return file.st_dev, file.st_ino
+    url = run.connection.engine.url
+    return told or (url.host, url.port, url.database)
+
+
+def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Exception:
+    """What an error in the caller's transaction is for them."""
+    raised = sorted_out(error, product, url, remedy)
+    if isinstance(raised, Contended):
+        return JobFailure(f"this transaction lost against another: roll it back, and do all of it again ({raised})")
+    if isinstance(raised, Refused):
+        return JobFailure(f"the database refused it: {raised}")
+    return raised
+
+
+def _connection_or_session(given: object) -> Connection | Session:
+    if isinstance(given, Connection):
+        return given
+    # To import it takes longer than all else here, and who gives a session has done so.
+    from sqlalchemy.orm import Session, scoped_session
+
+    if isinstance(given, scoped_session):
+        given = given()
+    if isinstance(given, Session):
+        return given
+    kind = type(given)
+    hint = ""
+    if kind.__module__.startswith("sqlalchemy.ext.asyncio"):
+        hint = "; call the verb in run_sync(), with what that hands to its function"
+    raise TypeError(f"connection must be an SQLAlchemy Connection or Session, not {kind.__name__}{hint}")
