@@ -6,7 +6,8 @@
     <root>/bell                                     written whenever something may have become claimable
     <root>/clock                                    written to learn the server's time
     <root>/jobs                                     written with each job that arrives from another board
-    <root>/jobs/<rank>/<version>.<uuid>.<name>.<n>  a job; n is the server's count of posts of that priority
+    <root>/jobs/<rank>/<version>.<uuid>.<name>.<n>  a job; n is the server's count of posts of that priority. One that
+                                                    was restored has its token of then behind it: no path is made twice
     <root>/claims/<uuid>                            ephemeral: the claim of a job that somebody keeps
     <root>/timed/<until>.<kind>.<uuid>              a lease or a due time, or the mark of a last attempt
     <root>/trash/<when>.<rank>.<job>                a trashed job
@@ -59,9 +60,14 @@ class Node(NamedTuple):
         """Rises within each priority, and no two jobs of a board share it."""
         return self.number * len(RANKS) + self.rank
 
+    def restored(self, token: int) -> Node:
+        """The job's place after it has come back from the trash. A znode that is made counts its versions from 0 again,
+        so that what is remembered of one that was there before must not fit it."""
+        return self._replace(name=".".join([*self.name.split(".")[:4], str(token)]))
+
     @classmethod
     def parse(cls, name: str, rank: int) -> Node:
-        version, uuid, job, digits = name.split(".")
+        version, uuid, job, digits = name.split(".")[:4]
         number = int(digits)
         if number < 0:
             # The later one has arrived, the lower its number would be.

@@ -1,8 +1,9 @@
 """How a job is stored, and which operations turn one stored job into another.
 
-The job's znode holds the whole record, and its version guards every change. A claim that is kept has an ephemeral znode
-beside it, made in one multi with the record; where it is gone, the claim has lapsed. Whatever brings such a znode
-(back) writes the job's znode too, so that "it is gone" stands for as long as the job's version does.
+The job's znode holds the whole record. Its path, which no other znode ever has, and its version guard every change. A
+claim that is kept has an ephemeral znode beside it, made in one multi with the record; where it is gone, the claim has
+lapsed. Whatever brings such a znode (back) writes the job's znode too, so that "it is gone" stands for as long as the
+job's version does.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class Scribe:
             ops.append(self.ops.delete(old_path, it.version))
             if new is not None:
                 at = len(ops)
-                place = self.paths.job(it.node) if live else self.paths.trashed(Trashed.of(it.node, new.modified_on))
+                node = it.node.restored(new.token) if live else it.node
+                place = self.paths.job(node) if live else self.paths.trashed(Trashed.of(node, new.modified_on))
                 ops.append(self.ops.create(place, encode(new, None if live else new.modified_on, new.created_on)))
         ops += self._claim(it, new, session)
         before, after = (timed_of(it.record) if was_live else None), (timed_of(new) if live and new else None)

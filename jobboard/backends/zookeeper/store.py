@@ -157,7 +157,8 @@ class Store:
 
     def fetch(self, wanted: Sequence[Node]) -> dict[str, Found]:
         """These jobs without their claims, most likely as they are now; and in passing those that come next."""
-        got = {node.uuid: it for node in wanted if (it := self._cache.get(node.uuid)) is not None}
+        cached = ((node, self._cache.get(node.uuid)) for node in wanted)
+        got = {node.uuid: it for node, it in cached if it is not None and it.node == node}
         missing = [node for node in wanted if node.uuid not in got]
         if not missing:
             return got
@@ -281,12 +282,13 @@ class Store:
             owner = self.connection.session_id or 0
             again = it.held is not None and it.held.owner == owner
             held = Held(owner, new.token, it.held.version + 1 if again and it.held is not None else 0)
-        after = Found(it.node, None, new, version, held)
+        node = it.node if it.trashed is None else it.node.restored(new.token)
+        after = Found(node, None, new, version, held)
         self.remember(after)
         if it.trashed is not None:
-            self.view.posted(it.node, new)
+            self.view.posted(node, new)
         else:
-            self.view.changed(it.node, new)
+            self.view.changed(node, new)
         return after
 
     def sweep(self, nodes: Sequence[Node]) -> list[Record]:

@@ -212,16 +212,25 @@ class View:
                 self._trashed[trashed.node.uuid] = trashed
         else:
             rank = self._jobs.index(folder)
-            self._forget([Node.parse(name, rank) for name in went])
+            self._forget(Node.parse(name, rank) for name in went)
             for name in came:
                 node = Node.parse(name, rank)
-                self._nodes[node.uuid] = node
+                self._learn(node)
                 touched.add(node.uuid)
             if came:
                 self._walks[rank] = None
         self._sort_in(touched)
 
-    def _forget(self, nodes: Sequence[Node]) -> None:
+    def _learn(self, node: Node) -> None:
+        known = self._nodes.get(node.uuid)
+        if known is not None and known != node:
+            # It was restored, and lies elsewhere now.
+            self._forget([known])
+        self._nodes[node.uuid] = node
+
+    def _forget(self, nodes: Iterable[Node]) -> None:
+        """These places are empty; a job that has gone from one of them to another is still known there."""
+        nodes = [node for node in nodes if self._nodes.get(node.uuid) == node]
         self._ready.update([], nodes)
         for node in nodes:
             self._nodes.pop(node.uuid, None)
@@ -380,7 +389,7 @@ class View:
             if node.name not in folder.names:
                 folder.names.add(node.name)
                 folder.created += 1
-            self._nodes[node.uuid] = node
+            self._learn(node)
             walk = self._walks[node.rank]
             if walk and walk[-1] < node:
                 walk.append(node)
@@ -414,6 +423,8 @@ class View:
                 self._sort_in([uuid])
             else:
                 self._jobs[node.rank].names.discard(node.name)
+                if self._nodes.get(uuid, node) != node:
+                    return
                 self._claimed.discard(uuid)
                 self._forget_timed(uuid)
                 self._aside.discard(uuid)

@@ -146,7 +146,7 @@ class TestTokens:
         tokens.append(taken.claim.token)
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
 
-    @pytest.mark.parametrize("fate", ["release", "trash", "restore", "purge", "reclaim"])
+    @pytest.mark.parametrize("fate", ["release", "trash", "restore", "purge", "reclaim", "restore and reclaim"])
     @pytest.mark.parametrize("verb", VERBS)
     def test_a_stale_holder_changes_nothing(self, board: JobBoard, other: JobBoard, verb: str, fate: str) -> None:
         job = board.post("resize")
@@ -158,8 +158,10 @@ class TestTokens:
                 other.claim(theirs, "anna")
         else:
             other.trash(theirs, "anna")
-            if fate == "restore":
+            if "restore" in fate:
                 other.restore(theirs)
+                if fate != "restore":
+                    other.claim(theirs, "anna")
             elif fate == "purge":
                 other.purge(theirs)
         before = record_of(board, job)
@@ -168,6 +170,55 @@ class TestTokens:
         assert record_of(board, job) == before
         assert job.claim is not None
         assert job.claim.lost
+
+    @pytest.mark.parametrize("acts", range(4))
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_stale_holder_after_any_number_of_acts(
+        self, make_board: MakeBoard, board: JobBoard, other: JobBoard, verb: str, acts: int
+    ) -> None:
+        """A store that counts how often a job was written begins anew when the job comes back from the trash."""
+        third = make_board()
+        job = board.post("resize")
+        board.claim(job, "anna")
+        seen = other.get(job.uuid)
+        other.release(seen)
+        other.claim(seen, "bert")
+        other.trash(seen, "bert")
+        other.restore(seen)
+        theirs = take(third, "carl")
+        for _ in range(acts):
+            third.extend(theirs, "carl", LONG)
+        before = record_of(third, job)
+        with pytest.raises(ClaimLost):
+            getattr(board, verb)(job, "anna")
+        assert record_of(third, job) == before
+        third.consume(theirs, "carl")
+        assert job.state == COMPLETE
+
+    @pytest.mark.parametrize("expiry", [None, LONG])
+    @pytest.mark.parametrize("end", ["trash", "cancel"])
+    def test_tokens_rise_for_one_who_has_read_ahead(
+        self, board: JobBoard, other: JobBoard, end: str, expiry: float | None
+    ) -> None:
+        """What was read before the job went to the trash and came back does not tell its token."""
+        tokens = []
+        first, job = board.post_many([Posting("resize")] * 2)
+        assert take(board) == first
+        theirs = other.get(job.uuid)
+        for _ in range(2):
+            tokens.append(other.claim(theirs, "bert").token)
+            if end == "trash":
+                other.trash(theirs, "bert")
+            else:
+                other.abandon(theirs, "bert")
+                other.cancel(theirs)
+            other.restore(theirs)
+            taken = take(board, expiry=expiry)
+            assert (taken, taken.attempts) == (job, 1)
+            assert taken.claim is not None
+            tokens.append(taken.claim.token)
+            board.abandon(taken, "anna")
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens)), tokens
 
 
 class TestKeptAndFixed:

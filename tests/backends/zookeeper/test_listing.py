@@ -174,3 +174,44 @@ def test_the_trash_page_by_page_while_it_shrinks(make_board: Any) -> None:
     assert gone[0] not in [record.uuid for record in page]
     rest = board._trash_page(page[-1], 4)
     assert {record.uuid for record in [*page, *rest]} == {job.uuid for job in jobs} - set(gone)
+
+
+def test_no_path_is_made_twice(make_board: Any, caller: Any) -> None:
+    """A znode that is made anew counts its versions from 0: what was read of an earlier one must not fit it."""
+    board, other = make_board(), make_board()
+    paths = board._opened.paths
+    made: list[str] = []
+
+    def note() -> None:
+        folders = [*paths.jobs, paths.trash]
+        made.extend(f"{folder}/{name}" for folder in folders for name in caller.get_children(folder))
+
+    job = board.post("resize.now")
+    note()
+    for _ in range(3):
+        board.claim(job, "anna")
+        board.trash(job, "anna")
+        note()
+        other.restore(other.get(job.uuid))
+        note()
+        other.cancel(job)
+        note()
+        board.restore(job)
+        note()
+    assert len(made) == len(set(made)) == 13
+    again, sequence = board.get(job.uuid), job.sequence
+    assert (again.name, again.sequence) == ("resize.now", sequence)
+
+
+def test_one_that_was_restored_is_known_at_its_new_place(make_board: Any) -> None:
+    board, other = make_board(), make_board()
+    first, job, last = board.post_many([{"name": "resize"}] * 3)
+    assert take(board) == first
+    theirs = other.get(job.uuid)
+    for _ in range(3):
+        other.cancel(theirs)
+        other.restore(theirs)
+        assert len(list(board.iterjobs())) == 3
+        assert board._opened.view.place(job.uuid) == other._opened.view.place(job.uuid)
+    assert board.claim_many("anna", 3) == [job, last]
+    assert board._opened.view.spread == 1
