@@ -103,12 +103,16 @@ class JobBoard(Claiming):
                 error.posted = tuple(jobs)
                 raise
             fresh = []
+            gone: dict[str | None, Job] = {}
             for (created, record), (draft, content), posting in zip(
                 answers, drafts[start:end], postings[start:end], strict=True
             ):
-                if record is None:
+                if record is None and created:
                     # The answer came again after the job had already been consumed.
-                    job = Job(self, draft.record(0, 0), content, COMPLETE, posting.book)
+                    job = gone[draft.key] = Job(self, draft.record(0, 0), content, COMPLETE, posting.book)
+                elif record is None:
+                    # An earlier posting of this very call had the key.
+                    job = gone[draft.key]
                 elif created:
                     job = Job(self, record, content, record.state, posting.book)
                 else:

@@ -13,7 +13,7 @@ any longer: that is how a first try which was held up on the way is kept from ac
 this holds, a repetition (``attempt`` > 1) stores its answer whatever that is, and a first try may leave it out only
 where it changed nothing. Stored answers are ``(status, uuid, token)``: the record is read again on replay, and a
 claim that has meanwhile lapsed or gone to another is answered as LOST (by a take: left out). An extend whose token
-still stands is carried out again. An answer may be dropped after an hour.
+still stands is carried out again, and so is what ``_insert`` did not store. An answer may be dropped after an hour.
 
 **Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or
 the connection breaks, within a few seconds, and with ``outcome='unknown'`` if the request may have been carried out
@@ -280,7 +280,12 @@ class Primitives(abc.ABC):
         """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
         its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. Nor is an
         arrival whose uuid is on the board already, or in its trash, with ``(False, its record)``; what was purged may
-        arrive again. A record is None, on a replay only, where the job has left the board since."""
+        arrive again.
+
+        On a replay, a job that this call has stored, or an arrival that was there before, and that has left the board
+        since, is answered without a record, and so are the drafts that were answered with it. But a draft that was
+        kept out by a job that is not this call's, and that no longer holds the key, is tried anew: nothing was done
+        for it. Only a later try than any that was answered does so, for nobody waits for an earlier one."""
 
     @abc.abstractmethod
     def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:

@@ -65,6 +65,7 @@ class _Answer(NamedTuple):
     """What a call did, to be read again when it is repeated."""
 
     call: int
+    attempt: int
     done: list[_Done]
 
 
@@ -223,7 +224,7 @@ class MemoryJobBoard(JobBoard):
         if stored is not None and stored.call > nonce.call:
             raise JobFailure("this call comes after a later one: its caller has long gone on")
         if stored is None or stored.call < nonce.call:
-            stored = self._store.answers[slot] = _Answer(nonce.call, act())
+            stored = self._store.answers[slot] = _Answer(nonce.call, nonce.attempt, act())
         return stored.done
 
     def _answered(self, nonce: Nonce) -> bool:
@@ -235,10 +236,23 @@ class MemoryJobBoard(JobBoard):
         with store.lock:
             now = store.now()
 
-            def act() -> list[_Done]:
-                return [self._insert_one(store, draft, now) for draft in drafts]
+            done = self._once(nonce, lambda: [self._insert_one(store, draft, now) for draft in drafts])
+            assert nonce is not None
+            slot = (nonce.handle, nonce.slot)
+            if nonce.attempt > store.answers[slot].attempt:
+                done = self._insert_again(store, drafts, done, now)
+                store.answers[slot] = _Answer(nonce.call, nonce.attempt, done)
+            return [(status == OK, store.jobs.get(uuid)) for status, uuid, _ in done]
 
-            return [(status == OK, store.jobs.get(uuid)) for status, uuid, _ in self._once(nonce, act)]
+    def _insert_again(self, store: _Store, drafts: Sequence[Draft], earlier: list[_Done], now: int) -> list[_Done]:
+        """Try those anew that were kept out by another's job which does not have their key any longer."""
+        mine = {uuid for status, uuid, _ in earlier if status == OK}
+        return [
+            self._insert_one(store, draft, now)
+            if done[0] == Status.KEY and done[1] not in mine and store.keys.get(draft.key or "") != done[1]
+            else done
+            for draft, done in zip(drafts, earlier, strict=True)
+        ]
 
     @staticmethod
     def _insert_one(store: _Store, draft: Draft, now: int) -> _Done:

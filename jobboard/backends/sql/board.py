@@ -250,20 +250,20 @@ class SQLJobBoard(JobBoard):
     ) -> list[tuple[bool, Record | None]]:
         if connection is not None:
             return self._join(connection, lambda run: self._inserted(run, drafts, None)[0])
+        attempt = 1 if nonce is None else nonce.attempt
         if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
             try:
                 return self._insert_at_once(drafts, nonce)
             except Refused:
                 # This call was answered before, or overtaken: found out under the lock of its slot.
                 nonce = nonce._replace(attempt=2)
-        return self._store.transact(nonce, lambda run, earlier: self._inserted(run, drafts, earlier))
+        return self._store.transact(nonce, lambda run, earlier: self._inserted(run, drafts, earlier, attempt))
 
     def _inserted(
-        self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None
+        self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None, attempt: int = 1
     ) -> tuple[list[tuple[bool, Record | None]], Answer]:
-        result = self._writer.insert(run, drafts, earlier)
-        if earlier is None:
-            self._tell(run)
+        result = self._writer.insert(run, drafts, earlier, attempt)
+        self._tell(run)
         return result
 
     def _insert_at_once(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:

@@ -20,6 +20,9 @@ from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Sta
 HELD_BY = -1
 """In a post's answer: the key was taken, and the uuid is that of the job which has it."""
 
+TRY = "try"
+"""In a post's answer, behind its jobs: which try of the call it was that answered."""
+
 
 DONE: Answer = [("", 0)]
 """Something was done, and no repetition will ask for it."""
@@ -47,9 +50,17 @@ class Writer:
 
     # Posting
 
-    def insert(self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None) -> tuple[list[Any], Answer]:
+    def insert(
+        self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None, attempt: int = 1
+    ) -> tuple[list[Any], Answer]:
+        """:param earlier: what a try of this call has answered, this one being number ``attempt``."""
         if earlier is not None:
-            return self._inserted_before(run, earlier), earlier
+            results, answer = self._inserted_before(run, drafts, earlier, attempt)
+        else:
+            results, answer = self._insert(run, drafts)
+        return results, [*answer, (TRY, attempt)]
+
+    def _insert(self, run: Runner, drafts: Sequence[Draft]) -> tuple[list[Any], Answer]:
         now = run.rows(self.st.clock, {})[0][0]
         fresh = [draft.record(0, now) for draft in drafts]
         arriving = [draft.uuid for draft in drafts if draft.arrival is not None]
@@ -111,11 +122,27 @@ class Writer:
         run.count(self.st.expired, {"p_ids": lapsed})
         return True, DONE
 
-    def _inserted_before(self, run: Runner, earlier: Answer) -> list[tuple[bool, Record | None]]:
-        rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": [uuid for uuid, _ in earlier]})
+    def _inserted_before(
+        self, run: Runner, drafts: Sequence[Draft], earlier: Answer, attempt: int
+    ) -> tuple[list[Any], Answer]:
+        tried = dict(earlier).get(TRY, 1)
+        answer = [each for each in earlier if each[0] != TRY]
+        rows = run.rows(self.st.by_uuid, {**self._board, "p_uuids": [uuid for uuid, _ in answer]})
         now = rows[0][RECORD] if rows else 0
         found = {row[0]: states.settle(record, now) for row in rows if (record := record_of(row))}
-        return [(place != HELD_BY, found.get(uuid)) for uuid, place in earlier]
+        results: list[Any] = [(place != HELD_BY, found.get(uuid)) for uuid, place in answer]
+        mine = {uuid for uuid, place in answer if place != HELD_BY}
+        freed = [
+            index
+            for index, (draft, (uuid, _)) in enumerate(zip(drafts, answer, strict=True))
+            if uuid != draft.uuid and uuid not in mine and (uuid not in found or found[uuid].state == TRASHED)
+        ]
+        if freed and attempt > tried:
+            # Those were kept out by jobs that have their keys no longer.
+            again = self._insert(run, [drafts[index] for index in freed])
+            for index, result, each in zip(freed, *again, strict=True):
+                results[index], answer[index] = result, each
+        return results, answer
 
     def _inserted(self, record: Record) -> dict[str, Any]:
         return {

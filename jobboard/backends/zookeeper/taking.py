@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kazoo.exceptions import NodeExistsError
 
@@ -30,19 +29,27 @@ class Taker:
         store = self._store
         store.check_writable()
         slot = self._keeper.slot(nonce)
-        if slot.call == nonce.call:
-            return self._inserted_again(drafts, slot.answer)
-        now = store.now() if any(draft[-3:] != (None, None, None) for draft in drafts) else 0
-        arriving = {draft.uuid: index for index, draft in enumerate(drafts) if draft.arrival is not None}
         holders: dict[int, str] = {}
+        known: dict[str, Record | None] = {}
+        before: set[int] = set()
+        if slot.call == nonce.call:
+            tried, answered = slot.answer
+            holders = dict(answered)
+            before = set(range(len(drafts))) - holders.keys()
+            if nonce.attempt > tried:
+                holders = self._still_kept_out(drafts, holders, before)
+        now = store.now() if any(draft[-3:] != (None, None, None) for draft in drafts) else 0
+        open_ = [index for index in range(len(drafts)) if index not in before and index not in holders]
+        arriving = {drafts[index].uuid: index for index in open_ if drafts[index].arrival is not None}
         first: dict[str, str] = {}
-        for index, draft in enumerate(drafts):
+        for index in open_:
+            draft = drafts[index]
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             if draft.key is not None and not trashed and first.setdefault(draft.key, draft.uuid) != draft.uuid:
                 holders[index] = first[draft.key]
         while True:
-            guards = self._arrive(arriving, holders) if arriving else []
-            fresh = [index for index in range(len(drafts)) if index not in holders]
+            guards = self._arrive(arriving, holders, known) if arriving else []
+            fresh = [index for index in open_ if index not in holders]
             try:
                 made = self._post([drafts[index] for index in fresh], now, slot, nonce, holders, guards)
             except Stale as stale:
@@ -52,23 +59,39 @@ class Taker:
                 if stale.index is None:
                     store.answers.read(slot)
                     if slot.call >= nonce.call:
-                        return self.insert(drafts, nonce._replace(attempt=nonce.attempt + 1))
+                        return self.insert(drafts, nonce)
                     continue
                 index = fresh[stale.index - 1]
                 holder = self._holder_of(drafts[index].key, stale.error)
                 if holder is not None:
                     # The same key within this batch stands for that holder, too.
                     mine = drafts[index].uuid
-                    holders.update({n: holder for n, known in holders.items() if known == mine})
-                    holders[index] = holder
+                    holders.update({n: holder.uuid for n, uuid in holders.items() if uuid == mine})
+                    holders[index] = holder.uuid
+                    # As it is now: it had the key during this call, and may go before this call ends.
+                    known[holder.uuid] = holder
                 continue
-            records: dict[str, Record | None] = {record.uuid: record for record in made}
-            others = [uuid for uuid in set(holders.values()) if uuid not in records]
+            known |= {record.uuid: record for record in made}
+            uuids = [holders.get(index, draft.uuid) for index, draft in enumerate(drafts)]
+            others = [uuid for uuid in dict.fromkeys(uuids) if uuid not in known]
             for uuid, it in zip(others, store.read(others), strict=True):
-                records[uuid] = None if isinstance(it, State) else stands(it, store.now())
-            return [(n not in holders, records.get(holders.get(n, d.uuid))) for n, d in enumerate(drafts)]
+                known[uuid] = None if isinstance(it, State) else stands(it, store.now())
+            return [(index not in holders, known[uuid]) for index, uuid in enumerate(uuids)]
 
-    def _arrive(self, arriving: dict[str, int], holders: dict[int, str]) -> list[Op]:
+    def _still_kept_out(self, drafts: Sequence[Draft], holders: dict[int, str], before: set[int]) -> dict[int, str]:
+        """Of the drafts that an earlier try did not store, those for which that still holds: not those of others' jobs
+        that do not have their keys any longer."""
+        mine = {drafts[index].uuid for index in before}
+        others = [uuid for index, uuid in holders.items() if uuid not in mine and uuid != drafts[index].uuid]
+        now = self._store.now() if others else 0
+        gone = {
+            uuid
+            for uuid, it in zip(others, self._store.read(others), strict=True)
+            if isinstance(it, State) or stands(it, now).state == TRASHED
+        }
+        return {index: uuid for index, uuid in holders.items() if uuid not in gone}
+
+    def _arrive(self, arriving: dict[str, int], holders: dict[int, str], known: dict[str, Record | None]) -> list[Op]:
         """Take those that have arrived before as the holders of their own places. What is answered keeps others from
         bringing the same jobs until these are written, and forgets that any were purged."""
         store = self._store
@@ -79,6 +102,7 @@ class Taker:
                 del holders[index]
             if not isinstance(it, State):
                 holders[index] = uuid
+                known[uuid] = stands(it, store.now())
             elif it == TRASHED:
                 guards.append(store.ops.delete(f"{store.paths.purged}/{uuid}", -1))
         return guards
@@ -97,7 +121,7 @@ class Taker:
             return []
         written = [store.scribe.post(draft, now) for draft in drafts]
         ops: list[Op] = [*guards, *(op for each in written for op in each.ops)]
-        answer = list(holders.items())
+        answer = [nonce.attempt, list(holders.items())]
         ops += [store.scribe.ring(), store.answers.op(slot, nonce, answer)]
         if sum(map(_size, drafts)) > LIMIT // 2 and Multi(ops).size > LIMIT:
             raise ValueError(
@@ -120,31 +144,22 @@ class Taker:
             store.view.rang(results[-2].version)
         return records
 
-    def _holder_of(self, key: str | None, error: Exception) -> str | None:
+    def _holder_of(self, key: str | None, error: Exception) -> Record | None:
         """The live job that has the key; None if nobody has it any more."""
         store = self._store
         if key is None or not isinstance(error, NodeExistsError):
             raise JobFailure(f"ZooKeeper has refused the posting: {type(error).__name__}", error)
-        [data] = store.connection.read([get(store.paths.key(key))])
+        [data] = store.connection.read([get(store.paths.key(key))], sync=store.paths.root)
         if data is None:
             return None
-        uuid = data.data.decode()
-        [it] = store.read([uuid])
+        [it] = store.read([data.data.decode()])
         if isinstance(it, State):
             return None
-        if stands(it, store.now()).state == TRASHED:
+        record = stands(it, store.now())
+        if record.state == TRASHED:
             store.sweep([it.node])
             return None
-        return str(uuid)
-
-    def _inserted_again(self, drafts: Sequence[Draft], answer: Any) -> list[tuple[bool, Record | None]]:
-        holders = dict(answer or [])
-        uuids = [holders.get(index, draft.uuid) for index, draft in enumerate(drafts)]
-        now = self._store.now()
-        return [
-            (index not in holders, None if isinstance(it, State) else stands(it, now))
-            for index, it in enumerate(self._store.read(uuids))
-        ]
+        return record
 
     # Claiming
 

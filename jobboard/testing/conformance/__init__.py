@@ -46,6 +46,7 @@ _MODULES = (
     "puppet",
     "races",
     "recording",
+    "reposting",
     "support",
     "trash",
     "waiting",
@@ -79,6 +80,7 @@ from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noq
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
 from jobboard.testing.conformance.races import TestRaces  # noqa: E402
+from jobboard.testing.conformance.reposting import TestRepeatedPosts  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -129,6 +131,7 @@ __all__ = [
     "TestPurge",
     "TestRaces",
     "TestRelease",
+    "TestRepeatedPosts",
     "TestRestore",
     "TestTheServerIsAsked",
     "TestTokens",

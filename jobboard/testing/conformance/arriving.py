@@ -164,6 +164,23 @@ class TestArriving:
         assert answers[0][1] == there
         assert (board.stats().claimed, board.stats().trashed) == (2, 1)
 
+    def test_lost_reply_while_others_go(self, board: JobBoard) -> None:
+        """One that was there before is not brought back; one whose key was taken arrives, for that key is free."""
+        there, holder = arrived(board, arrival(board, 1)), board.post("resize", key="k")
+
+        def go() -> None:
+            finish(board, Finish(there.uuid, Holder(MOVER, there.token), Verb.CONSUME))
+            board.cancel(holder)
+
+        with lost_reply(board, "_insert", go):
+            answers = insert(board, arrival(board, 1), arrival(board, 2, key="k"), arrival(board, 3))
+        assert [(created, record and record.uuid[-1]) for created, record in answers] == [
+            (False, None),
+            (True, "2"),
+            (True, "3"),
+        ]
+        assert board.job_count == 2
+
     def test_late_request(self, board: JobBoard) -> None:
         """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
         first = Nonce("handle", 1, 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.job import JobPriority, Posting
+from jobboard.job import Job, JobPriority, Posting
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, MakeBoard, let_lapse, take, trash_one, uuids
 
@@ -111,6 +112,30 @@ class TestKeys:
                 jobs = list(pool.map(lambda board, key: board.post("resize", key=key), boards, [f"k{number}"] * 4))
                 assert len({job.uuid for job in jobs}) == 1
         assert boards[0].job_count == 10
+
+    def test_what_is_answered_was_stored(self, make_board: MakeBoard) -> None:
+        """Two post, while a third consumes: the job that has the key goes at any time."""
+        first, second, consumer = make_board(), make_board(), make_board()
+        posting = [True]
+
+        def post(board: JobBoard) -> list[Job]:
+            return [board.post("resize", key="k", details={"n": n}) for n in range(60)]
+
+        def consume() -> dict[str, Any]:
+            done = {}
+            while posting[0] or consumer.job_count:
+                if (job := consumer.claim_next("anna", timeout=SHORT)) is not None:
+                    done[job.uuid] = job.details
+                    consumer.consume(job, "anna")
+            return done
+
+        with ThreadPoolExecutor(3) as pool:
+            done = pool.submit(consume)
+            try:
+                posted = [job for jobs in pool.map(post, (first, second)) for job in jobs]
+            finally:
+                posting[0] = False
+        assert {job.uuid: job.details for job in posted}.items() <= done.result().items(), "acknowledged, never stored"
 
 
 class TestApart:

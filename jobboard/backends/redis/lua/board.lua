@@ -32,6 +32,7 @@ end
 
 -- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try.
 
+-- What was answered, and by which try.
 local function answered()
   local blob = redis.call('HGET', ANSWERS, args[1])
   if not blob then return nil end
@@ -40,11 +41,11 @@ local function answered()
   if stored[1] < args[2] then return nil end
   -- Written again so that WAIT, on a connection that has written nothing yet, waits for what it repeats.
   redis.call('HSET', ANSWERS, args[1], blob)
-  return stored[3]
+  return stored[3], stored[4]
 end
 
 local function answer(what)
-  redis.call('HSET', ANSWERS, args[1], cmsgpack.pack({args[2], now, what}))
+  redis.call('HSET', ANSWERS, args[1], cmsgpack.pack({args[2], now, what, args[3]}))
 end
 
 local function repeated()

@@ -13,12 +13,21 @@ local function arrive(job, trashed, who, attempts, reason, created_on, instant)
 end
 
 local drafts = args[4]
-local stored = answered()
-local holders, answers = stored or {}, {}
+local stored, tried = answered()
+local holders, answers, mine = stored or {}, {}, {}
+for index, draft in ipairs(drafts) do mine[draft[1]] = stored and not stored[index] end
+
+-- Whether a draft that another's job has kept out by its key is to be tried anew, as that job has it no longer.
+local function freed(draft, id)
+  if args[3] <= tried or not id or id == draft[1] or mine[id] then return false end
+  local holder = holder_of(draft[4])
+  return not holder or holder.id ~= id
+end
+
 for index, draft in ipairs(drafts) do
   local id, key, came = draft[1], draft[4], draft[9]
   local trashed = came and draft[10]
-  if not stored then
+  if not stored or freed(draft, holders[index]) then
     local holder = came and load(id) or key and not trashed and holder_of(key)
     holders[index] = holder and holder.id or false
     if not holder then
@@ -42,5 +51,5 @@ for index, draft in ipairs(drafts) do
     answers[index] = {not holders[index], unpack(job and shown(job) or {})}
   end
 end
-if not stored then answer(holders) end
+if not stored or args[3] > tried then answer(holders) end
 return reply({now, answers})
