@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,12 +13,14 @@ from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KazooState
 
 from jobboard import conf as configuration
+from jobboard.backends.zookeeper import checks
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.finishing import Finisher
 from jobboard.backends.zookeeper.keeping import Farewell, Keeper
 from jobboard.backends.zookeeper.looking import Reader
 from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check, check_client, make_client
 from jobboard.backends.zookeeper.paths import Paths, quoted
+from jobboard.backends.zookeeper.records import entity_of
 from jobboard.backends.zookeeper.store import Store
 from jobboard.backends.zookeeper.taking import Taker
 from jobboard.backends.zookeeper.wire import EPHEMERAL, Ops, Refused, children, get
@@ -37,7 +40,10 @@ from jobboard.primitives import (
 )
 from jobboard.states import Holder, Record, State, Status, Verb
 
+LOG = logging.getLogger(__name__)
+
 LAYOUT = 1
+_LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _TICK = 0.02
 """How long those who wait sleep at least between two looks, in seconds, while the bell does not stop ringing."""
@@ -136,14 +142,19 @@ class ZooKeeperJobBoard(JobBoard):
             if paths.chroot:
                 self._create_chroot(store, paths.chroot)
             for path in paths.everything():
-                data = f"{LAYOUT} {LAYOUT}".encode() if path == paths.layout else b""
+                data = _LAYOUT if path == paths.layout else b""
                 try:
                     client.retry(connection.commit, [store.ops.create(path, data)])
                 except Refused as refusal:
                     if not isinstance(refusal.error, kazoo.NodeExistsError):
                         raise translated(refusal.error) from refusal
             [layout] = connection.read([get(paths.layout)])
-        reader = int(layout.data.split()[1])
+        try:
+            reader = int(layout.data.split()[1])
+        except (ValueError, IndexError) as error:
+            raise JobFailure(
+                f"{paths.layout} holds {layout.data!r}: write {_LAYOUT!r} there if it is a board", error
+            ) from error
         if reader > LAYOUT:
             raise JobFailure(f"the board at {paths.root} has a layout of a newer version of this library; upgrade")
 
@@ -286,6 +297,10 @@ class ZooKeeperJobBoard(JobBoard):
         taker.settle_times(sure=True)
         return Peeked(view.any(wanted, readable), view.next_event(), None)
 
+    def _oddities(self) -> list[checks.Oddity]:
+        """What is odd on this board: where, and what that is and what to do. Reads all of it, and writes nothing."""
+        return checks.oddities(self._store)
+
     def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         session = self._session
         if session is None or not session.nap(limit):
@@ -330,8 +345,11 @@ class ZooKeeperJobBoard(JobBoard):
         [names] = store.connection.read([children(store.paths.entities)])
         paths = [f"{store.paths.entities}/{name}" for name in names]
         data = store.connection.read([get(path) for path in paths]) if paths else []
-        return [
-            (path, each.stat.version, *json.loads(each.data))
-            for path, each in zip(paths, data, strict=True)
-            if each is not None
-        ]
+        found = []
+        for path, each in zip(paths, data, strict=True):
+            try:
+                if each is not None:
+                    found.append((path, each.stat.version, *entity_of(each.data)))
+            except ValueError as error:
+                LOG.warning("%s is set aside: it can't be decoded: %s", path, error)
+        return found

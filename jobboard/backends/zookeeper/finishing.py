@@ -175,7 +175,7 @@ class Finisher:
         [data] = store.connection.read([get(store.paths.key(it.record.key))])
         if data is None:
             return False
-        [holder] = store.read([data.data.decode()])
+        [holder] = store.read([data.data.decode(errors="replace")])
         if isinstance(holder, State) or holder.node.uuid == it.node.uuid:
             return False
         if stands(holder, now).state == TRASHED:

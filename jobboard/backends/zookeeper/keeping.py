@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import threading
 import time
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from jobboard import logs
 from jobboard.backends.zookeeper.answers import HOUR, Slot
-from jobboard.backends.zookeeper.records import Found, stands
+from jobboard.backends.zookeeper.records import Found, entity_of, stands, token_of
 from jobboard.backends.zookeeper.store import Change, Stale, Store
 from jobboard.backends.zookeeper.wire import Data, Refused, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
@@ -75,10 +74,11 @@ class Keeper:
         for (uuid, token), claim in zip(held, claims, strict=True):
             if claim is None:
                 missing.append((uuid, token))
-            elif int(claim.data.split(b" ")[0]) != token:
+            elif (there := token_of(claim)) is not None and there != token:
                 lost.append((uuid, token))
-            elif claim.stat.ephemeralOwner != session:
-                # An earlier session, which nothing keeps alive any more, has it until the server has noticed that.
+            elif there is None or claim.stat.ephemeralOwner != session:
+                # An earlier session, which nothing keeps alive any more, has it until the server has noticed that; or
+                # something else has written there, and the job itself tells.
                 missing.append((uuid, token))
         if missing:
             for each, it in zip(missing, store.read([uuid for uuid, _ in missing]), strict=True):
@@ -259,12 +259,12 @@ class Farewell:
         store = self._store
         try:
             for uuid, claim in self._ours(store.paths.claims):
-                token, handle = claim.data.decode().split(" ")
-                if handle in self._handles:
-                    store.give_back(uuid, int(token))
+                token, handle = token_of(claim), claim.data.partition(b" ")[2].decode(errors="replace")
+                if handle in self._handles and token is not None:
+                    store.give_back(uuid, token)
             for name, entity in self._ours(store.paths.entities):
-                if json.loads(entity.data)[0] in self._handles:
-                    with contextlib.suppress(Refused):
+                with contextlib.suppress(Refused, ValueError):
+                    if entity_of(entity.data)[0] in self._handles:
                         path = f"{store.paths.entities}/{name}"
                         store.connection.commit([store.ops.delete(path, entity.stat.version)])
         except ConnectionFailure:

@@ -73,21 +73,31 @@ class Reader:
 
     def tally(self) -> dict[State, int]:
         """From the lists of claims and times, and from how many jobs the stats tell of: no job is read."""
-        store, paths = self._store, self._store.paths
+        store, paths, view = self._store, self._store.paths, self._store.view
+        view.look(sync=True, everything=True)
         reads = [*(get(path) for path in paths.jobs), get(paths.trash), children(paths.claims), children(paths.timed)]
-        *stats, claims, names = store.connection.read(reads, sync=paths.root)
-        kept = set(claims)
-        timed = [Timed.parse(name) for name in names]
+        *stats, claims, names = store.connection.read(reads)
+        timed = [each for name in names if (each := _timed(name)) is not None]
+        if any(view.place(uuid) is None for uuid in [*claims, *(each.uuid for each in timed)]):
+            view.look(everything=True)
         now = store.now() if any(each.kind != LAST_KEPT for each in timed) else 0
-        tally: Counter[State] = Counter({CLAIMED: len(kept), TRASHED: stats[-1].stat.numChildren})
+        seen: dict[str, State] = {}
         for each in timed:
-            if each.kind == LAST_KEPT:
-                tally[TRASHED] += each.uuid not in kept
+            if each.kind == LAST_KEPT or (each.kind == LAST_LEASE and each.until <= now):
+                seen[each.uuid] = TRASHED
             elif each.until > now:
-                tally[SCHEDULED if each.kind == DUE else CLAIMED] += 1
-            elif each.kind == LAST_LEASE:
-                tally[TRASHED] += 1
-        live = sum(stat.stat.numChildren for stat in stats[:-1])
-        unswept = tally[TRASHED] - stats[-1].stat.numChildren
-        tally[UNCLAIMED] = live - tally[CLAIMED] - tally[SCHEDULED] - unswept
+                seen[each.uuid] = SCHEDULED if each.kind == DUE else CLAIMED
+        seen |= dict.fromkeys(claims, CLAIMED)
+        # What is no job does not count, nor a claim or a time of one that is not there.
+        tally = Counter(state for uuid, state in seen.items() if view.place(uuid) is not None)
+        live = sum(stat.stat.numChildren for stat in stats[:-1]) - view.strays
+        tally[UNCLAIMED] = max(0, live - tally.total())
+        tally[TRASHED] += stats[-1].stat.numChildren
         return dict(tally)
+
+
+def _timed(name: str) -> Timed | None:
+    try:
+        return Timed.parse(name)
+    except ValueError:
+        return None

@@ -30,6 +30,10 @@ RANKS = range(5)
 # What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
 _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
+_JOB = re.compile(r"([0-9]+)\.([^.]{36})\.([^.]*)\.(-?[0-9]+)(\.[0-9]+)?")
+_TIMED = re.compile(r"([0-9]{16,})\.([csxk])\.([^.]{36})")
+_TRASHED = re.compile(r"([0-9]{16,})\.([0-4])\.(.+)", re.DOTALL)
+
 LEASE, DUE, LAST_LEASE, LAST_KEPT = "c", "s", "x", "k"
 """The kinds of timed entries: a lease; a due time; a lease, or a kept claim, with which the attempts are used up."""
 
@@ -67,7 +71,8 @@ class Node(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, rank: int) -> Node:
-        version, uuid, job, digits = name.split(".")[:4]
+        """:raises ValueError: no job is called that."""
+        version, uuid, job, digits, _ = _parts(_JOB, name)
         number = int(digits)
         if number < 0:
             # The later one has arrived, the lower its number would be.
@@ -88,8 +93,16 @@ class Timed(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Timed:
-        until, kind, uuid = name.split(".")
+        """:raises ValueError: no such entry is called that."""
+        until, kind, uuid = _parts(_TIMED, name)
         return cls(int(until), kind, uuid)
+
+
+def _parts(form: re.Pattern[str], name: str) -> tuple[str, ...]:
+    found = form.fullmatch(name)
+    if found is None:
+        raise ValueError("nothing here has such a name")
+    return found.groups()
 
 
 def timed_of(record: Record) -> Timed | None:
@@ -112,7 +125,8 @@ class Trashed(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Trashed:
-        when, rank, rest = name.split(".", 2)
+        """:raises ValueError: no trashed job is called that."""
+        when, rank, rest = _parts(_TRASHED, name)
         return cls(int(when), Node.parse(rest, int(rank)), name)
 
     @classmethod

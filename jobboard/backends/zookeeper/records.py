@@ -8,15 +8,19 @@ job's version does.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+import logging
+from typing import Any, NamedTuple
 
 import msgpack
 
 from jobboard import states
 from jobboard.backends.zookeeper.paths import IN_TRASH, Node, Paths, Trashed, quoted, timed_of
-from jobboard.backends.zookeeper.wire import EPHEMERAL, SEQUENCE, Data, Op, Ops
+from jobboard.backends.zookeeper.wire import EPHEMERAL, LIMIT, SEQUENCE, Data, Op, Ops
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+
+LOG = logging.getLogger(__name__)
 
 MILLISECOND = 1000
 
@@ -48,10 +52,15 @@ def encode(record: Record, modified_on: int | None, created_on: int | None) -> b
     return bytes(msgpack.packb(fields))
 
 
-def decode(node: Node, data: Data) -> Record:
-    key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting = msgpack.unpackb(
-        data.data
-    )
+def decode(node: Node, data: Data, trashed: Trashed | None = None) -> Record:
+    """The record. One that can't be read is in the trash, whereto the claim that meets it moves what there is of it."""
+    try:
+        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting = unpack(data.data)
+    except ValueError as damage:
+        LOG.warning("job %s is set aside: %s", node.uuid, damage)
+        key, state, attempts, limit, token, who, keeper, until = None, TRASHED, 0, None, 0, None, None, None
+        created, modified, error = None, trashed and trashed.when, str(damage)
+        posting = data.data[: LIMIT // 2]
     return Record(
         uuid=node.uuid,
         name=node.job,
@@ -73,11 +82,59 @@ def decode(node: Node, data: Data) -> Record:
     )
 
 
+_TEXT, _NUMBER = (str, type(None)), (int, type(None))
+_TYPES = (_TEXT, str, int, _NUMBER, int, _TEXT, _TEXT, _NUMBER, _NUMBER, _NUMBER, _TEXT, bytes)
+
+
+def _is(field: Any, kind: Any) -> bool:
+    return isinstance(field, kind)
+
+
+def unpack(data: bytes) -> Any:
+    """The fields of a record, as :func:`encode` has packed them.
+
+    :raises ValueError: these are none.
+    """
+    try:
+        fields = msgpack.unpackb(data)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"its record can't be decoded: {error}") from error
+    if not isinstance(fields, list) or len(fields) != len(_TYPES) or not all(map(_is, fields, _TYPES)):
+        raise ValueError("its record can't be decoded: it is of another form")
+    # A token must have room to rise.
+    if any(isinstance(field, int) and not 0 <= field < 2**62 for field in fields):
+        raise ValueError("its record can't be decoded: a number is out of range")
+    state, who, keeper, until = fields[1], *fields[5:8]
+    held = who is not None and (keeper is not None or until is not None)
+    if state not in (*LIVE, TRASHED) or (state == CLAIMED and not held) or (state == SCHEDULED and until is None):
+        raise ValueError(f"its record can't be decoded: it contradicts its state, {state!r}")
+    return fields
+
+
+def token_of(claim: Data) -> int | None:
+    """The token in a claim's znode; None if something else has written there."""
+    token = claim.data.partition(b" ")[0]
+    return int(token) if token.isdigit() else None
+
+
+def entity_of(data: bytes) -> tuple[str, str, str, str]:
+    """Whose an entity is, its kind, its name and its metadata.
+
+    :raises ValueError: this is none.
+    """
+    fields = json.loads(data)
+    if not isinstance(fields, list) or len(fields) != 4 or not all(isinstance(field, str) for field in fields):
+        raise ValueError("it is of another form")
+    json.loads(fields[-1])
+    return tuple(fields)
+
+
 def found(node: Node, trashed: Trashed | None, data: Data, claim: Data | None) -> Found:
     held = None
     if claim is not None:
-        held = Held(claim.stat.ephemeralOwner, int(claim.data.split(b" ")[0]), claim.stat.version)
-    return Found(node, trashed, decode(node, data), data.stat.version, held)
+        token = token_of(claim)
+        held = Held(claim.stat.ephemeralOwner, -1 if token is None else token, claim.stat.version)
+    return Found(node, trashed, decode(node, data, trashed), data.stat.version, held)
 
 
 def as_it_stands(stored: Record, held: bool, now: int) -> Record:

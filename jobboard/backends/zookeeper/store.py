@@ -152,7 +152,9 @@ class Store:
         for start in range(0, len(places), READ_AT_ONCE):
             chunk = places[start : start + READ_AT_ONCE]
             data = self.connection.read([get(self.paths.trashed(place)) for place in chunk])
-            records += [decode(place.node, each) for place, each in zip(chunk, data, strict=True) if each is not None]
+            records += [
+                decode(place.node, each, place) for place, each in zip(chunk, data, strict=True) if each is not None
+            ]
         return records
 
     def fetch(self, wanted: Sequence[Node]) -> dict[str, Found]:

@@ -152,7 +152,7 @@ class Taker:
         [data] = store.connection.read([get(store.paths.key(key))], sync=store.paths.root)
         if data is None:
             return None
-        [it] = store.read([data.data.decode()])
+        [it] = store.read([data.data.decode(errors="replace")])
         if isinstance(it, State):
             return None
         record = stands(it, store.now())
@@ -292,7 +292,7 @@ class Taker:
             status, record = states.claim(logical, now, who, *lease)
             if status != OK or record is None:
                 store.forget(node.uuid)
-                view.set_aside(node)
+                view.set_aside(node, damaged=logical.state == TRASHED)
                 continue
             size += len(record.posting) + len(record.error or "") + 4 * len(who) + 2 * len(node.name) + 500
             if changes and size > LIMIT:

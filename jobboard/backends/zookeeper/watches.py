@@ -12,6 +12,7 @@ what is known of the order is true, however old it is.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import random
 import threading
@@ -19,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from jobboard.backends.zookeeper.connection import Connection
+from jobboard.backends.zookeeper.folders import Folder
 from jobboard.backends.zookeeper.paths import (
     DUE,
     LAST_KEPT,
@@ -45,21 +47,6 @@ again that had changed, and otherwise."""
 
 _SLACK = 50_000
 """How far, in µs, our idea of the server's clock is trusted."""
-
-
-class Folder:
-    """One folder's children, as they were shipped last. ``created`` and ``changed`` tell what its stat was then."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.names: set[str] = set()
-        self.created = self.changed = -1
-        self.shipped = 0.0
-        self.spent = 0.0
-
-    def interval(self) -> float:
-        """How long not to ship it again, in seconds: by what that costs, within 20 to 100 ms."""
-        return min(0.1, max(0.02, 4 * self.spent))
 
 
 def _when(trashed: Trashed) -> tuple[int, int]:
@@ -92,6 +79,7 @@ class View:
         self._timed: dict[str, Timed] = {}
         self._times: list[tuple[int, str]] = []
         self._lasts: set[str] = set()
+        self._damaged: set[str] = set()
         self._overdue: set[str] = set()
         self._aside: set[str] = set()
         self._trashed: dict[str, Trashed] = {}
@@ -195,26 +183,23 @@ class View:
             touched = came | went | self._aside
             self._aside = set()
         elif folder is self._timed_folder:
-            for name in went:
-                timed = Timed.parse(name)
+            for timed in folder.parsed(Timed.parse, went, came=False):
                 if self._timed.get(timed.uuid) == timed:
                     self._forget_timed(timed.uuid)
                 touched.add(timed.uuid)
-            fresh = [Timed.parse(name) for name in came]
+            fresh = folder.parsed(Timed.parse, came)
             self._note_timed(fresh)
             touched.update(timed.uuid for timed in fresh)
         elif folder is self._trash:
             self._trash_walk = None
-            for name in went:
-                self._trashed.pop(Trashed.parse(name).node.uuid, None)
-            for name in came:
-                trashed = Trashed.parse(name)
-                self._trashed[trashed.node.uuid] = trashed
+            for trashed in folder.parsed(Trashed.parse, went, came=False):
+                self._trashed.pop(trashed.node.uuid, None)
+            self._trashed.update((trashed.node.uuid, trashed) for trashed in folder.parsed(Trashed.parse, came))
         else:
             rank = self._jobs.index(folder)
-            self._forget(Node.parse(name, rank) for name in went)
-            for name in came:
-                node = Node.parse(name, rank)
+            parse = functools.partial(Node.parse, rank=rank)
+            self._forget(folder.parsed(parse, went, came=False))
+            for node in folder.parsed(parse, came):
                 self._learn(node)
                 touched.add(node.uuid)
             if came:
@@ -239,6 +224,8 @@ class View:
                 self._walks[node.rank] = None
 
     def _note_timed(self, entries: Sequence[Timed]) -> None:
+        # Of two of one job, one is left over from what something else has done to the board.
+        entries = list({timed.uuid: timed for timed in entries}.values())
         for timed in entries:
             self._forget_timed(timed.uuid)
             self._timed[timed.uuid] = timed
@@ -370,8 +357,8 @@ class View:
         return max(0, int(first[0][0] - (boottime() + (self._offset or 0)) * 1e6))
 
     def exhausted(self) -> list[Node]:
-        """Jobs whose last claim has lapsed: they belong into the trash."""
-        if not self._lasts:
+        """Jobs whose last claim has lapsed, or whose records can't be read: they belong into the trash."""
+        if not self._lasts and not self._damaged:
             return []
         with self.lock:
             lapsed = [
@@ -379,7 +366,7 @@ class View:
                 for uuid in self._lasts
                 if uuid in self._overdue or (self._timed[uuid].kind == LAST_KEPT and uuid not in self._claimed)
             ]
-            return [self._nodes[uuid] for uuid in lapsed if uuid in self._nodes]
+            return [self._nodes[uuid] for uuid in [*lapsed, *self._damaged] if uuid in self._nodes]
 
     # What this process has done itself, or found out
 
@@ -406,6 +393,7 @@ class View:
         """A job is now as in ``record``; None: it is gone from among the live ones."""
         uuid = node.uuid
         with self.lock:
+            self._damaged.discard(uuid)
             live = record is not None and record.state in LIVE
             if live and record is not None:
                 if record.state == CLAIMED and record.keeper is not None:
@@ -430,9 +418,16 @@ class View:
                 self._aside.discard(uuid)
                 self._forget([node])
 
-    def set_aside(self, node: Node) -> None:
+    @property
+    def strays(self) -> int:
+        """How many znodes lie among the jobs that are none."""
+        return sum(len(folder.strays) for folder in self._jobs)
+
+    def set_aside(self, node: Node, damaged: bool = False) -> None:
         """Somebody else has this job, for as far as is known; the next list of claims will tell."""
         with self.lock:
+            if damaged:
+                self._damaged.add(node.uuid)
             self._aside.add(node.uuid)
             self._sort_in([node.uuid])
 

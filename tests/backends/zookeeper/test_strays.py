@@ -1,0 +1,215 @@
+"""What something else has written among a board's znodes, or over them: it is set aside, and the board goes on."""
+
+import logging
+import uuid
+from typing import Any
+
+import msgpack
+import pytest
+
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound
+from jobboard.job import Entity
+from jobboard.primitives import BoardStats
+from jobboard.states import CLAIMED, TRASHED
+from jobboard.testing.conformance.support import LONG, take
+
+pytestmark = pytest.mark.backends("zookeeper")
+
+NOBODY = str(uuid.UUID(int=7))
+
+GARBAGE = {
+    "empty": b"",
+    "no msgpack": b"\xc1garbage",
+    "cut off": msgpack.packb(("k", "UNCLAIMED"))[:-3],
+    "another shape": msgpack.packb({"a": 1}),
+    "another length": msgpack.packb([1, 2, 3]),
+    "another type": msgpack.packb((None, "UNCLAIMED", "0", None, 0, None, None, None, 1, 1, None, b"")),
+    "no such state": msgpack.packb((None, "LOST", 0, None, 0, None, None, None, 1, 1, None, b"")),
+    "a claim of nobody's": msgpack.packb((None, "CLAIMED", 1, None, 1, None, None, None, 1, 1, None, b"")),
+    "the last of all tokens": msgpack.packb((None, "UNCLAIMED", 0, None, 2**64 - 1, None, None, None, 1, 1, None, b"")),
+}
+
+
+def path_of(board: Any, job: Any) -> str:
+    view, paths = board._opened.view, board._opened.paths
+    view.look(sync=True, everything=True, trash=True)
+    trashed = view.trashed_place(job.uuid)
+    return str(paths.trashed(trashed) if trashed else paths.job(view.place(job.uuid)))
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_job_of_garbage(make_board: Any, caller: Any, caplog: pytest.LogCaptureFixture, garbage: str) -> None:
+    board, other = make_board(), make_board()
+    bad, *good = board.post_many([{"name": "resize"}] * 3)
+    caller.set(path_of(board, bad), GARBAGE[garbage])
+    with caplog.at_level(logging.WARNING, "jobboard"):
+        assert list(board.iterjobs()) == good
+    assert bad.uuid in caplog.text
+    assert bad.state == TRASHED
+    with pytest.raises(NotFound):
+        other.claim(bad, "bert")
+    [(place, what)] = other._oddities()
+    assert bad.uuid in place
+    assert "decoded" in what
+    # The claim that meets it moves it to the trash, and takes the next one.
+    assert [take(other) for _ in good] == good
+    assert other.claim_next("anna") is None
+    assert board.stats() == BoardStats(unclaimed=0, scheduled=0, claimed=2, trashed=1)
+    [trashed] = board.trashed()
+    assert trashed == bad
+    assert "decoded" in (trashed.error or "")
+    assert other._oddities() == []
+    # Brought back, it is a posting that can't be decoded.
+    board.restore(trashed)
+    assert board.claim_next("anna") is None
+    [trashed] = board.trashed()
+    board.purge(trashed)
+    assert board.stats().trashed == 0
+
+
+def test_a_claimed_job_of_garbage(make_board: Any, caller: Any) -> None:
+    board, other = make_board(), make_board()
+    kept, fixed = board.post("resize"), board.post("resize")
+    board.claim(kept, "anna")
+    board.claim(fixed, "anna", LONG)
+    for job in (kept, fixed):
+        caller.set(path_of(board, job), b"garbage")
+    for job in (kept, fixed):
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+    good = other.post("resize")
+    assert take(other) == good
+
+
+def test_trash_of_garbage(make_board: Any, caller: Any) -> None:
+    board = make_board()
+    first, second = board.post("resize"), board.post("resize")
+    for job in (first, second):
+        board.cancel(job)
+    caller.set(path_of(board, first), b"garbage")
+    errors = {job.uuid: job.error or "" for job in board.trashed()}
+    assert errors.keys() == {first.uuid, second.uuid}
+    assert "decoded" in errors[first.uuid]
+    assert board.stats().trashed == 2
+    assert len(board._oddities()) == 1
+    assert board.purge_trash(0) == 2
+    assert board._oddities() == []
+
+
+STRAYS = (
+    "jobs/2/stray",
+    f"jobs/2/1.{NOBODY}.resize.1.2.3",
+    "jobs/2/1.short.resize.0000000001",
+    "jobs/stray",
+    "claims/stray",
+    f"claims/{NOBODY}",
+    "timed/stray",
+    f"timed/{10**16}.q.{NOBODY}",
+    f"timed/{10**16}.s.{NOBODY}",
+    f"timed/{10**16}.x.{NOBODY}",
+    f"timed/{0:016d}.k.{NOBODY}",
+    "trash/stray",
+    f"trash/{10**15:016d}.9.1.{NOBODY}.resize.0000000001",
+    "keys/stray",
+    "purged/stray",
+    "answers/stray",
+    "entities/stray",
+    "stray",
+)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xffgarbage"])
+def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
+    """The board counts, serves, shows and trashes what is its own, before and after they came."""
+    early = make_board()
+    held, waiting = early.post_many([{"name": "held"}, {"name": "waiting"}])
+    early.claim(held, "anna")
+    for stray in STRAYS:
+        caller.create(f"{early._opened.paths.root}/{stray}", data)
+    late = make_board()
+    for board in (early, late):
+        stats = board.stats()
+        assert (board.job_count, stats.unclaimed, stats.claimed, stats.scheduled) == (2, 1, 1, 0)
+        assert list(board.iterjobs()) == [held, waiting]
+        assert list(board.trashed()) == []
+        assert list(board.wait(0)) == [waiting]
+        assert board.entities() == []
+        assert board.get(held.uuid).seen_state == CLAIMED
+    board, taken = late, take(late)
+    assert taken == waiting
+    board.trash(taken, "anna")
+    assert [job.uuid for job in board.trashed()] == [waiting.uuid]
+    board.restore(waiting)
+    board.post("later", key="k", delay=LONG)
+    assert early.job_count == 3
+    early.consume(held, "anna")
+    root = board._opened.paths.root
+    expected = {f"{root}/{stray}" for stray in STRAYS if data or not stray.startswith("answers")}
+    assert {place for place, _ in board._oddities()} == expected
+
+
+def test_strays_that_come_and_go(make_board: Any, caller: Any) -> None:
+    board = make_board()
+    path = f"{board._opened.paths.jobs[2]}/stray"
+    for _ in range(2):
+        caller.create(path)
+        assert board.job_count == 0
+        board.post("resize")
+        assert board.job_count == 1
+        caller.delete(path)
+        assert board.job_count == 1
+        board.consume(take(board), "anna")
+
+
+def test_a_kept_claim_that_something_has_written_over(make_board: Any, caller: Any) -> None:
+    board, other = make_board(claim_ttl=LONG), make_board()
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    caller.set(board._opened.paths.claim(job.uuid), b"garbage")
+    board._renew_held(board._session)
+    assert not claim.lost
+    assert other.find_owner(job) == "anna"
+    assert [place for place, _ in other._oddities()] == [board._opened.paths.claim(job.uuid)]
+    board.consume(job, "anna")
+
+
+def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
+    board, other = make_board(), make_board()
+    paths = board._opened.paths
+    for number, garbage in enumerate([b"", b"[]", b'["a", "b", "c", 4]', b'["a", "b", "c", "no json"]', b"\xff"]):
+        caller.create(f"{paths.entities}/conductor.{number}", garbage)
+    board.register_entity(Entity("conductor", "one", {"a": 1}))
+    assert [entity.name for entity in other.entities()] == ["one"]
+    assert len(other._oddities()) == 5
+    board.close()
+    assert other.entities() == []
+
+
+def test_a_layout_of_garbage(make_board: Any, caller: Any) -> None:
+    path = make_board()._opened.paths.layout
+    caller.set(path, b"garbage")
+    with pytest.raises(JobFailure, match="1 1"):
+        make_board()
+
+
+def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
+    board = make_board()
+    paths = board._opened.paths
+    lost, timed, claimed = board.post("lost", key="a"), board.post("timed", delay=LONG), board.post("claimed")
+    assert board._oddities() == []
+    caller.delete(paths.key("a"))
+    [name] = caller.get_children(paths.timed)
+    caller.delete(f"{paths.timed}/{name}")
+    caller.create(f"{paths.timed}/{10**16}.c.{lost.uuid}")
+    caller.create(paths.claim(claimed.uuid), b"1 nobody")
+    caller.create(paths.key("b"), claimed.uuid.encode())
+    caller.create(path_of(board, claimed) + "/stray")
+    odd = dict(board._oddities())
+    assert odd.keys() == {
+        path_of(board, lost),
+        path_of(board, timed),
+        path_of(board, claimed),
+        f"{paths.timed}/{10**16}.c.{lost.uuid}",
+        paths.claim(claimed.uuid),
+        paths.key("b"),
+    }
