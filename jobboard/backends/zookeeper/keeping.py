@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,6 +23,11 @@ from jobboard.states import CLAIMED, OK, TRASHED, State
 LOG = logging.getLogger(__name__)
 
 DAY = 24 * HOUR
+
+PAUSE = HOUR // 6
+"""How long nobody tidies up again after somebody has, in ms."""
+
+AT_ONCE = 200
 
 
 class Keeper:
@@ -157,21 +163,36 @@ class Keeper:
             self._doubted.pop((nonce.handle, nonce.slot), None)
 
     def clean(self) -> None:
-        """Drop answers that nobody will ask for again, and marks of jobs that were purged long ago."""
+        """Drop answers that nobody will ask for again, and marks of jobs that were purged long ago.
+
+        Which of them are old only reading tells. So some are read, picked at random, and more while many are old: what
+        that costs does not grow with how many there are, and at most a quarter is left over."""
         self._run(self._clean)
 
     def _clean(self) -> None:
         store = self._store
         now = store.now() // 1000
         for folder, age in ((store.paths.answers, HOUR), (store.paths.purged, DAY)):
-            names = store.connection.read([children(folder)])[0]
-            for start in range(0, len(names), 200):
-                chunk = [f"{folder}/{name}" for name in names[start : start + 200]]
-                data = store.connection.read([get(path) for path in chunk])
-                for path, each in zip(chunk, data, strict=True):
-                    if each is not None and each.stat.mtime < now - age:
-                        with contextlib.suppress(Refused):
-                            store.connection.commit([store.ops.delete(path, each.stat.version)])
+            [it] = store.connection.read([get(folder)])
+            if it.stat.version and it.stat.mtime > now - PAUSE:
+                continue
+            with contextlib.suppress(Refused):
+                store.connection.commit([store.ops.set(folder, b"", it.stat.version)])
+                self._drop_old(folder, now - age)
+
+    def _drop_old(self, folder: str, before: int) -> None:
+        connection = self._store.connection
+        names = connection.read([children(folder)])[0]
+        random.shuffle(names)
+        for start in range(0, len(names), AT_ONCE):
+            chunk = [f"{folder}/{name}" for name in names[start : start + AT_ONCE]]
+            data = zip(chunk, connection.read([get(path) for path in chunk]), strict=True)
+            old = [(path, each) for path, each in data if each is not None and each.stat.mtime < before]
+            for path, each in old:
+                with contextlib.suppress(Refused):
+                    connection.commit([self._store.ops.delete(path, each.stat.version)])
+            if len(old) < len(chunk) / 4:
+                break
 
     def connected(self) -> None:
         """The connection has come back: what could not be done can be done now."""

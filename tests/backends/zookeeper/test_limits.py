@@ -2,6 +2,7 @@
 
 import os
 import socket
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
 
 def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board, tidy = make_board(), make_board()
-    for age in ("HOUR", "DAY"):
+    for age in ("HOUR", "DAY", "PAUSE"):
         monkeypatch.setattr(keeping, age, -1000)  # all that there is
     board.post("resize")
     board.trash(take(board), "anna")
@@ -110,6 +111,43 @@ def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.Monke
     assert take(board) == job
     make_board(read_only=True)._tidy()
     assert left()[0]
+
+
+def test_what_connecting_reads_of_old_marks_is_bounded(
+    make_board: Any, caller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs were purged within a day; and it is done by one of all who connect."""
+    first = make_board()
+    paths, read = first._opened.paths, []
+    eventually(lambda: not first._keeper._errands)
+    marks = [str(uuid.UUID(int=number)) for number in range(1500)]
+    for start in range(0, len(marks), 500):
+        transaction = caller.transaction()
+        for mark in marks[start : start + 500]:
+            transaction.create(f"{paths.purged}/{mark}")
+        transaction.commit()
+    reads = type(first._opened.connection).read
+
+    def counting(connection: Any, ops: Any, *args: Any, **kwargs: Any) -> Any:
+        read.extend(op.path for op in ops if op.path.startswith(paths.purged))
+        return reads(connection, ops, *args, **kwargs)
+
+    monkeypatch.setattr(type(first._opened.connection), "read", counting)
+
+    def connect() -> int:
+        read.clear()
+        board = make_board()
+        eventually(lambda: not board._keeper._errands)
+        return len(read)
+
+    # The first has tidied up a moment ago.
+    assert connect() <= 1
+    monkeypatch.setattr(keeping, "PAUSE", -1000)
+    assert connect() <= keeping.AT_ONCE + 2
+    # Where many are old, all but a few are dropped at once.
+    monkeypatch.setattr(keeping, "DAY", -1000)
+    connect()
+    assert caller.get_children(paths.purged) == []
 
 
 def test_claims_of_others_do_not_ship_the_jobs_again(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
