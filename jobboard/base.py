@@ -233,7 +233,9 @@ class BoardBase(Primitives):
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
 
     @abc.abstractmethod
-    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None: ...
+    def _end_claim(
+        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
+    ) -> None: ...
 
     def _mutate(self, primitive: Any, what: Any, **extra: Any) -> Any:
         if extra and self._joins(extra):

@@ -35,6 +35,7 @@ class _End(NamedTuple):
     delay: int | None = None
     error: str | None = None
     refund: bool = False
+    retry: bool = False
 
 
 class _Round(NamedTuple):
@@ -119,10 +120,11 @@ class Claiming(BoardBase):
         unless: Callable[[], bool] | None = None,
         **extra: Any,
     ) -> Job | None:
-        """Claim the job that is next in order; it comes with its ``claim``. None if there is none in time.
+        """Claim the job that is next in order; it comes with its ``claim``. None, and at once, if there is none:
+        ``timeout`` makes it wait for one.
 
         :param names: take only jobs of these names.
-        :param timeout: seconds to wait for one; None waits for ever.
+        :param timeout: seconds to wait for one; 0, the default, does not wait, None waits for ever.
         :param unless: asked before each look; once it answers true the wait is over. After making it true, call
             :meth:`wake`, so that it is asked at once.
         """
@@ -157,7 +159,8 @@ class Claiming(BoardBase):
     def working(
         self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
     ) -> Working:
-        """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body.
+        """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body. It waits for
+        a job for ever, unless ``timeout`` says for how long; :meth:`claim_next` does not wait unless that says so.
 
         A body that ends well consumes the job, unless it has finished it itself. :class:`~jobboard.outcomes.Retry` and
         :class:`~jobboard.outcomes.Reject` steer and go no further; any other exception abandons the job, with a backoff
@@ -167,9 +170,9 @@ class Claiming(BoardBase):
         argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
 
         :param names: take only jobs of these names.
-        :param timeout: seconds to wait for one; None waits for ever.
-        :param extra: further arguments of :meth:`claim_next`, ``where=`` on SQL for instance.
-        :raises NotFound: no job in time.
+        :param timeout: seconds to wait for one; None, the default, waits for ever, 0 does not wait.
+        :param extra: further arguments of :meth:`claim_next`: ``expiry=`` and ``unless=``, and ``where=`` on SQL.
+        :raises NotFound: no job in time, or before ``unless`` was true.
         :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
         """
         return Working(lambda: self._working(who, {"names": names, "timeout": timeout, **extra}))
@@ -178,7 +181,8 @@ class Claiming(BoardBase):
     def _working(self, who: str, wish: dict[str, Any]) -> Iterator[Job]:
         job = self.claim_next(who, **wish)
         if job is None or job.claim is None:
-            raise NotFound(f"no job to claim in {wish['timeout']:g} s")
+            timeout = wish["timeout"]
+            raise NotFound("no job was claimed" if timeout is None else f"no job to claim in {timeout:g} s")
         try:
             with outcomes.working_on(job), self.tracing.run(job):
                 yield job
@@ -197,7 +201,7 @@ class Claiming(BoardBase):
 
     def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
         if not claim.ended:
-            self._end_claim(claim.job, claim, outcome.verb, outcome.delay, outcome.error)
+            self._end_claim(claim.job, claim, outcome.verb, outcome.delay, outcome.error, outcome.retry)
 
     def _take_jobs(
         self,
@@ -347,14 +351,16 @@ class Claiming(BoardBase):
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
-            ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund))
+            ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund, act.retry))
         self._end_many(ends, who, self._extras("finish_many", extra))
 
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:
         self._extend_holder(job, claim, claim.who, expiry)
 
-    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None:
-        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error))
+    def _end_claim(
+        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
+    ) -> None:
+        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
         self._end(end, claim.who, {})
 
     def _extend_holder(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
@@ -391,7 +397,7 @@ class Claiming(BoardBase):
         repeated: list[tuple[int, int]] = []
         if ends:
             codec.check_text("who", who)
-        for index, (job, claim, verb, delay, error, refund) in enumerate(ends):
+        for index, (job, claim, verb, delay, error, refund, retried) in enumerate(ends):
             try:
                 holder = self._holder(job, claim, who)
             except JobFailure as failure:
@@ -400,7 +406,7 @@ class Claiming(BoardBase):
             # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
             original = first.setdefault((job.uuid, holder), index)
             if original == index:
-                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund)))
+                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, retry=retried)))
             else:
                 repeated.append((index, original))
         for start in range(0, len(asked), BATCH):
@@ -431,7 +437,7 @@ class Claiming(BoardBase):
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
-        for job, claim, verb, delay, error, refund in ends:
+        for job, claim, verb, delay, error, refund, retried in ends:
             if claim is not None:
                 claim.ended = True
             else:
@@ -444,7 +450,7 @@ class Claiming(BoardBase):
             if verb == Verb.CONSUME:
                 job.seen_state = COMPLETE
                 consumed.append(job)
-            elif verb == Verb.ABANDON and (refund or not record.exhausted):
+            elif verb == Verb.ABANDON and (refund or retried or not record.exhausted):
                 job.seen_state = SCHEDULED if delay else UNCLAIMED
                 abandoned.append(job)
             else:

@@ -95,7 +95,8 @@ class Act(NamedTuple):
     """One end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
 
     ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An
-    abandon with ``refund`` gives the attempt back, too: it does not count.
+    abandon with ``refund`` gives the attempt back, too: it does not count. One with ``retry`` does so as well, and
+    ``job.retries`` counts it.
     """
 
     job: Job
@@ -103,6 +104,7 @@ class Act(NamedTuple):
     delay: float | datetime.timedelta | None = None
     error: str | None = None
     refund: bool = False
+    retry: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class Board(Protocol):
     """What a job asks of its board."""
 
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
-    def _end_claim(self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None) -> None: ...
+    def _end_claim(
+        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
+    ) -> None: ...
     def _refresh(self, job: Job) -> Seen: ...
     def _load_book(self, uuid: str) -> Any: ...
 
@@ -272,8 +276,15 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """How often the job was claimed, as last seen."""
+        """How often the job was claimed, as last seen: without the claims that :attr:`retries` counts, and those that
+        a board or a conductor gave back at its end."""
         return self._record.attempts
+
+    @property
+    def retries(self) -> int:
+        """How often the work has asked for the job to be done later (:class:`~jobboard.outcomes.Retry`), which uses up
+        no attempt, as last seen."""
+        return self._record.retries
 
     @property
     def max_attempts(self) -> int | None:

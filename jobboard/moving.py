@@ -420,6 +420,7 @@ class Mover:
                 error=job.error,
                 created_on=job.created_on,
                 trashed_on=job.modified_on if _buried(job) else None,
+                retries=job.retries,
             ),
         )
 

@@ -24,16 +24,27 @@ from jobboard.states import Verb
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_current", default=None)
 
 
+SOONEST = 0.1
+"""Seconds after which a job comes back at the earliest whose work has raised :class:`Retry` without a delay: nothing
+else may slow it down, as it uses up no attempts."""
+
+
 class Retry(Exception):
     """Raise it to give the job back: after ``delay`` seconds (or a timedelta), or (None) the usual backoff.
 
+    That uses up no attempt: ``job.retries`` counts it instead, and :class:`RetryPolicy` may bound that.
+
+    :param count: it does use up an attempt, as a failure does.
     :raises ValueError, TypeError: a delay that is none.
     """
 
-    def __init__(self, message: str = "", *, delay: float | datetime.timedelta | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, delay: float | datetime.timedelta | None = None, count: bool = False
+    ) -> None:
         super().__init__(message)
         micros("delay", delay)
         self.delay = delay
+        self.count = count
 
 
 class Reject(Exception):
@@ -52,29 +63,37 @@ class Reject(Exception):
 class RetryPolicy:
     """When a job comes back whose work has failed, or raised :class:`Retry` without a delay.
 
-    :param base: about how many seconds after the first failure; twice that after the second, and so on.
+    :param base: about how many seconds after the first time; twice that after the second, and so on: failures and
+        retries (``job.attempts`` and ``job.retries``) count alike.
     :param cap: never more seconds than this. The second half of each delay is at random.
     :param max_attempts: with which failed attempt the job goes to the trash instead, whatever it was posted with; None
         leaves that to the posting's own ``max_attempts``.
+    :param max_retries: how often :class:`Retry` may give a job back without using up an attempt; the next time it goes
+        to the trash. None: for ever.
     :raises ValueError, TypeError: a value that does not fit.
     """
 
     base: float = 1.0
     cap: float = 600.0
     max_attempts: int | None = None
+    max_retries: int | None = None
 
     def __post_init__(self) -> None:
         micros("base", self.base, positive=True)
         micros("cap", self.cap, positive=True)
-        if self.max_attempts is not None:
-            limit(self.max_attempts, "max_attempts")
+        for bound in ("max_attempts", "max_retries"):
+            if getattr(self, bound) is not None:
+                limit(getattr(self, bound), bound)
 
-    def delay(self, attempts: int) -> float:
-        """Seconds to wait after failed attempt number ``attempts``."""
-        return backoff(attempts, self.base, self.cap)
+    def delay(self, times: int) -> float:
+        """Seconds to wait when the work on a job was ended for the ``times``-th time without being done."""
+        return backoff(times, self.base, self.cap)
 
-    def exhausted(self, attempts: int) -> bool:
-        return self.max_attempts is not None and attempts >= self.max_attempts
+    def exhausted(self, job: Job, retry: bool) -> bool:
+        """Whether this end of the work on ``job``, a free retry or a failed attempt, is one too many."""
+        if retry:
+            return self.max_retries is not None and job.retries >= self.max_retries
+        return self.max_attempts is not None and job.attempts >= self.max_attempts
 
 
 USUAL = RetryPolicy()
@@ -87,6 +106,7 @@ class Outcome(NamedTuple):
     delay: float | datetime.timedelta | None = None
     error: str | None = None
     refund: bool = False
+    retry: bool = False
 
 
 CONSUMED = Outcome(Verb.CONSUME)
@@ -105,15 +125,16 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     if isinstance(error, Reject):
         return Outcome(Verb.TRASH, error=error.reason)
     policy = policy or USUAL
-    delay: float | datetime.timedelta = policy.delay(job.attempts)
+    delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
+    retry = isinstance(error, Retry) and not error.count
     if isinstance(error, Retry):
         text = str(error) or None
-        delay = delay if error.delay is None else error.delay
+        delay = (max(delay, SOONEST) if retry else delay) if error.delay is None else error.delay
     else:
         text = "".join(traceback.format_exception(error))
-    if policy.exhausted(job.attempts):
+    if policy.exhausted(job, retry):
         return Outcome(Verb.TRASH, error=text)
-    return Outcome(Verb.ABANDON, delay, text)
+    return Outcome(Verb.ABANDON, delay, text, retry=retry)
 
 
 def check_handler(handler: Any) -> Callable[..., object]:

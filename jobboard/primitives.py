@@ -60,6 +60,7 @@ class Arrival(NamedTuple):
     error: str | None
     created_on: int
     trashed_on: int | None
+    retries: int = 0
 
 
 class Draft(NamedTuple):
@@ -86,6 +87,7 @@ class Draft(NamedTuple):
         return record._replace(
             state=State.CLAIMED if held else State.TRASHED,
             attempts=came.attempts,
+            retries=came.retries,
             # Of two arrivals of one job, which may follow each other, a token must not fit both.
             token=now,
             who=came.who,
@@ -120,7 +122,8 @@ class Draft(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """One claim to end; ``refund`` gives the attempt back, ``due`` is the instant before which nobody may claim it.
+    """One claim to end; ``refund`` gives the attempt back, and so does ``retry``, which is counted; ``due`` is the
+    instant before which nobody may claim it.
 
     With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
     it had: see :func:`~jobboard.states.part`."""
@@ -132,6 +135,7 @@ class Finish(NamedTuple):
     error: str | None = None
     refund: bool = False
     due: int | None = None
+    retry: bool = False
 
     @classmethod
     def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:

@@ -118,7 +118,8 @@ class Record(NamedTuple):
     ``priority`` is a rank, 0 is served first. ``lock_until`` is the end of the lease of a claimed job (None: no lease,
     something else tells whether the holder lives), the due time of a scheduled one, and None otherwise. ``keeper`` is
     the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
-    store's business. ``sequence`` rises with each post of one priority.
+    store's business. ``sequence`` rises with each post of one priority. ``retries`` counts the claims whose attempts
+    do not count, because the work asked to be done later.
     """
 
     uuid: str
@@ -138,6 +139,7 @@ class Record(NamedTuple):
     created_on: int
     modified_on: int
     error: str | None
+    retries: int = 0
 
     @property
     def exhausted(self) -> bool:
@@ -229,9 +231,10 @@ def finish(
     error: str | None = None,
     refund: bool = False,
     due: int | None = None,
+    retry: bool = False,
 ) -> tuple[Status, Record | None]:
     """End a claim by ``verb``, one of :data:`FINISHES`. ``delay`` in µs, or ``due``, the instant; ``refund``: this
-    attempt does not count."""
+    attempt does not count; ``retry``: it counts as a retry instead."""
     if verb in PARTINGS:
         return part(record, holder, now, verb, error)
     status = check(record, holder, now)
@@ -240,7 +243,8 @@ def finish(
     if verb == Verb.CONSUME:
         return OK, None
     record = settle(record, now)._replace(
-        attempts=max(0, record.attempts - 1) if refund else record.attempts,
+        attempts=max(0, record.attempts - 1) if refund or retry else record.attempts,
+        retries=record.retries + retry,
         error=record.error if error is None else error,
     )
     if verb == Verb.TRASH or record.exhausted:
@@ -298,14 +302,14 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
 
 
 def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
-    """TRASHED -> UNCLAIMED at its old place, due at once, attempts from 0; its key must be free."""
+    """TRASHED -> UNCLAIMED at its old place, due at once, attempts and retries from 0; its key must be free."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != TRASHED:
         return Status.LIVE, record
     return OK, record._replace(
-        state=UNCLAIMED, attempts=0, token=next_token(record.token, now), who=None, modified_on=now
+        state=UNCLAIMED, attempts=0, retries=0, token=next_token(record.token, now), who=None, modified_on=now
     )
 
 

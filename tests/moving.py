@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobboard.board import JobBoard
-from jobboard.job import Job, Posting
+from jobboard.job import Act, Job, Posting
 from jobboard.testing.conformance.support import trash_one
 
 _PRIORITIES = ["LOW", "HIGH", "NORMAL", "HIGH"]
@@ -14,6 +14,8 @@ _PRIORITIES = ["LOW", "HIGH", "NORMAL", "HIGH"]
 def fill(board: JobBoard, plain: int = 4) -> list[Job]:
     """``plain`` jobs that were just posted, six with a story of their own, and two in the trash."""
     retried = board.post("retried", details={"a": [1]}, max_attempts=9)
+    board.claim(retried, "worker")
+    board.finish_many([Act(retried, "abandon", retry=True)], "worker")
     board.claim(retried, "worker")
     board.abandon(retried, "worker", delay=500, error="try later")
     restored = trash_one(board, "restored", max_attempts=1)
@@ -42,5 +44,15 @@ def shown(board: JobBoard) -> list[tuple[Any, ...]]:
 
 
 def _shown(job: Job) -> tuple[Any, ...]:
-    fields = (job.uuid, job.name, job.details, job.priority, job.key, job.attempts, job.max_attempts, job.error)
+    fields = (
+        job.uuid,
+        job.name,
+        job.details,
+        job.priority,
+        job.key,
+        job.attempts,
+        job.retries,
+        job.max_attempts,
+        job.error,
+    )
     return (*fields, job.created_on, job.seen_state)

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -11,6 +11,7 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.conductor.events import EVENTS
 from jobboard.outcomes import RetryPolicy
+from jobboard.states import TRASHED
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.test_conductor import LATE, MakeBoard
@@ -26,6 +27,10 @@ def listening(conductor: Conductor) -> list[tuple[str, dict[str, Any]]]:
 
 def fail(error: BaseException) -> None:
     raise error
+
+
+def not_yet(job: jobboard.Job) -> None:
+    raise jobboard.Retry("not yet", delay=0)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_a_retry_policy_of_its_own(make_board: MakeBoard) -> None:
         assert least <= (jobs[name].due - jobs[name].last_modified).total_seconds() <= most
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), jobboard.Retry("broken", delay=0)])
+@pytest.mark.parametrize("error", [ValueError("broken"), jobboard.Retry("broken", delay=0, count=True)])
 def test_a_policys_last_attempt(make_board: MakeBoard, start: Runner, error: Exception) -> None:
     board = make_board()
     board.post("a")
@@ -192,8 +197,21 @@ def test_a_policys_last_attempt(make_board: MakeBoard, start: Runner, error: Exc
     assert "broken" in job.error
 
 
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_retries_use_up_no_attempts(
+    make_board: MakeBoard, start: Runner, workers: Literal["threads", "processes"]
+) -> None:
+    board = make_board()
+    job = board.post("a", max_attempts=1)
+    conductor = Conductor("one", board, {"a": not_yet}, workers=workers, retry=RetryPolicy(max_retries=2))
+    start(conductor)
+    eventually(lambda: conductor.tally.trashed == 1)
+    assert conductor.tally.abandoned == 2
+    assert (job.state, job.attempts, job.retries, job.error) == (TRASHED, 1, 2, "not yet")
+
+
 def test_policies_that_are_none(make_board: MakeBoard) -> None:
-    for wrong in ({"base": 0}, {"cap": -1}, {"max_attempts": 0}):
+    for wrong in ({"base": 0}, {"cap": -1}, {"max_attempts": 0}, {"max_retries": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             RetryPolicy(**wrong)
     with pytest.raises(TypeError, match="RetryPolicy"):

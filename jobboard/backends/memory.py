@@ -346,9 +346,7 @@ class MemoryJobBoard(JobBoard):
                 done: list[_Done] = []
                 for finish in acts:
                     found = store.jobs.get(finish.uuid)
-                    status, record = states.finish(
-                        found, finish.holder, now, finish.verb, finish.delay, finish.error, finish.refund, finish.due
-                    )
+                    status, record = states.finish(found, finish.holder, now, *finish[2:])
                     if finish.verb == Verb.PURGE and status == OK:
                         store.bury(finish.uuid, now)
                     self._store_result(store, status, found, record)

@@ -13,7 +13,7 @@ from jobboard.cli.sampling import Pace, outage_pause
 from jobboard.exceptions import ConnectionFailure
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import Seen
-from jobboard.states import State
+from jobboard.states import Record, State
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -130,11 +130,15 @@ def _changed(was: Seen, seen: Seen) -> list[Happening]:
     again = seen.record.token != was.record.token
     if seen.state == State.CLAIMED:
         return [_of(seen, CLAIMED, _holder(seen))] if again else []
-    if was.state == State.CLAIMED and again and seen.record.attempts == was.record.attempts:
+    if was.state == State.CLAIMED and again and _tries(seen.record) == _tries(was.record):
         return [_of(seen, RELEASED, _holder(was))]
     # Who has lost a claim by a lapse still stands in the record.
     gave_back = seen.record.who is None and (was.state == State.CLAIMED or again)
     return [_of(seen, ABANDONED, _holder(was))] if gave_back else []
+
+
+def _tries(record: Record) -> tuple[int, int]:
+    return record.attempts, record.retries
 
 
 def _went(was: Seen, after: Seen) -> list[Happening]:

@@ -150,6 +150,7 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
         "token": job._record.token if job.owner is not None else None,
         "priority": str(job.priority),
         "attempts": job.attempts,
+        "retries": job.retries,
         "max_attempts": job.max_attempts,
         "key": job.key,
         "due": job.due.isoformat() if job.due else None,

@@ -143,7 +143,7 @@ class ConductorMetrics:
         self._events.labels(*labels, event.removeprefix("job_")).inc()
         if event == events.JOB_FINISHED:
             self._run.labels(*labels).observe(told["seconds"])
-        elif event == events.JOB_CLAIMED and job.attempts == 1:
+        elif event == events.JOB_CLAIMED and job.attempts + job.retries == 1:
             self._wait.labels(*labels).observe((job.last_modified - job.ready_on).total_seconds())
 
     def _label(self, name: str) -> str:

@@ -6,12 +6,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobboard.outcomes import CONSUMED, Outcome, Reject, Retry, cancelled, check_handler, outcome_of, working_on
+from jobboard.outcomes import (
+    CONSUMED,
+    Outcome,
+    Reject,
+    Retry,
+    RetryPolicy,
+    cancelled,
+    check_handler,
+    outcome_of,
+    working_on,
+)
 from jobboard.states import Verb
 
 
-def job(attempts: int = 1, lost: bool = False, seen_lost: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(attempts=attempts, claim=SimpleNamespace(lost=lost, seen_lost=seen_lost))
+def job(attempts: int = 1, lost: bool = False, seen_lost: bool = False, retries: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(attempts=attempts, retries=retries, claim=SimpleNamespace(lost=lost, seen_lost=seen_lost))
 
 
 def test_work_that_returns() -> None:
@@ -26,7 +36,36 @@ def test_reject() -> None:
 
 @pytest.mark.parametrize("delay", [0, 5, 2.5])
 def test_retry_with_a_delay(delay: float) -> None:
-    assert outcome_of(Retry("later", delay=delay), job(9)) == Outcome(Verb.ABANDON, delay, "later")
+    assert outcome_of(Retry("later", delay=delay), job(9)) == Outcome(Verb.ABANDON, delay, "later", retry=True)
+    assert outcome_of(Retry("later", delay=delay, count=True), job(9)) == Outcome(Verb.ABANDON, delay, "later")
+
+
+def test_retries_and_failures_make_one_backoff() -> None:
+    policy = RetryPolicy(base=1, cap=1000)
+    for error in (Retry(), ValueError("broken")):
+        delay = outcome_of(error, job(attempts=2, retries=4), policy).delay
+        assert delay is not None
+        assert 16 <= delay <= 32
+
+
+def test_a_retry_is_not_at_once() -> None:
+    policy = RetryPolicy(base=1e-6, max_attempts=5)
+    assert outcome_of(Retry(), job(), policy).delay == 0.1
+    for counted in (Retry(count=True), ValueError("broken")):
+        delay = outcome_of(counted, job(), policy).delay
+        assert delay is not None
+        assert delay < 0.1
+
+
+def test_what_a_policy_bounds() -> None:
+    policy = RetryPolicy(max_attempts=2, max_retries=2)
+    assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
+    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == Outcome(Verb.TRASH, error="enough")
+    assert outcome_of(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
+    assert outcome_of(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
+    assert outcome_of(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH
+    with pytest.raises(ValueError, match="max_retries"):
+        RetryPolicy(max_retries=0)
 
 
 @pytest.mark.parametrize(("attempts", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (4, 4, 8), (30, 300, 600)])

@@ -268,6 +268,15 @@ def test_refund() -> None:
     assert after.state == TRASHED
 
 
+def test_a_retry_is_a_refund_that_is_numbered() -> None:
+    stored = record(attempts=1, max_attempts=1, retries=4)
+    given_back = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, refund=True)[1]
+    assert (given_back.attempts, given_back.retries) == (0, 4)
+    again = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, retry=True)[1]
+    assert again == given_back._replace(retries=5)
+    assert states.restore(record(TRASHED, attempts=3, retries=4), NOW)[1].retries == 0
+
+
 def test_release() -> None:
     after = states.release(record(keeper="h", error="old"), NOW)[1]
     assert after == record(UNCLAIMED, token=NOW, modified_on=NOW, error="old")

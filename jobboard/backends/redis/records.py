@@ -33,6 +33,7 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
         lock_until,
         modified_on,
         error,
+        retries,
     ) = msgpack.unpackb(blob)
     return Record(
         uuid.decode(),
@@ -52,6 +53,7 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
         created_on,
         modified_on,
         None if error is False else error,
+        retries,
     )
 
 
@@ -66,13 +68,22 @@ def packed_draft(draft: Draft) -> Sequence[Any]:
         draft.max_attempts,
         draft.delay,
         draft.due,
-        came and (came.who, came.attempts, came.error or False, came.created_on, came.trashed_on or HELD_UNTIL),
+        came
+        and (
+            came.who,
+            came.attempts,
+            came.retries,
+            came.error or False,
+            came.created_on,
+            came.trashed_on or HELD_UNTIL,
+        ),
         came and came.trashed_on is not None,
     )
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    return (act.uuid, act.holder.who, act.holder.token, act.verb, act.delay or None, act.error, act.refund, act.due)
+    uuid, holder, verb, delay, *rest = act
+    return (uuid, holder.who, holder.token, verb, delay or None, *rest)
 
 
 def place(record: Record) -> int:

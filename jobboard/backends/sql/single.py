@@ -147,6 +147,7 @@ class Single:
         columns |= {
             "state": sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED)),
             "attempts": sa.literal(0),
+            "retries": sa.literal(0),
             "token": sa.literal(0),
             "lock_until": due,
             "wake_at": due,

@@ -249,9 +249,9 @@ class Statements:
 
 _INSERTED = (
     *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
-    *("error", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+    *("error", "retries", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
 )
 _STORED = (
-    *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "error"),
+    *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "error", "retries"),
     *("live_key", "wake_at"),
 )

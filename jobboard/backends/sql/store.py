@@ -152,6 +152,7 @@ def stored(record: Record, was: Record) -> dict[str, Any]:
         "p_lock_until": record.lock_until,
         "p_modified_on": record.modified_on,
         "p_error": record.error,
+        "p_retries": record.retries,
         "p_live_key": record.key if live else None,
         "p_wake_at": record.lock_until,
     }

@@ -18,7 +18,7 @@ MIN_READER = 1
 PURGED = "PURGED"
 """The state of a row that was emptied, kept for a day to tell what became of its job."""
 
-RECORD = 17
+RECORD = 18
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
 
 
@@ -64,6 +64,7 @@ class Tables:
             sa.Column("created_on", sa.BigInteger, nullable=False),
             sa.Column("modified_on", sa.BigInteger, nullable=False),
             sa.Column("error", LongText),
+            sa.Column("retries", sa.Integer, nullable=False),
             sa.Column("board", Exact(255), nullable=False),
             sa.Column("live_key", Exact(255)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat

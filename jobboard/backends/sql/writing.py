@@ -162,6 +162,7 @@ class Writer:
             "p_created_on": record.created_on,
             "p_modified_on": record.modified_on,
             "p_error": record.error,
+            "p_retries": record.retries,
             "p_live_key": None if record.state == TRASHED else record.key,
             "p_wake_at": record.lock_until,
         }
@@ -327,7 +328,7 @@ class Writer:
                 statuses.append(OK)
                 continue
             was = records.get(act.uuid)
-            status, record = states.finish(was, act.holder, now, act.verb, act.delay, act.error, act.refund, act.due)
+            status, record = states.finish(was, act.holder, now, *act[2:])
             statuses.append(status)
             if status != OK or was is None:
                 continue
@@ -408,7 +409,7 @@ def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
             now + claim["p_ttl"],
             row[14],
             now,
-            row[16],
+            *row[16:RECORD],
         )
     )
 

@@ -82,9 +82,7 @@ class Finisher:
             if isinstance(it, State):
                 statuses.append(states.finish(None, act.holder, now, act.verb)[0])
                 continue
-            status, record = states.finish(
-                stands(it, now), act.holder, now, act.verb, act.delay, act.error, act.refund, act.due
-            )
+            status, record = states.finish(stands(it, now), act.holder, now, *act[2:])
             if status == OK:
                 if record is not None:
                     size += len(record.posting) + 4 * len(record.error or "") + 2 * len(it.node.name)

@@ -47,7 +47,7 @@ def encode(record: Record, modified_on: int | None, created_on: int | None) -> b
     """``modified_on`` and ``created_on`` None: when the server writes it."""
     fields = (
         *(record.key, record.state.value, record.attempts, record.max_attempts, record.token, record.who),
-        *(record.keeper, record.lock_until, created_on, modified_on, record.error, record.posting),
+        *(record.keeper, record.lock_until, created_on, modified_on, record.error, record.posting, record.retries),
     )
     return bytes(msgpack.packb(fields))
 
@@ -55,12 +55,14 @@ def encode(record: Record, modified_on: int | None, created_on: int | None) -> b
 def decode(node: Node, data: Data, trashed: Trashed | None = None) -> Record:
     """The record. One that can't be read is in the trash, whereto the claim that meets it moves what there is of it."""
     try:
-        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting = unpack(data.data)
+        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting, retries = (
+            unpack(data.data)
+        )
     except ValueError as damage:
         LOG.warning("job %s is set aside: %s", node.uuid, damage)
         key, state, attempts, limit, token, who, keeper, until = None, TRASHED, 0, None, 0, None, None, None
         created, modified, error = None, trashed and trashed.when, str(damage)
-        posting = data.data[: LIMIT // 2]
+        posting, retries = data.data[: LIMIT // 2], 0
     return Record(
         uuid=node.uuid,
         name=node.job,
@@ -79,11 +81,12 @@ def decode(node: Node, data: Data, trashed: Trashed | None = None) -> Record:
         created_on=data.stat.ctime * MILLISECOND if created is None else created,
         modified_on=data.stat.mtime * MILLISECOND if modified is None else modified,
         error=error,
+        retries=retries,
     )
 
 
 _TEXT, _NUMBER = (str, type(None)), (int, type(None))
-_TYPES = (_TEXT, str, int, _NUMBER, int, _TEXT, _TEXT, _NUMBER, _NUMBER, _NUMBER, _TEXT, bytes)
+_TYPES = (_TEXT, str, int, _NUMBER, int, _TEXT, _TEXT, _NUMBER, _NUMBER, _NUMBER, _TEXT, bytes, int)
 
 
 def _is(field: Any, kind: Any) -> bool:

@@ -14,6 +14,7 @@ from jobboard.testing.conformance.support import LIMIT, lost_reply, record_of, t
 
 MOVER = "mover"
 LONG_AGO = 1_500_000_000_123_000
+RETRIES = 7
 
 
 def arrival(
@@ -29,7 +30,7 @@ def arrival(
         max_attempts=3,
         delay=None,
         due=None,
-        arrival=Arrival(MOVER, attempts, "it failed", LONG_AGO, trashed_on),
+        arrival=Arrival(MOVER, attempts, "it failed", LONG_AGO, trashed_on, RETRIES),
     )
 
 
@@ -63,12 +64,13 @@ class TestArriving:
         record = arrived(board, arrival(board))
         assert record == record_of(board, board.get(record.uuid))
         assert (record.state, record.who, record.lock_until, record.keeper) == (CLAIMED, MOVER, HELD_UNTIL, None)
-        assert (record.attempts, record.error, record.created_on) == (2, "it failed", LONG_AGO)
+        assert (record.attempts, record.retries, record.error, record.created_on) == (2, RETRIES, "it failed", LONG_AGO)
         assert board.claim_next("anna") is None
         assert board.stats().claimed == board.job_count == 1
         assert finish(board, free(record)) == [OK]
         job = take(board)
         assert (job.uuid, job.attempts, job.error, job.details) == (record.uuid, 3, "it failed", {"n": 1})
+        assert job.retries == RETRIES
         assert job._record.created_on == LONG_AGO
 
     def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
@@ -90,7 +92,7 @@ class TestArriving:
         older = arrived(board, arrival(board, 1, trashed_on=LONG_AGO + 5_000))
         newer = arrived(board, arrival(board, 2, trashed_on=LONG_AGO + 6_000, attempts=3))
         assert [job._record for job in board.trashed()] == [newer, older]
-        assert (newer.state, newer.attempts, newer.error) == (TRASHED, 3, "it failed")
+        assert (newer.state, newer.attempts, newer.retries, newer.error) == (TRASHED, 3, RETRIES, "it failed")
         assert (newer.created_on, newer.modified_on) == (LONG_AGO, LONG_AGO + 6_000)
         assert board.job_count == 0
         posted = board.post("resize", priority="HIGH")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
-from jobboard.job import Job
+from jobboard.job import Act, Job
 from jobboard.outcomes import Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing.conformance.support import LONG, take
+from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, lost_reply, take
 
 
 def fail(error: BaseException) -> None:
@@ -40,7 +41,54 @@ class TestWorking:
         with board.working("anna"):
             fail(Retry("not yet", delay=delay))
         assert job.state == (UNCLAIMED if delay == 0 else SCHEDULED)
-        assert (job.error, job.attempts) == ("not yet", 1)
+        assert (job.error, job.attempts, job.retries) == ("not yet", 0, 1)
+
+    def test_retries_use_up_no_attempts(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", max_attempts=1)
+        for retries in range(3):
+            with board.working("anna", timeout=0) as mine:
+                assert (mine.attempts, mine.retries) == (1, retries)
+                fail(Retry("not yet", delay=0))
+        found = other.get(job.uuid)
+        assert (found.state, found.attempts, found.retries) == (UNCLAIMED, 0, 3)
+        assert [seen.retries for seen in other.iterjobs()] == [3]
+        with board.working("anna", timeout=0):
+            fail(Retry("not yet", delay=0, count=True))
+        assert (job.state, job.attempts, job.retries) == (TRASHED, 1, 3)
+        assert [seen.retries for seen in other.trashed()] == [3]
+        other.restore(other.get(job.uuid))
+        assert (job.state, job.attempts, job.retries) == (UNCLAIMED, 0, 0)
+
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_a_retry_counts_once(self, board: JobBoard, lost: bool) -> None:
+        job = board.post("resize")
+        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        with reply, board.working("anna", timeout=0):
+            fail(Retry("not yet", delay=LONG))
+        assert (job.state, job.attempts, job.retries) == (SCHEDULED, 0, 1)
+
+    def test_what_is_given_back_is_no_retry(self, board: JobBoard, make_board: MakeBoard) -> None:
+        jobs = board.post_many([{"name": "a"}, {"name": "b"}])
+        closing = make_board()
+        take(closing)
+        board.finish_many([Act(take(board), "abandon", refund=True)], "anna")
+        closing.close()
+        assert [(job.state, job.attempts, job.retries) for job in jobs] == [(UNCLAIMED, 0, 0)] * 2
+
+    def test_failures_and_lapses_are_no_retries(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        with pytest.raises(ValueError, match="broken"), board.working("anna", timeout=0):
+            raise ValueError("broken")
+        assert (job.state, job.attempts, job.retries) == (SCHEDULED, 2, 0)
+
+    def test_unless(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        with pytest.raises(NotFound), board.working("anna", unless=lambda: True):
+            pytest.fail("the wait was over before it began")
+        with board.working("anna", unless=lambda: False):
+            pass
+        assert job.state == COMPLETE
 
     def test_reject(self, board: JobBoard) -> None:
         job = board.post("resize")

@@ -92,6 +92,7 @@ class Side:
             record.keeper,
             "kept" if kept else record.lock_until is not None,
             record.error,
+            record.retries,
         )
 
     def remember(self) -> None:
@@ -148,7 +149,7 @@ def draft(
     arrives: str | None = None,
 ) -> Draft:
     """``arrives``: from another board, 'held' or 'trashed'."""
-    came = Arrival("anna", 1, "before", 1_000, 2_000 if arrives == "trashed" else None) if arrives else None
+    came = Arrival("anna", 1, "before", 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
     posting = b"posting of " + uuid.encode()
     return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came)
 
@@ -210,7 +211,7 @@ class Pair:
         }
         for uuid, blob in stored.get("jobs", {}).items():
             fields = msgpack.unpackb(blob, raw=True)
-            name, priority, sequence, key, _, most, _, state, attempts, _, _, _, until, modified, _ = fields
+            name, priority, sequence, key, _, most, _, state, attempts, _, _, _, until, modified, _, _ = fields
             place = priority * PLACE + sequence
             if state == b"U":
                 expected["ready"][uuid] = place
@@ -265,6 +266,7 @@ SITUATIONS: dict[str, list[Step]] = {
     "absent": [("insert", (RIVAL,))],
     "posted": [POSTED],
     "posted_newer": [("insert", (JOB, "a", 1, "k", None, None, 2))],
+    "tried_again": [POSTED_ONCE, HOLDING, ("finish", (JOB, ANNA, Verb.ABANDON, None, "before", False, None, True))],
     "abandoned": [POSTED, HOLDING, ("finish", (JOB, ANNA, Verb.ABANDON, None, "before"))],
     "scheduled": [("insert", (JOB, "a", 1, "k", None, LONG))],
     "due": [("insert", (JOB, "a", 1, "k", None, SHORT))],
@@ -310,6 +312,8 @@ SITUATIONS: dict[str, list[Step]] = {
 
 CALLERS = [("anna", "last"), ("bert", "last"), ("anna", "before"), ("anna", None), ("bert", None)]
 ERRORS = [None, "after", ""]
+GIVEN_BACK = [(False, None, False), (True, None, False), (False, None, True)]
+"""Of a finish: refund, due and retry."""
 
 ACTS: list[Step] = [
     *(("claim", JOB, who, lease) for who in ("anna", "bert") for lease in (LONG, SHORT, None)),
@@ -317,10 +321,10 @@ ACTS: list[Step] = [
     ("take", 5, None, None, 2),
     *(("extend", JOB, caller, lease) for caller in CALLERS for lease in (LONG, SHORT, None)),
     *(
-        ("finish", (JOB, caller, verb, delay, None, refund))
+        ("finish", (JOB, caller, verb, delay, None, *back))
         for caller in CALLERS
         for verb, delay in ((Verb.ABANDON, None), (Verb.ABANDON, LONG), (Verb.ABANDON, SHORT), (Verb.TRASH, None))
-        for refund in (False, True)
+        for back in GIVEN_BACK
     ),
     *(("finish", (JOB, caller, Verb.CONSUME)) for caller in CALLERS),
     *(("finish", (JOB, ANNA, verb, None, error)) for verb in (Verb.ABANDON, Verb.TRASH) for error in ("after", "")),
@@ -377,6 +381,8 @@ steps = st.one_of(
             st.sampled_from([Verb.ABANDON, Verb.ABANDON, Verb.TRASH, Verb.CONSUME]),
             st.sampled_from([None, LONG, SHORT]),
             errors,
+            st.booleans(),
+            st.none(),
             st.booleans(),
         ),
     ),

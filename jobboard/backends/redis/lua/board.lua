@@ -11,7 +11,7 @@ local META, JOBS, POSTINGS, READY, NAMES, BUSY, LEASES, FINAL, DUE, KEYED, TRASH
 
 -- A record, as it lies in JOBS; false stands for None.
 local NAME, PRIORITY, SEQUENCE, KEY, VERSION, MAX_ATTEMPTS, CREATED_ON, STATE, ATTEMPTS, TOKEN, WHO, KEEPER,
-      LOCK_UNTIL, MODIFIED_ON, ERROR = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+      LOCK_UNTIL, MODIFIED_ON, ERROR, RETRIES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 
 local STATUS = {U = 'unclaimed', S = 'scheduled', C = 'claimed', T = 'trashed'}
 local EXHAUSTED = "the claim lapsed and the job's attempts are used up"

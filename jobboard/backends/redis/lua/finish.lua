@@ -1,18 +1,19 @@
 -- End claims, each by its own verb; and cancel or purge what nobody holds, if it is still as it was seen.
--- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund, due], …]
+-- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund, due, retry], …]
 -- Answers their statuses.
 
 local statuses = answered()
 if statuses then return reply(statuses) end
 
-local function finish(job, verb, delay, reason, refund, due)
+local function finish(job, verb, delay, reason, refund, due, retry)
   local record = job.record
   if verb == 'consume' then
     tell('CONSUMED', job)
     drop(job)
     return
   end
-  if refund then record[ATTEMPTS] = math.max(0, record[ATTEMPTS] - 1) end
+  if refund or retry then record[ATTEMPTS] = math.max(0, record[ATTEMPTS] - 1) end
+  if retry then record[RETRIES] = record[RETRIES] + 1 end
   if reason then record[ERROR] = reason end
   if verb == 'trash' or exhausted(record) then
     bury(record, now)
@@ -44,7 +45,7 @@ for index, act in ipairs(args[4]) do
   if status == 'ok' and parting then
     parting(job, act[6])
   elseif status == 'ok' then
-    finish(job, verb, unpack(act, 5, 8))
+    finish(job, verb, unpack(act, 5, 9))
   end
   statuses[index] = status
 end

@@ -1,14 +1,15 @@
 -- Store jobs, all of them.
 -- args: slot, call, try, drafts [[uuid, name, priority, key, version, max_attempts, delay, due, arrival, trashed], …]
---   arrival, of a job from another board: [who, attempts, error, created on, until when it is held, or when trashed]
+--   arrival, of a job from another board: [who, attempts, retries, error, created on, until when it is held, or when
+--   trashed]
 -- ARGV[2…]: their postings
 -- Answers [now, [one for each: its sequence if it was stored just now; else [created, uuid, record, posting], the
 -- latter three missing where the job has left the board]].
 
-local function arrive(job, trashed, who, attempts, reason, created_on, instant)
+local function arrive(job, trashed, who, attempts, retries, reason, created_on, instant)
   local record = job.record
   record[STATE], record[TOKEN], record[WHO], record[ATTEMPTS] = trashed and 'T' or 'C', now, who, attempts
-  record[ERROR], record[CREATED_ON], record[trashed and MODIFIED_ON or LOCK_UNTIL] = reason, created_on, instant
+  record[RETRIES], record[ERROR], record[CREATED_ON], record[trashed and MODIFIED_ON or LOCK_UNTIL] = retries, reason, created_on, instant
   redis.call('ZREM', PURGED, job.id)
 end
 
@@ -38,7 +39,7 @@ for index, draft in ipairs(drafts) do
       if key and not trashed then redis.call('HSET', KEYED, key, id) end
       local job = {id = id, record = {
         draft[2], draft[3], sequence, key or false, draft[5], draft[6] or false, now,
-        till and 'S' or 'U', 0, 0, false, false, till or false, now, false,
+        till and 'S' or 'U', 0, 0, false, false, till or false, now, false, 0,
       }}
       if came then arrive(job, trashed, unpack(came)) end
       store(job)

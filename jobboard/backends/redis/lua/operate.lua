@@ -32,8 +32,8 @@ local function restore()
   if job.state ~= 'T' then store(job) end
   lift(job)
   job.state = nil
-  record[STATE], record[ATTEMPTS], record[TOKEN], record[WHO], record[MODIFIED_ON] =
-    'U', 0, next_token(record), false, now
+  record[STATE], record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[MODIFIED_ON] =
+    'U', 0, 0, next_token(record), false, now
   if record[KEY] then redis.call('HSET', KEYED, record[KEY], job.id) end
   store(job)
   tell('POSTED', job)
