@@ -20,7 +20,7 @@ from jobboard.claiming import Claiming
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import BoardStats, Draft, Finish
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -314,6 +314,18 @@ class JobBoard(Claiming):
             raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
         if status != OK:
             raise self._refusal(status, job)
+
+    # Other boards
+
+    @final
+    def siblings(self, limit: int = MENTIONED) -> list[str]:
+        """The names of other boards in the same store, at most ``limit``: to tell a board that is empty from a name
+        that was mistyped. For people, not for programs: a store need not find them all. On SQL a board is there while a
+        job lies on it or in its trash; of a Redis Cluster, only this board's node is searched.
+        """
+        arguments.limit(limit)
+        found = self._live().query(self._boards, limit + 1)
+        return sorted(name for name in found if name != self._name)[:limit]
 
     # Entities
 

@@ -37,6 +37,15 @@ POLL_CAP = 1.0
 """The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
 
 
+MENTIONED = 20
+"""How many boards of a store are named to who has perhaps mistyped one."""
+
+
+def mentioned(boards: Sequence[str]) -> str:
+    """How a message about a board that is not there, or is empty, goes on."""
+    return f"; boards there: {', '.join(map(repr, boards))}" if boards else ""
+
+
 class Nonce(NamedTuple):
     """Names one call of one board handle, so that a repetition is recognised."""
 
@@ -400,6 +409,12 @@ class Primitives(abc.ABC):
     @abc.abstractmethod
     def _delist(self, handle: str) -> None:
         """Remove every entity of this handle."""
+
+    def _boards(self, most: int) -> list[str]:
+        """The names of boards in this store, at most so many, for people who have mistyped one: this board's own among
+        them if it is there (where nothing is made for a board, if anything lies on it). Bounded in cost: a store that
+        would have to search for long may leave names out, and one that can't tell answers none."""
+        return []
 
     @abc.abstractmethod
     def _roster(self) -> list[tuple[str, str, str]]:

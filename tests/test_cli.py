@@ -17,7 +17,7 @@ from jobboard.cli import main
 from jobboard.cli.root import COMMANDS
 from jobboard.testing import eventually
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("sqlite")
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
 NOBODY = "01234567-89ab-cdef-0123-456789abcdef"
@@ -93,15 +93,15 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "memory", "list", "--state", "DONE"], "DONE"),
         (["--board", "memory", "post"], "NAME"),
         (["--board", "memory", "post", "a", "--details", "{"], "JSON"),
-        (["--board", "memory", "post", "a", "--details", "[1]"], "dict"),
-        (["--board", "memory", "post", "a", "--details", '{"x": NaN}'], "details['x']"),
-        (["--board", "memory", "post", "a", "--priority", "urgent"], "VERY_HIGH"),
-        (["--board", "memory", "post", "a", "--delay", "-1"], "delay"),
-        (["--board", "memory", "post", "a", "--max-attempts", "0"], "max_attempts"),
-        (["--board", "memory", "post", ""], "empty"),
+        (["--board", "sqlite:///x.db", "post", "a", "--details", "[1]"], "dict"),
+        (["--board", "sqlite:///x.db", "post", "a", "--details", '{"x": NaN}'], "details['x']"),
+        (["--board", "sqlite:///x.db", "post", "a", "--priority", "urgent"], "VERY_HIGH"),
+        (["--board", "sqlite:///x.db", "post", "a", "--delay", "-1"], "delay"),
+        (["--board", "sqlite:///x.db", "post", "a", "--max-attempts", "0"], "max_attempts"),
+        (["--board", "sqlite:///x.db", "post", ""], "empty"),
         (["--board", "memory", "post", "a", "--from", "x"], "--from"),
         (["--board", "memory", "post", "a", "--skip-bad"], "--from"),
-        (["--board", "memory", "post", "--from", "/no/such/file"], "/no/such/file"),
+        (["--board", "sqlite:///x.db", "post", "--from", "/no/such/file"], "/no/such/file"),
         (["--board", "memory", "trash", "restore"], "--all"),
         (["--board", "memory", "trash", "purge", "--all", "--older-than", "3d"], "--all"),
         (["--board", "memory", "trash", "purge", "--older-than", "next week"], "next week"),
@@ -113,7 +113,8 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "memory", "demo"], "memory"),
     ],
 )
-def test_wrong_calls(run: Run, monkeypatch: pytest.MonkeyPatch, args: list[str], word: str) -> None:
+def test_wrong_calls(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, args: list[str], word: str) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("JOBBOARD_URL", raising=False)
     ran = run(*args)
     assert ran.status == USAGE
@@ -190,6 +191,7 @@ def test_post_show_and_list(board: Any, run: Run) -> None:
     assert [each["name"] for each in run("list", "--state", "scheduled", "--json").lines] == ["later"]
     assert [each["name"] for each in run("list", "--job", "resize", "--json").lines] == ["resize"]
     assert run("stats", "--json").json == {
+        "board": board.name,
         "unclaimed": 0,
         "scheduled": 1,
         "claimed": 1,
@@ -212,8 +214,8 @@ def test_list_has_a_line_for_each_job(board: Any, run: Run) -> None:
         board.claim(job, "me")
         board.abandon(job, "me", error="no room " * 1500)
     lines = run("list").out.splitlines()
-    assert len(lines) == 3
-    assert all(line.endswith("…") for line in lines[1:])
+    assert len(lines) == 4
+    assert all(line.endswith("…") for line in lines[2:])
 
 
 def test_list_says_that_there_is_more(board: Any, run: Run) -> None:

@@ -56,24 +56,17 @@ def test_a_board_that_ends_with_the_command_is_refused(places: Places, run: Run)
     assert places.source.job_count == 1
 
 
-def test_nothing_to_move_shows_a_name_that_was_mistyped(places: Places, run: Run) -> None:
-    places.source.post("a")
-    status, out, _ = run(*places.uris, "--name", "jobbored")
-    assert status == DONE
-    assert "nothing to move on <SQLJobBoard 'jobbored'" in out
-
-
 def test_it_tells_people(places: Places, run: Run) -> None:
     places.source.post_many([{"name": "job"}] * 3)
     job = places.source.post("bad\u202e")
     places.source.claim(job, "anna")
     assert run(*places.uris) == (
         FAILED,
-        "3 moved, and 0 in the trash.\n",
+        "board 'jobboard': 3 moved, and 0 in the trash.\n",
         f"1 left:\n  Job 'bad\\u202e' ({job.uuid}): claimed by anna\n",
     )
     places.source.trash(job, "anna")
-    assert run(*places.uris) == (DONE, "0 moved, and 1 in the trash.\n", "")
+    assert run(*places.uris) == (DONE, "board 'jobboard': 0 moved, and 1 in the trash.\n", "")
     assert places.board(1).stats().on_board == 3
 
 
@@ -134,7 +127,7 @@ def test_it_waits_and_can_be_interrupted(places: Places) -> None:
     assert b"run the same command again" in err
     assert two.poll() is None
     places.source.abandon(job, "anna")
-    assert two.communicate(timeout=30) == (b"1 moved, and 0 in the trash.\n", b"")
+    assert two.communicate(timeout=30) == (b"board 'jobboard': 1 moved, and 0 in the trash.\n", b"")
     assert list(places.source.trashed()) == list(places.board(1).trashed()) == []
 
 

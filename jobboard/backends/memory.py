@@ -454,6 +454,11 @@ class MemoryJobBoard(JobBoard):
         with store.lock:
             store.entities = {key: value for key, value in store.entities.items() if value[0] != handle}
 
+    def _boards(self, most: int) -> list[str]:
+        with _stores_lock:
+            others = [name for name in _stores if name != self._name]
+        return [self._name, *others][:most]
+
     def _roster(self) -> list[tuple[str, str, str]]:
         with self._store.lock:
             return [(kind, name, metadata) for (kind, name), (_, metadata) in self._store.entities.items()]

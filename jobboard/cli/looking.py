@@ -12,6 +12,7 @@ import click
 
 from jobboard.cli.common import Settings, age, board_options, example, opened
 from jobboard.cli.completing import names_option, states_on_board
+from jobboard.cli.naming import named, others
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def list_jobs(
             _of_age(board, jobs, *ages),
             limit,
             as_json=settings.json,
-            nothing="No such job on the board." if narrowed else "No job on the board.",
+            title=named(board),
+            nothing=lambda: (
+                f"No such job on {named(board)}." if narrowed else f"No job on {named(board)}{others(board)}."
+            ),
             columns=("uuid", "name", "state", "priority", "attempts", "posted", "owner", "last error"),
             row=lambda job: (
                 job.uuid,
@@ -130,10 +134,14 @@ def stats(settings: Settings) -> None:
     with opened(settings) as board:
         counted = board.stats()
         there = board.entities()
+        empty = not (counted.on_board or counted.trashed)
+        title = f"{named(board)} is empty{others(board)}" if empty and not settings.json else named(board)
     if settings.json:
         found = [dataclasses.asdict(entity) for entity in there]
-        say_json({**dataclasses.asdict(counted), "on_board": counted.on_board, "entities": found})
+        counts = {**dataclasses.asdict(counted), "on_board": counted.on_board}
+        say_json({"board": board.name, **counts, "entities": found})
         return
+    say(title)
     table(("state", "jobs"), dataclasses.asdict(counted).items(), numbers=["jobs"])
     if there:
         _show_entities(there)

@@ -11,6 +11,7 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
+from jobboard.cli.naming import named, others, refuse_memory
 from jobboard.cli.output import SHOWN, console, say, say_json, warn
 
 
@@ -36,16 +37,16 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
     if settings.asked_for is not None:
         raise click.UsageError("'move' takes both boards as arguments: leave out --board")
     for uri in (source, target):
-        if uri.partition(":")[0] == "memory":
-            raise click.UsageError(f"{uri!r} ends with this command, and all that is on it")
+        refuse_memory(uri)
     there = replace(settings, asked_for=target, name=to_name or settings.name)
     with (
-        opened(replace(settings, asked_for=source)) as from_board,
+        _existing(replace(settings, asked_for=source)) as from_board,
         opened(there, create=True) as to_board,
         _progress(from_board) as moved,
     ):
         try:
             result = Mover(from_board, to_board, moved).run(wait)
+            siblings = "" if result.moved or result.trashed or result.left else others(from_board)
         except KeyboardInterrupt:
             warn("not all is moved yet: run the same command again to go on")
             raise
@@ -54,9 +55,9 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
         say_json({"moved": result.moved, "trashed": result.trashed, "left": left})
     else:
         if result.moved or result.trashed or result.left:
-            say(f"{result.moved} moved, and {result.trashed} in the trash.")
+            say(f"{named(from_board)}: {result.moved} moved, and {result.trashed} in the trash.")
         else:
-            say(f"There was nothing to move on {from_board!r}.")
+            say(f"There was nothing to move on {from_board!r}{siblings}.")
         if result.left:
             warn(f"{len(result.left)} left:")
         for each in result.left[:SHOWN]:
@@ -64,6 +65,20 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
         if len(result.left) > SHOWN:
             warn(f"  and {len(result.left) - SHOWN} more")
     return FAILED if result.left else DONE
+
+
+@contextlib.contextmanager
+def _existing(settings: Settings) -> Iterator[JobBoard]:
+    """The board to move from. Where nothing is made for a board, one on which nothing has been posted is not there: its
+    name was mistyped, and it must not be reported as moved."""
+    from jobboard.exceptions import JobFailure
+    from jobboard.primitives import MENTIONED, mentioned
+
+    with opened(settings) as board:
+        there = board._live().query(board._boards, MENTIONED)
+        if board.name not in there:
+            raise JobFailure(f"nothing is there of {board!r}{mentioned(there)}")
+        yield board
 
 
 @contextlib.contextmanager

@@ -105,13 +105,15 @@ def say_jobs(
     limit: int | None,
     *,
     as_json: bool,
-    nothing: str,
+    title: str,
+    nothing: Callable[[], str],
     columns: Sequence[str],
     row: Callable[[Job], Iterable[object]],
     go_on: Callable[[Job], str] = lambda last: "see --limit",
 ) -> None:
     """All jobs on a terminal, page by page, and as JSON; elsewhere the first :data:`SHOWN`; or the first ``limit``.
 
+    :param title: stands above them; ``nothing``, in their place.
     :param go_on: what to do to see those behind the last one.
     """
     if as_json:
@@ -122,13 +124,14 @@ def say_jobs(
     room = max(1, console().height - _AROUND) if paged else limit or SHOWN
     shown = list(itertools.islice(jobs, room))
     if not shown:
-        say(nothing)
+        say(nothing())
         return
     more = next(jobs, None)
     if more is not None and paged:
         rows = map(row, itertools.chain(shown, [more], jobs))
-        click.echo_via_pager(_tables(columns, rows))
+        click.echo_via_pager(itertools.chain([f"{safe(title)}\n"], _tables(columns, rows)))
         return
+    say(title)
     table(columns, map(row, shown), numbers=["attempts"])
     if more is not None:
         say(f"There are more than {len(shown)}; {go_on(shown[-1])}.")

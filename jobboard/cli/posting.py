@@ -18,6 +18,7 @@ import click
 
 from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
 from jobboard.cli.completing import priorities
+from jobboard.cli.naming import refuse_memory
 from jobboard.cli.output import console, job_as_dict, say, say_json, warn
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
     if source is not None:
         if job_name is not None or arguments:
             raise click.UsageError("with --from, what to post stands in the file")
+        refuse_memory(settings.uri)
         return _post_file(settings, source, skip_bad)
     if skip_bad:
         raise click.UsageError("--skip-bad goes with --from")
@@ -80,6 +82,7 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
             arguments["details"] = json.loads(arguments["details"])
         except (ValueError, RecursionError) as error:
             raise click.UsageError(f"--details is not JSON: {error}") from None
+    refuse_memory(settings.uri)
     with opened(settings, create=True) as board:
         try:
             job = board.post(job_name, **arguments)

@@ -9,6 +9,7 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.acting import each, report
 from jobboard.cli.common import Settings, age, board_options, example, opened
+from jobboard.cli.naming import named
 from jobboard.cli.output import last_line, limit_option, say_jobs
 from jobboard.job import Job
 
@@ -33,7 +34,8 @@ def list_trash(settings: Settings, limit: int | None) -> None:
             board.trashed(),
             limit,
             as_json=settings.json,
-            nothing="The trash is empty.",
+            title=f"trash of {named(board)}",
+            nothing=lambda: f"The trash of {named(board)} is empty.",
             columns=("uuid", "name", "attempts", "trashed", "why"),
             row=lambda job: (
                 job.uuid,

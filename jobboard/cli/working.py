@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from jobboard.cli.common import Settings, board_options, example, fetch_board
+from jobboard.cli.naming import warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 
 SECONDS: Any = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECONDS"}
@@ -72,7 +73,12 @@ def work(
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
-    conductor.run(max_jobs)
+    board.connect()
+    try:
+        warn_of_empty(board)
+        conductor.run(max_jobs)
+    finally:
+        board.close()
     tally = dataclasses.asdict(conductor.tally)
     if settings.json:
         say_json(tally)

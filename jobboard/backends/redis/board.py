@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,13 +15,25 @@ from jobboard import codec
 from jobboard import conf as configuration
 from jobboard.backends.redis import checks, clients
 from jobboard.backends.redis.bells import Bells, Listener, Wish
-from jobboard.backends.redis.keys import keys_of
+from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import Links
 from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of
 from jobboard.backends.redis.scripts import Script, command
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import Characteristics, Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import (
+    MENTIONED,
+    Characteristics,
+    Claimed,
+    Draft,
+    Finish,
+    Nonce,
+    Peeked,
+    Renewed,
+    Seen,
+    Taken,
+    mentioned,
+)
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
@@ -42,6 +55,10 @@ LAYOUT = 1
 
 WALK = 2000
 """How many jobs a page looks at at most, to find those that it is asked for: a few ms of the server's time."""
+
+
+SCANS, SCANNED = 200, 1000
+"""How often, and through how many keys each time, the server is searched for other boards."""
 
 
 class RedisJobBoard(JobBoard):
@@ -97,7 +114,10 @@ class RedisJobBoard(JobBoard):
         self._scripts: dict[str, Script] = {}
         stored = self._run_on(links, "setup", (create, LAYOUT, LAYOUT))
         if not stored:
-            raise JobFailure(f"there is no board {self._name!r} at {self._shown}; create it with 'jobboard setup'")
+            others = mentioned(self._boards_on(links, MENTIONED))
+            raise JobFailure(
+                f"there is no board {self._name!r} at {self._shown}{others}; create it with 'jobboard setup'"
+            )
         layout, min_reader = stored
         if min_reader > LAYOUT:
             raise JobFailure(
@@ -374,6 +394,25 @@ class RedisJobBoard(JobBoard):
 
     def _delist(self, handle: str) -> None:
         self._run("delist", (handle,))
+
+    def _boards(self, most: int) -> list[str]:
+        return self._boards_on(self._live_links(), most)
+
+    def _boards_on(self, links: Links, most: int) -> list[str]:
+        """The boards of this namespace; this one, which the search might not come to, is asked for by itself."""
+        there: list[str] = []
+        found: set[str] = set()
+        words = (b"MATCH", search_of(self._conf["namespace"]), b"COUNT", b"%d" % SCANNED)
+        cursor = b"0"
+        # An account that may not search sees none.
+        with contextlib.suppress(errors.ResponseError):
+            there += [self._name] if links.call(command(b"EXISTS", self._keys.tag)) else []
+            for _ in range(SCANS):
+                cursor, keys = links.call(command(b"SCAN", cursor, *words))
+                found.update(map(name_of, keys))
+                if cursor == b"0" or len(found) > most:
+                    break
+        return [*there, *sorted(found - {self._name})][:most]
 
     def _roster(self) -> list[tuple[str, str, str]]:
         return [(*entity.decode().split("\0"), metadata.decode()) for entity, metadata in self._run("roster", ())]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from urllib.parse import unquote
 
 CONTAINERS = (
     "meta",  # hash: layout, the last sequence, whether somebody listens
@@ -49,6 +50,19 @@ def keys_of(namespace: bytes, name: str) -> Keys:
     """Two different pairs never share a key: what would end a part early is percent-encoded."""
     prefix = b"%b:{%b}:" % (_quoted(namespace), _quoted(name.encode()))
     return Keys(tuple(prefix + container.encode() for container in CONTAINERS))
+
+
+def search_of(namespace: bytes) -> bytes:
+    """A pattern that fits one key of each board of a namespace."""
+    begin = _quoted(namespace)
+    for special in b"\\*?[]":
+        begin = begin.replace(b"%c" % special, b"\\%c" % special)
+    return begin + b":{*}:" + CONTAINERS[0].encode()
+
+
+def name_of(key: bytes) -> str:
+    """The board's name of such a key."""
+    return unquote(key[key.index(b"{") + 1 : key.rindex(b"}")].decode())
 
 
 def _quoted(part: bytes) -> bytes:

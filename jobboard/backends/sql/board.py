@@ -457,6 +457,9 @@ class SQLJobBoard(JobBoard):
         st = self._store.statements
         self._store.transact(None, lambda run, _: self._writer.clean(run, st.delist, p_handle=handle))
 
+    def _boards(self, most: int) -> list[str]:
+        return self._reader.boards(most)
+
     def _roster(self) -> list[tuple[str, str, str]]:
         return [(kind, name, metadata) for kind, name, metadata in self._store.query(self._store.statements.roster)]
 

@@ -123,6 +123,15 @@ class Reader:
             counts[logical or state] = counts.get(logical or state, 0) + number
         return {state: counts[state] for state in State if counts.get(state)}
 
+    def boards(self, most: int) -> list[str]:
+        found: list[str] = [name for (name,) in self._store.query(self._st.there)]
+        after = ""
+        while len(found) < most and (rows := self._store.query(self._st.next_board, p_after=after)):
+            after = rows[0][0]
+            if after not in found:
+                found.append(after)
+        return found
+
     def peek(self, names: Sequence[str] | None, readable: int) -> tuple[bool, int | None]:
         statement = self._peeks[names is None]
         params: dict[str, Any] = {"p_readable": readable}

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KazooState
@@ -28,6 +29,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import (
+    MENTIONED,
     Characteristics,
     Claimed,
     Draft,
@@ -37,6 +39,7 @@ from jobboard.primitives import (
     Renewed,
     Seen,
     Taken,
+    mentioned,
 )
 from jobboard.states import Holder, Record, State, Status, Verb
 
@@ -136,7 +139,8 @@ class ZooKeeperJobBoard(JobBoard):
         paths, connection = store.paths, store.connection
         [layout] = connection.read([get(paths.layout)])
         if layout is None and not create:
-            raise JobFailure(f"there is no board {self._name!r} at {paths.root}; `jobboard setup` creates it")
+            others = mentioned(self._boards_in(store, MENTIONED))
+            raise JobFailure(f"there is no board {self._name!r} at {paths.root}{others}; `jobboard setup` creates it")
         if layout is None:
             client = connection.open()
             if paths.chroot:
@@ -336,6 +340,23 @@ class ZooKeeperJobBoard(JobBoard):
                 # Refused, it has become another handle's.
                 with contextlib.suppress(Refused):
                     store.connection.commit([store.ops.delete(path, version)])
+
+    def _boards(self, most: int) -> list[str]:
+        return self._boards_in(self._store, most)
+
+    def _boards_in(self, store: Store, most: int) -> list[str]:
+        """What lies beside this board may belong to something else: a board has a layout."""
+        folder, connection = store.paths.folder, store.connection
+        mine = quoted(self._name)
+        try:
+            [names] = connection.read([children(folder)])
+            likely = sorted(names or (), key=lambda name: (name != mine, name))[:most]
+            layouts = connection.read([get(f"{folder}/{name}/layout") for name in likely]) if likely else []
+        except ConnectionFailure:
+            raise
+        except JobFailure:
+            return []  # an account that may not list them
+        return [unquote(name) for name, layout in zip(likely, layouts, strict=True) if layout is not None]
 
     def _roster(self) -> list[tuple[str, str, str]]:
         return [(kind, name, metadata) for _, _, _, kind, name, metadata in self._entities()]

@@ -139,8 +139,9 @@ class Paths:
 
     def __init__(self, chroot: str, namespace: str, board: str) -> None:
         self.chroot = chroot
+        self.folder = f"{chroot}/{namespace}"
         self.parents = ["/".join(namespace.split("/")[:n]) for n in range(1, namespace.count("/") + 2)]
-        self.root = f"{chroot}/{namespace}/{quoted(board)}"
+        self.root = f"{self.folder}/{quoted(board)}"
         self.layout = self.root + "/layout"
         self.bell = self.root + "/bell"
         self.clock = self.root + "/clock"

@@ -73,6 +73,7 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
     TestCounting,
     TestGet,
     TestIterjobs,
+    TestSiblings,
     TestTheServerIsAsked,
 )
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
@@ -133,6 +134,7 @@ __all__ = [
     "TestRelease",
     "TestRepeatedPosts",
     "TestRestore",
+    "TestSiblings",
     "TestTheServerIsAsked",
     "TestTokens",
     "TestTrash",

@@ -237,3 +237,25 @@ class TestCounting:
         other.post("resize")
         assert board.stats(max_age=LONG).unclaimed == 0
         assert board.stats().unclaimed == 1
+
+
+class TestSiblings:
+    def test_other_boards_of_the_store(self, board: JobBoard, make_board: MakeBoard) -> None:
+        """Whatever is in their names; this board is none of its own."""
+        odd = "a b/%7B{c}:*[é].meta"
+        for name in ("board two", odd):
+            board.post("here")
+            make_board(name).post("there")
+        named = {make_board(name).name for name in ("board two", odd)}
+        assert named <= set(board.siblings(1000))
+        assert board.name not in board.siblings(1000)
+        assert board.name in make_board("board two").siblings(1000)
+        assert board.name in make_board("nobody has posted here").siblings(1000)
+
+    def test_no_more_than_asked_for(self, board: JobBoard, make_board: MakeBoard) -> None:
+        names = {f"board {number}" for number in range(5)}
+        for name in names:
+            make_board(name).post("there")
+        assert len(board.siblings(3)) == 3
+        with pytest.raises(ValueError, match="limit"):
+            board.siblings(0)
