@@ -121,7 +121,6 @@ def test_wrong_calls(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     assert ran.is_one_line_about(word)
 
 
-@pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("command", [["stats"], ["list"], ["post", "a"], ["setup"], ["work", "os:getpid"], ["demo"]])
 def test_a_backend_that_is_down(run: Run, command: list[str]) -> None:
     pytest.importorskip("psycopg")
@@ -152,7 +151,6 @@ def test_no_password_in_a_message_of_a_driver_s(run: Run, monkeypatch: pytest.Mo
     assert "hush" not in ran.err
 
 
-@pytest.mark.backends("sqlite")
 def test_who_only_looks_creates_nothing(run: Run, tmp_path: Path) -> None:
     for command in (["stats"], ["list"], ["show", NOBODY], ["trash", "list"]):
         ran = run("--board", f"sqlite:///{tmp_path}/typo.db", *command)
@@ -441,7 +439,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subpr
     return start
 
 
-@pytest.mark.backends("sqlite")
 def test_work_with_a_callable_until_sigterm(board: Any, work: Any) -> None:
     board.post("good")
     bad = board.post("bad")
@@ -456,7 +453,6 @@ def test_work_with_a_callable_until_sigterm(board: Any, work: Any) -> None:
     assert "Traceback" in bad.error
 
 
-@pytest.mark.backends("sqlite")
 def test_work_with_a_mapping_takes_what_it_names(board: Any, work: Any) -> None:
     board.post("bad", priority="HIGH")
     board.post_many([{"name": "good"}] * 3)
@@ -481,7 +477,6 @@ def test_work_with_a_module_that_can_not_be_imported(
     assert ran.is_one_line_about(name)
 
 
-@pytest.mark.backends("sqlite")
 def test_output_that_nobody_reads_to_the_end(board: Any) -> None:
     board.post_many([{"name": "a"}] * 2000)
     with subprocess.Popen(

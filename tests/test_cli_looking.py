@@ -287,7 +287,7 @@ def screen_of(sampler: Sampler, height: int = 100, width: int = 160) -> str:
     from rich.console import Console
 
     out = io.StringIO()
-    Console(file=out, width=width, force_terminal=True, color_system=None).print(render(sampler, None, height))
+    Console(file=out, width=width, force_terminal=True, color_system=None).print(render(sampler, None, height, width))
     return out.getvalue()
 
 

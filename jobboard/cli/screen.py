@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from jobboard.cli.fitting import GAP, Column, Fitted, cut
 from jobboard.cli.looking import OF_METADATA, of_metadata
 from jobboard.cli.output import last_line, safe, span
 from jobboard.cli.rates import TOLD, Rate
@@ -16,17 +17,21 @@ from jobboard.states import Record
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 _STATES = ("unclaimed", "scheduled", "claimed", "trashed")
 _BY_NAME = ("waiting", "scheduled", "running")
-_NAMES = 6
-_FIXED = 6 + _NAMES
-"""How many lines a screen takes at most beside its lists."""
+_NAMES, _FEWEST_NAMES = 6, 3
+"""How many lines the names of jobs take at most, and at least."""
+
+_COUNTED = 6
+"""How many lines the counts take."""
 
 _AROUND_LIST = 3
-"""How many lines a list takes beside its rows."""
+"""How many lines a list takes beside its rows, its blank one included."""
+
+_TIGHT = 26
+"""Up to so many lines, a screen has no blank ones between its lists."""
 
 
 def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
@@ -85,40 +90,88 @@ def as_line(known: Sampler, trouble: str | None) -> str:
     return f"{at} {', '.join(parts)}"
 
 
-def render(known: Sampler, trouble: str | None, height: int, *, live: bool = True) -> RenderableType:
-    """The screen, to fit into ``height`` lines."""
+def render(known: Sampler, trouble: str | None, height: int, width: int, *, live: bool = True) -> RenderableType:
+    """The screen, to fit into ``height`` lines of ``width``."""
     from rich.console import Group
-    from rich.table import Table
+    from rich.text import Text
 
-    claims = _claims(known)
-    there = [_of_entity(known, entity) for entity in known.entities]
-    errors = [
-        (f"{span(known.now - record.modified_on / 1e6)} ago", record.name, record.state.lower(), last_line(error))
-        for record, error in known.errors
-    ]
-    wanted = [len(claims), len(there), len(errors)]
-    sizes = _shares(max(3, height - _FIXED - _AROUND_LIST * sum(map(bool, wanted))), wanted)
-    above = Table.grid(padding=(0, 2))
-    above.add_row(_counts(known), _rates(known), _names(known, _NAMES))
-    parts: list[RenderableType] = [_head(known, trouble, live), above, _below(known)]
-    if claims:
-        title = f"running, the longest first{_of(sizes[0], len(claims), known.running_of)}"
-        parts.append(_list(title, ("for", "name", "owner", "lease", "attempt", "uuid"), claims[: sizes[0]]))
-    if there:
-        title = f"who is there{_of(sizes[1], len(there), len(there))}"
-        parts.append(_list(title, ("name", *_OF_ENTITY), there[: sizes[1]]))
-    if errors:
-        parts.append(_list("last errors", ("when", "name", "state", "error"), errors[: sizes[2]]))
+    claims = Fitted(_RUNNING, _claims(known))
+    there = Fitted(_THERE, (_of_entity(known, entity) for entity in known.entities))
+    errors = Fitted(
+        _FAILED,
+        (
+            (f"{span(known.now - record.modified_on / 1e6)} ago", record.name, record.state.lower(), last_line(error))
+            for record, error in known.errors
+        ),
+    )
+    lists = (claims, there, errors)
+    wanted = [len(each.rows) for each in lists]
+    around = (_AROUND_LIST if height > _TIGHT else _AROUND_LIST - 1) * sum(map(bool, wanted))
+    fixed = _head_and_below(known, trouble) + _COUNTED
+    above, names = _above(known, height - fixed - around - len(lists), width)
+    sizes = _shares(max(3, height - fixed - around - names), wanted)
+    titles = (
+        f"running, the longest first{_of(sizes[0], wanted[0], known.running_of)}",
+        f"who is there{_of(sizes[1], wanted[1], wanted[1])}",
+        "last errors",
+    )
+    parts: list[RenderableType] = [_head(known, trouble, live, width), *above, _below(known, width)]
+    for title, each, size in zip(titles, lists, sizes, strict=True):
+        if each.rows:
+            each.rows = each.rows[:size]
+            space = "\n" if height > _TIGHT else ""
+            parts += [
+                Text(space + title, style="bold cyan", no_wrap=True, overflow="ellipsis"),
+                each.table(width, "dim"),
+            ]
     return Group(*parts)
 
 
-_OF_ENTITY = (*OF_METADATA[:-1], "/min", OF_METADATA[-1])
+_RUNNING = (
+    Column("for", "number"),
+    Column("name"),
+    Column("owner"),
+    Column("lease", "number"),
+    Column("attempt", "number"),
+    Column("uuid", "uuid"),
+)
+# As of_metadata() has them, and how many it does in a minute before the rest.
+_GIVES_WAY = {"more": 1, "runs": 2, "host": 3}
+_THERE = (
+    Column("name"),
+    *(
+        Column(title, "number" if title in ("pid", "running", "done", "/min") else "text", _GIVES_WAY.get(title, 0))
+        for title in (*OF_METADATA[:-1], "/min", OF_METADATA[-1])
+    ),
+)
+_FAILED = (Column("when", "number"), Column("name"), Column("state", "number"), Column("error"))
 
 
 def _of_entity(known: Sampler, entity: Entity) -> tuple[object, ...]:
     *told, more = of_metadata(entity)
     rate = known.conductors.rates_of(entity).get("consumed")
     return entity.name, *told, None if rate is None else f"{rate.long * 60:.0f}", more
+
+
+def _above(known: Sampler, room: int, width: int) -> tuple[list[RenderableType], int]:
+    """Counts, rates and names, beside each other as far as there is room; and how many lines those take that stand
+    below the counts."""
+    from rich.table import Table
+
+    rows: list[list[Fitted]] = []
+    for block in (_counts(known), _rates(known), _names(known, _NAMES)):
+        if rows and sum(each.natural + 2 * GAP for each in rows[-1]) + block.natural <= width:
+            rows[-1].append(block)
+        else:
+            rows.append([block])
+    if len(rows) > 1:
+        rows[-1][-1] = _names(known, max(_FEWEST_NAMES, min(_NAMES, room)))
+    drawn: list[RenderableType] = []
+    for row in rows:
+        grid = Table.grid(padding=(0, 2 * GAP, 0, 0))
+        grid.add_row(*(block.table(width, "bold cyan", range(1, len(block.columns))) for block in row))
+        drawn.append(grid)
+    return drawn, sum(1 + max(len(block.rows) for block in row) for row in rows[1:])
 
 
 def _shares(room: int, wanted: Sequence[int]) -> list[int]:
@@ -132,60 +185,68 @@ def _shares(room: int, wanted: Sequence[int]) -> list[int]:
     return given
 
 
-def _head(known: Sampler, trouble: str | None, live: bool) -> Text:
+def _head(known: Sampler, trouble: str | None, live: bool, width: int) -> Text:
+    from rich.cells import cell_len
     from rich.text import Text
 
     every = f"every {known.interval:.1f} s, " if live and known.interval else ""
-    line = Text(safe(known.board.name), style="bold", no_wrap=True, overflow="ellipsis")
-    rest = f"  {_when(known.now)}  {every}{'q quits  ' if live else ''}{safe(_place(known))}"
-    line.append(rest, style="not bold dim")
+    when = f"  {_when(known.now)}"
+    name = cut(safe(known.board.name), width - len(when))
+    rest = f"  {every}{'q quits  ' if live else ''}{safe(_place(known))}"
+    line = Text(name, style="bold", no_wrap=True, overflow="ellipsis")
+    line.append(when + cut(rest, width - cell_len(name) - len(when)), style="not bold dim")
     if trouble is not None:
         line.append(f"\nAWAY, trying again: {safe(' '.join(trouble.split()))}", style="bold red")
     return line
+
+
+def _head_and_below(known: Sampler, trouble: str | None) -> int:
+    """How many lines :func:`_head` and :func:`_below` take."""
+    return 3 + (trouble is not None) + (not known.told) + (len(known.waiting) < known.waiting_of)
 
 
 def _place(known: Sampler) -> str:
     return repr(known.board).rpartition(" at ")[2].removesuffix(">").removesuffix(", closed")
 
 
-def _counts(known: Sampler) -> Table:
-    made = _table(("jobs", "", "change/s"), right=(1, 2))
+def _counts(known: Sampler) -> Fitted:
+    rows = []
     for state in (*_STATES, "on_board"):
         count = "" if known.stats is None else f"{getattr(known.stats, state):,}"
         rate = known.changes.get(state)
-        made.add_row(state.replace("_", " "), count, "" if rate is None else f"{rate.short:+.1f}")
-    return made
+        rows.append((state.replace("_", " "), count, "" if rate is None else f"{rate.short:+.1f}"))
+    return Fitted((Column("jobs"), Column("", "number"), Column("change/s", "number")), rows)
 
 
-def _rates(known: Sampler) -> Table:
-    made = _table(("rates", "/s", "/min"), right=(1, 2))
+def _rates(known: Sampler) -> Fitted:
+    rows = []
     for name in RATES.values() if known.told else TOLD.values():
         rate = known.rates.get(name)
-        made.add_row(name, *(("", "") if rate is None else (f"{rate.short:.1f}", f"{rate.long * 60:.0f}")))
-    return made
+        rows.append((name, *(("", "") if rate is None else (f"{rate.short:.1f}", f"{rate.long * 60:.0f}"))))
+    return Fitted((Column("rates"), Column("/s", "number"), Column("/min", "number")), rows)
 
 
-def _names(known: Sampler, most: int) -> Table:
-    made = _table(("by name", *_BY_NAME), right=(1, 2, 3))
+def _names(known: Sampler, most: int) -> Fitted:
     names = known.by_name
-    for name, *counts in names if len(names) < most else names[: most - 2]:
-        made.add_row(_cell(name), *map(str, counts))
+    rows: list[Iterable[object]] = list(names if len(names) < most else names[: most - 2])
     if len(names) >= most:
         rest = names[most - 2 :]
-        sums = (sum(counts) for counts in list(zip(*rest, strict=True))[1:])
-        made.add_row(f"({len(rest)} more)", *map(str, sums))
-    return made
+        rows.append((f"({len(rest)} more)", *(sum(counts) for counts in list(zip(*rest, strict=True))[1:])))
+    return Fitted((Column("by name"), *(Column(title, "number") for title in _BY_NAME)), rows)
 
 
-def _below(known: Sampler) -> Text:
+def _below(known: Sampler, width: int) -> Text:
     from rich.text import Text
 
     oldest, stats = known.oldest_waiting, known.stats
+    said = "oldest waiting  "
     if oldest is not None:
-        said = f"{safe(oldest.name)}, posted {span(known.now - oldest.created_on / 1e6)} ago  {oldest.uuid}"
+        since = f", posted {span(known.now - oldest.created_on / 1e6)} ago"
+        said += cut(safe(oldest.name), width - len(said) - len(since)) + since
+        said += f"  {oldest.uuid}" if width >= len(said) + 2 + len(oldest.uuid) else ""
     else:
-        said = "none" if stats is not None and not stats.unclaimed else "not seen yet"
-    shown = Text(f"\noldest waiting  {said}", no_wrap=True, overflow="ellipsis")
+        said += "none" if stats is not None and not stats.unclaimed else "not seen yet"
+    shown = Text(f"\n{said}", no_wrap=True, overflow="ellipsis")
     if not known.told:
         shown.append("\nrates: what conductors tell of themselves, every third of their claim_ttl", style="dim")
     seen, total = len(known.waiting), known.waiting_of
@@ -228,36 +289,6 @@ def _of(shown: int, seen: int, total: int) -> str:
     if shown < seen:
         return f": {shown} of {seen:,} shown" + (f", the first of {total:,}" if seen < total else "")
     return f": the first {seen:,} of {total:,}" if seen < total else ""
-
-
-def _list(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Table:
-    made = _table(columns, title=title)
-    for row in rows:
-        made.add_row(*(_cell(cell) for cell in row))
-    return made
-
-
-def _cell(value: object) -> Text:
-    from rich.text import Text
-
-    return Text(safe("" if value is None else " ".join(str(value).split())))
-
-
-def _table(columns: Sequence[str], *, right: Sequence[int] = (), title: str | None = None) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        title=None if title is None else Text("\n" + title, style="bold cyan"),
-        title_justify="left",
-        header_style="dim" if title is not None else "bold cyan",
-    )
-    for index, column in enumerate(columns):
-        made.add_column(Text(column), justify="right" if index in right else "left", no_wrap=True, overflow="ellipsis")
-    return made
 
 
 def _when(seconds: float) -> str:

@@ -50,6 +50,7 @@ def top(settings: Settings, interval: float, once: bool) -> int:
     Into a pipe, and with --json, a line is printed for each snapshot.
     """
     out = console()
+    plain = not out.is_terminal or out.is_dumb_terminal
     # Whoever looks at a screen wants to see soon that the board is away.
     options: dict[str, Any] = {} if once else {"retry_for": 1}
     with opened(settings, **options) as board:
@@ -59,12 +60,14 @@ def top(settings: Settings, interval: float, once: bool) -> int:
                 sampler.look()
             if settings.json:
                 say_json(as_json(sampler, None))
+            elif plain:
+                say(as_line(sampler, None))
             else:
-                out.print(render(sampler, None, 200, live=False))
+                out.print(render(sampler, None, 200, out.width, live=False))
             return DONE
         watcher = _Watcher(sampler, interval)
         with _ended_by_signals():
-            if settings.json or not out.is_terminal or out.is_dumb_terminal:
+            if settings.json or plain:
                 watcher.print_lines(settings.json)
             else:
                 watcher.show(out)
@@ -121,7 +124,7 @@ class _Watcher:
                     if self._news.is_set() or time.monotonic() - drawn >= _REDRAW:
                         self._news.clear()
                         drawn = time.monotonic()
-                        live.update(render(self._sampler, self._trouble, out.height), refresh=True)
+                        live.update(render(self._sampler, self._trouble, out.height, out.width), refresh=True)
             finally:
                 self._stopped.set()
         asker.join(_REDRAW)
