@@ -84,7 +84,9 @@ def test_a_bridge_says_which_extra_it_needs(module: str) -> None:
     """It is asked for by an import, so that is what fails; with the same error as a backend."""
     attempt = f"try:\n    import jobboard.contrib.{module}\nexcept jobboard.MissingDriver as error:\n    print(error)"
     said = python("-c", ABSENT + attempt, CONTRIB[module])
-    assert said == f"jobboard.contrib.{module} needs {CONTRIB[module]}: install 'jobboard[{module}]'\n"
+    assert (
+        said == f"jobboard.contrib.{module} needs {CONTRIB[module]}: pip install '.[{module}]' in a clone of jobboard\n"
+    )
 
 
 def test_importing_loads_no_driver_that_is_there() -> None:

@@ -40,7 +40,7 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
 def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:
     if isinstance(error, ModuleNotFoundError):
         extra = ",".join(entry_point.extras) or entry_point.name
-        message = f"the {entry_point.name} board needs {error.name}: install 'jobboard[{extra}]'"
+        message = f"the {entry_point.name} board needs {error.name}: pip install '.[{extra}]' in a clone of jobboard"
         raise MissingDriver(message, error) from error
     raise error
 

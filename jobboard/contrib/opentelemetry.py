@@ -1,4 +1,4 @@
-"""Follows jobs across processes with OpenTelemetry; needs ``jobboard[opentelemetry]``, and an SDK to see anything::
+"""Follows jobs across processes with OpenTelemetry; needs the extra ``opentelemetry``, and an SDK to see anything::
 
     instrument(board)           # where jobs are posted
     instrument(conductor)       # where they are worked on; and its board
@@ -29,7 +29,9 @@ try:
     from opentelemetry import context, propagate, trace
     from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
 except ModuleNotFoundError as error:
-    raise MissingDriver(f"{__name__} needs {error.name}: install 'jobboard[opentelemetry]'", error) from error
+    raise MissingDriver(
+        f"{__name__} needs {error.name}: pip install '.[opentelemetry]' in a clone of jobboard", error
+    ) from error
 
 MAX_HEADER = codec.MAX_CONTEXT // 4
 """In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""

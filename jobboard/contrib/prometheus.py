@@ -1,4 +1,4 @@
-"""Boards and conductors as metrics of prometheus-client; needs ``jobboard[prometheus]``::
+"""Boards and conductors as metrics of prometheus-client; needs the extra ``prometheus``::
 
     from prometheus_client import REGISTRY, start_http_server
 
@@ -29,7 +29,9 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector, CollectorRegistry
 except ModuleNotFoundError as error:
-    raise MissingDriver(f"{__name__} needs {error.name}: install 'jobboard[prometheus]'", error) from error
+    raise MissingDriver(
+        f"{__name__} needs {error.name}: pip install '.[prometheus]' in a clone of jobboard", error
+    ) from error
 
 LOG = logging.getLogger(__name__)
 

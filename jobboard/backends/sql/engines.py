@@ -102,7 +102,11 @@ def url_of(conf: Settings) -> URL:
         url.get_dialect().import_dbapi()
     except ImportError as error:
         extra = _EXTRAS.get(name)
-        hint = f"install jobboard[{extra}]" if extra and not conf.driver else f"install the driver {driver!r}"
+        hint = (
+            f"pip install '.[{extra}]' in a clone of jobboard"
+            if extra and not conf.driver
+            else f"install the driver {driver!r}"
+        )
         raise MissingDriver(f"the driver of {name} is not installed: {hint}", error) from error
     except sa.exc.NoSuchModuleError as error:
         raise ValueError(f"SQLAlchemy knows no driver {driver!r} for {name}") from error
