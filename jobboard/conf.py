@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from oslo_utils import strutils
+
+ESCAPE = (
+    "percent-encode '/', '?', '#', '@', '&' and '%' in its user, password and path, as "
+    "urllib.parse.quote(text, safe='') does"
+)
+
+_SCHEME = re.compile(r"[a-z][a-z0-9_.-]*(\+[a-z0-9_.-]+)?")
+_URI = re.compile(r"([^/?#]*)([^?]*)\??(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,8 @@ class Target(NamedTuple):
     """The options of the URI's query, and those beside it, which win."""
     parts: dict[str, str]
     query: dict[str, str]
+    twice: frozenset[str]
+    """What the query has more than once."""
 
 
 def text(value: Any) -> str:
@@ -145,11 +156,19 @@ def target(conf: str | Mapping[str, Any]) -> Target:
                 raise TypeError(f"option names must be str, not {type(name).__name__}")
     else:
         raise TypeError(f"a board's configuration is a name, a URI or a dict, not {type(conf).__name__}")
-    scheme, separator, _ = board.partition("://")
-    parts, query = _uri_parts(board) if separator else ({}, {})
-    scheme, _, driver = scheme.strip().lower().partition("+")
+    scheme, separator, rest = board.strip().partition("://")
+    scheme = scheme.strip().lower()
+    if not _SCHEME.fullmatch(scheme):
+        raise ValueError(
+            "the board's configuration, not shown as it may hold a password, is neither the name of a backend, as in "
+            "'sqlite', nor a URI with '://' behind that, as in 'postgresql://app@db/prod'"
+        )
+    parts, options = _uri_parts(rest) if separator else ({}, [])
+    query = dict(options)
+    twice = frozenset(name for name, _ in options if [other for other, _ in options].count(name) > 1)
+    scheme, _, driver = scheme.partition("+")
     _complete(extra, query)
-    return Target(scheme, driver or None, extra, parts, query)
+    return Target(scheme, driver or None, extra, parts, query, twice)
 
 
 def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -159,20 +178,17 @@ def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
             given[name] = value
 
 
-def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
-    try:
-        split = urlsplit(uri, allow_fragments=False)
-    except ValueError:
-        # Its own message may repeat the part that holds the password.
-        raise ValueError("the URI's host can't be read; an IPv6 address stands in brackets, as in [::1]:5432") from None
-    options = parse_qsl(split.query, keep_blank_values=True)
-    if split.netloc and ("@" in split.path or any("@" in name for name, _ in options)):
-        # An unescaped '/' in a password ends the host part early: what looks like a host or an option may be secret.
-        raise ValueError(
-            "the URI can't be read: percent-encode '/', '?', '#' and '@' in its user, password and path, "
-            "as urllib.parse.quote(text, safe='') does"
-        )
-    userinfo, at, hosts = split.netloc.rpartition("@")
+def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """The parts of what stands behind ``://``, and the options of its query."""
+    split = _URI.fullmatch(uri)
+    assert split is not None
+    authority, path, query = split.groups()
+    # An unescaped '/' in a password ends the authority early, and a '/' too many begins the path: what looks like a
+    # path, a host or an option may be secret.
+    early = "@" in query or ("@" in path if authority else re.search(":.*@", path, re.DOTALL))
+    if early or re.search("%(?![0-9A-Fa-f]{2})", uri):
+        raise ValueError(f"the URI can't be read: {ESCAPE}; at most its host has a '@' before it")
+    userinfo, at, hosts = authority.rpartition("@")
     parts: dict[str, str] = {}
     if at:
         user, colon, password = userinfo.partition(":")
@@ -187,24 +203,20 @@ def _uri_parts(uri: str) -> tuple[dict[str, str], dict[str, str]]:
         if number:
             parts["port"] = number
         parts["host"] = unquote(host)
-    path = unquote(split.path[1:])
-    if path:
-        parts["path"] = path
-    query: dict[str, str] = {}
-    for name, value in options:
-        if name in query:
-            raise ValueError(f"the option {name!r} is given twice")
-        query[name] = value
-    return {name: value for name, value in parts.items() if value}, query
+    parts["path"] = unquote(path[1:])
+    return {name: value for name, value in parts.items() if value}, parse_qsl(query, keep_blank_values=True)
 
 
 def _host_and_port(hosts: str) -> tuple[str, str]:
-    if hosts.startswith("["):
-        host, bracket, rest = hosts[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{hosts!r} is not a host: an IPv6 address stands in brackets, as in [::1]:5432")
-        return host, rest[1:]
+    bracketed = re.fullmatch(r"\[([^\[\]]*)\](?::(.*))?", hosts, re.DOTALL)
+    if bracketed is None and set("[]") & set(hosts):
+        raise ValueError("the URI's host can't be read: an IPv6 address stands in brackets, as in [::1]:5432")
     host, _, number = hosts.rpartition(":") if ":" in hosts else (hosts, "", "")
+    if bracketed is not None:
+        host, number = bracketed[1], bracketed[2] or ""
+    if number and not re.fullmatch("-?[0-9]+", number):
+        # Of a URI whose '@' was forgotten, it is the password.
+        raise ValueError(f"the URI's port must be a whole number; it is not shown, as it may be a password: {ESCAPE}")
     return host, number
 
 
@@ -225,7 +237,7 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
         name = parts[part]
         other = where.query.get(name, value)
         if other != value:
-            shown = "" if options[name].secret else f": {value!r} and {_harmless(part, other)!r}"
+            shown = "" if options[name].secret else _shown(": {!r} and {!r}", value, other)
             raise ValueError(
                 f"the URI's {part} and the option {name} in its query differ{shown}; leave one of them out"
             )
@@ -234,27 +246,37 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
     for name, value in given.items():
         option = options.get(name)
         if option is None:
-            raise ValueError(_unknown(where.scheme, name, options))
+            raise ValueError(_unknown(where, name, options))
+        if name in where.twice:
+            raise ValueError(f"the option {name!r} is given twice")
         if value is None:
             continue
+        if name == parts.get("host") and "@" in str(value):
+            raise ValueError(f"option {name}: a user and a password stand in options of their own, not before the host")
         try:
             values[name] = option.parse(value)
         except (TypeError, ValueError) as error:
-            shown = "" if option.secret else f"={value!r}"
-            raise type(error)(f"option {name}{shown}: {error}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            shown = "" if option.secret else _shown("={!r}", value)
+            raise kind(f"option {name}{shown}: {error}") from None
     secrets = frozenset(name for name, option in options.items() if option.secret)
     return Settings(where.scheme, where.driver, values, secrets)
 
 
-def _unknown(scheme: str, name: str, options: Mapping[str, Option]) -> str:
+def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(name, options, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "it takes " + ", ".join(sorted(options))
-    return f"a {scheme} board has no option {name!r}; {hint}"
+    # In a query, it may be a piece of a password with an unescaped '&'.
+    piece = name in where.query and (
+        not near or any(options[other].secret for other in where.query if other in options)
+    )
+    shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {!r}", name)
+    return f"a {where.scheme} board has no option{shown}; {hint}"
 
 
-def _harmless(part: str, value: str) -> str:
-    """Who has written a user into the option host has perhaps written a password there."""
-    return value.rpartition("@")[2] if part == "host" else value
+def _shown(text: str, *values: Any) -> str:
+    """``text`` with what a user wrote; nothing where that may be, or hold, a URI with a password."""
+    return "" if any(set(":@/") & set(str(value)) for value in values) else text.format(*values)
 
 
 def bracketed(host: str) -> str:
@@ -278,7 +300,7 @@ def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: 
         return where.scheme
     user = f"{quote(told['user'])}@" if "user" in told else ""
     number = f":{told['port']}" if "port" in told else ""
-    host = _harmless("host", told.get("host", ""))
+    host = told.get("host", "")
     host = host if "," in host else bracketed(host)
     path = quote(told.get("path", ""))
     return f"{where.scheme}://{user}{host}{number}/{path}"

@@ -110,20 +110,33 @@ def opened(settings: Settings, *, create: bool = False, **options: Any) -> Itera
         board.close()
 
 
-def without_secrets(text: str, uri: str | None) -> str:
-    """What a driver says about a failure may quote what it was given."""
-    for secret in _secrets(uri or ""):
+def without_secrets(text: str, word: str | None) -> str:
+    """What a driver says about a failure may quote what it was given, and click what it does not understand.
+
+    :param word: of the command line or the environment; perhaps a URI, and perhaps a mistyped one.
+    """
+    for secret in _secrets(word or ""):
         # To blot out every "a" would make the text unreadable and still give the secret away.
         if len(secret) >= _SECRET_LENGTH:
             text = text.replace(secret, "***")
     return text
 
 
-def _secrets(uri: str) -> list[str]:
+def _secrets(word: str) -> list[str]:
+    """What may be a password in it, the longest first, as it stands there and as messages may have it."""
     from urllib.parse import unquote
 
-    found = re.findall(r"://[^/?]*?:(.+)@", uri) + re.findall(r"[?&]\w*(?:password|secret|token)\w*=([^&]*)", uri)
-    return sorted({text for each in found if each for text in (each, unquote(each))}, key=len, reverse=True)
+    before, at, _ = word.rpartition("@")
+    # Behind any of the colons, as there may be some in a password.
+    found = [before[each.end() :] for each in re.finditer(":/*", before)] if at else []
+    found += re.findall(r"(?s)://([^/?#@]*:(?!\d+(?:[/?#,]|$)).*)", word)
+    for end in ("[^&]*", ".*"):
+        found += re.findall(rf"(?s)[?&]\w*(?:password|secret|token)\w*=({end})", word)
+    if found:
+        # Cut in pieces, one of these could hide another's beginning.
+        found.append(word)
+    forms = {form for each in found for text in (each, unquote(each)) for form in (text, repr(text)[1:-1])}
+    return sorted(forms, key=len, reverse=True)
 
 
 def one_line(text: str) -> str:

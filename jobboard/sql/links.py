@@ -294,7 +294,7 @@ class Links:
             connection = self.engine.connect()
         except sa.exc.DBAPIError as error:
             raise self._unreachable(error.orig or error) from None
-        except (sa.exc.SQLAlchemyError, OSError) as error:
+        except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
             raise self._unreachable(error) from None
         try:
             product = self.product

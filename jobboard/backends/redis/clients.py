@@ -245,5 +245,6 @@ def _address(host: str, number: int) -> tuple[str, int]:
     if not colon or (":" in name and not name.endswith("]")):
         return host.strip("[]"), number
     if not digits.isdigit():
-        raise ValueError(f"{host!r} is not a host and port, as in redis1:6379")
+        # Not shown: a password that was put before a host ends up here.
+        raise ValueError("one of the hosts is not a host and port, as in redis1:6379")
     return name.strip("[]"), int(digits)
