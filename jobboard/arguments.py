@@ -10,7 +10,7 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import JobPriority, Posting, instant
+from jobboard.job import Job, JobPriority, Posting, instant
 from jobboard.primitives import Draft
 
 _LONGEST = 1e10  # seconds: beyond this no datetime can show the result
@@ -30,6 +30,14 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
         least = "more than 0" if positive else "0 or more"
         raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST:g}")
     return max(1, round(span * 1e6)) if span else 0
+
+
+def job(value: Any) -> Job:
+    """A verb's job, which is a handle of :class:`~jobboard.job.Job`, and no uuid."""
+    if not isinstance(value, Job):
+        way = ": board.get(uuid) gives the job that has this uuid" if isinstance(value, str) else ""
+        raise TypeError(f"a job must be a Job, not {type(value).__name__}{way}")
+    return value
 
 
 def integer(what: str, value: Any) -> int:
@@ -118,6 +126,8 @@ def _due(given: Posting) -> int | None:
 def _book(book: Any) -> dict[str, str] | None:
     if book is None:
         return None
+    if isinstance(book, Mapping):
+        raise TypeError("a book is no mapping; the second argument is the book: give the details as details=")
     name, uuid = getattr(book, "name", None), getattr(book, "uuid", None)
     if not isinstance(name, str) or not isinstance(uuid, str):
         raise TypeError(f"a book has a name and a uuid, both str; this is a {type(book).__name__}")

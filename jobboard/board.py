@@ -168,7 +168,7 @@ class JobBoard(Claiming):
             ),
             self._readable,
             PAGE,
-            after=None if after is None else after._record,
+            after=None if after is None else arguments.job(after)._record,
             only_unclaimed=only_unclaimed,
             ensure_fresh=ensure_fresh,
         )
@@ -189,7 +189,7 @@ class JobBoard(Claiming):
     @final
     def find_owner(self, job: Job) -> str | None:
         """Who has claimed the job; None if nobody has, or it is gone."""
-        seen = self._refresh(job)
+        seen = self._refresh(arguments.job(job))
         return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
 
     @property
@@ -245,7 +245,7 @@ class JobBoard(Claiming):
         :raises NotFound: it is not claimed, or not on the board.
         :raises ClaimLost: it is claimed with another token; nothing was changed.
         """
-        told = logs.fields(job)
+        told = logs.fields(arguments.job(job))
         if token is not None:
             arguments.integer("token", token)
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
@@ -309,7 +309,7 @@ class JobBoard(Claiming):
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status, _ = self._live().mutate(self._operate, verb, job.uuid, error, token=token)
+        status, _ = self._live().mutate(self._operate, verb, arguments.job(job).uuid, error, token=token)
         if status == Status.LOST:
             raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
         if status != OK:

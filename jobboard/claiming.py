@@ -100,7 +100,7 @@ class Claiming(BoardBase):
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
-        answer, start = self._live().mutate(self._claim, job.uuid, who, span)
+        answer, start = self._live().mutate(self._claim, arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
             raise self._refusal(answer.status, job)
         job._record = answer.record
@@ -301,7 +301,7 @@ class Claiming(BoardBase):
         :raises JobFailure: somebody else's.
         :raises NotFound: the job is not claimed, or not on the board.
         """
-        self._extend_holder(job, job.claim, who, expiry)
+        self._extend_holder(arguments.job(job), job.claim, who, expiry)
 
     @final
     def abandon(
@@ -319,18 +319,20 @@ class Claiming(BoardBase):
         :param error: why; its last 16 KiB are kept as ``job.error``.
         :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
         """
-        end = _End(job, job.claim, Verb.ABANDON, arguments.micros("delay", delay), codec.clip_error(error))
+        end = _End(
+            arguments.job(job), job.claim, Verb.ABANDON, arguments.micros("delay", delay), codec.clip_error(error)
+        )
         self._end(end, who, self._extras("abandon", extra))
 
     @final
     def consume(self, job: Job, who: str, **extra: Any) -> None:
         """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
-        self._end(_End(job, job.claim, Verb.CONSUME), who, self._extras("consume", extra))
+        self._end(_End(arguments.job(job), job.claim, Verb.CONSUME), who, self._extras("consume", extra))
 
     @final
     def trash(self, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
         """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
-        end = _End(job, job.claim, Verb.TRASH, None, codec.clip_error(reason))
+        end = _End(arguments.job(job), job.claim, Verb.TRASH, None, codec.clip_error(reason))
         self._end(end, who, self._extras("trash", extra))
 
     @final
@@ -339,7 +341,7 @@ class Claiming(BoardBase):
 
         :raises JobFailures: with one error for each that could not be; the others were consumed.
         """
-        ends = [_End(job, job.claim, Verb.CONSUME) for job in jobs]
+        ends = [_End(arguments.job(job), job.claim, Verb.CONSUME) for job in jobs]
         self._end_many(ends, who, self._extras("consume_many", extra))
 
     @final
@@ -351,7 +353,7 @@ class Claiming(BoardBase):
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
-            ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund, act.retry))
+            ends.append(_End(arguments.job(act.job), act.job.claim, verb, delay, error, act.refund, act.retry))
         self._end_many(ends, who, self._extras("finish_many", extra))
 
     def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:

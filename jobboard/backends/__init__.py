@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -23,6 +25,7 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
         dict with either as ``board`` and further options.
     :param kwargs: ``client=`` and ``persistence=``, see :class:`~jobboard.board.JobBoard`.
     :raises NotFound: there is no such backend.
+    :raises TypeError: an argument is unknown; an option of the board's stands in ``conf``.
     :raises ValueError: an option is unknown or does not fit.
     :raises MissingDriver: the backend's package is not installed; names the extra that brings it.
     """
@@ -32,8 +35,17 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
             namespace, scheme, on_load_failure_callback=_not_loaded, on_missing_entrypoints_callback=None
         )
     except exception.NoMatches:
-        known = ", ".join(sorted(ExtensionManager(namespace).names()))
-        raise NotFound(f"there is no backend {scheme!r}; installed are: {known or 'none'}") from None
+        known = sorted(ExtensionManager(namespace).names())
+        near = difflib.get_close_matches(scheme, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise NotFound(f"there is no backend {scheme!r}; {hint}installed are: {', '.join(known) or 'none'}") from None
+    taken = inspect.signature(manager.driver).parameters
+    for argument in kwargs:
+        if argument not in taken and all(each.kind is not each.VAR_KEYWORD for each in taken.values()):
+            raise TypeError(
+                f"fetch() has no argument {argument!r}: options of a board stand in its URI, as in "
+                f"'sqlite:///jobs.db?{argument}=…', or in a dict, as in {{'board': 'sqlite', {argument!r}: …}}"
+            )
     return manager.driver(name, conf, **kwargs)
 
 

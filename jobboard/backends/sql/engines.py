@@ -69,6 +69,12 @@ def url_of(conf: Settings) -> URL:
     """:raises MissingDriver: the driver for it is not installed.
     :raises ValueError: an option does not fit the database."""
     name = "sqlite" if conf.scheme == "sql" else conf.scheme
+    if name == "sqlite" and conf["host"] and not (conf["user"] or conf["password"] or conf["port"]):
+        path = "/".join(filter(None, (conf["host"], conf["database"])))
+        raise ValueError(
+            f"a {conf.scheme} board has a file, and no host: write {conf.scheme}:///{path} for one in this folder, and "
+            f"four slashes for an absolute path"
+        )
     for option in {*_OF_SERVERS, *_OF_POSTGRESQL, *_OF_MYSQL}.difference(_OWN[name]):
         if conf[option] is not None:
             raise ValueError(f"a {conf.scheme} board has no option {option!r}")
