@@ -23,6 +23,7 @@ ESCAPE = (
 )
 
 _SCHEME = re.compile(r"[a-z][a-z0-9_.-]*(\+[a-z0-9_.-]+)?")
+_SECRET = re.compile("pass|secret|token|key")
 _URI = re.compile(r"([^/?#]*)([^?]*)\??(.*)", re.DOTALL)
 
 
@@ -266,10 +267,8 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
 def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(name, options, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "it takes " + ", ".join(sorted(options))
-    # In a query, it may be a piece of a password with an unescaped '&'.
-    piece = name in where.query and (
-        not near or any(options[other].secret for other in where.query if other in options)
-    )
+    # Beside a password that is in the query, it may be a piece of that, with an unescaped '&'.
+    piece = name in where.query and any(_SECRET.search(other) for other in where.query)
     shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {!r}", name)
     return f"a {where.scheme} board has no option{shown}; {hint}"
 

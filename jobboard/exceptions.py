@@ -70,6 +70,9 @@ class ConnectionFailure(JobFailure):
 
     ``outcome`` is ``'none'`` when the request surely did not happen and ``'unknown'`` when the retries ran out on a
     request that may have happened: look at the board before you repeat it by hand.
+
+    ``refused`` is true where the backend answers, but not to this user or password, or without such a database, and
+    where a file can't be opened: to try again helps only after somebody has changed that.
     """
 
     def __init__(
@@ -77,9 +80,11 @@ class ConnectionFailure(JobFailure):
         message: str,
         cause: BaseException | None = None,
         outcome: Literal["none", "unknown"] = "none",
+        refused: bool = False,
     ) -> None:
         super().__init__(message, cause)
         self.outcome = outcome
+        self.refused = refused
 
 
 class JobFailures(JobFailure, ExceptionGroup[Exception]):

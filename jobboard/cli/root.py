@@ -128,7 +128,7 @@ def _failed(error: Exception, words: Sequence[str]) -> int:
 
     expected = isinstance(error, JobBoardError | OSError | ValueError)
     _complain(str(error) if expected and str(error) else f"{type(error).__name__}: {error}", words)
-    return UNREACHABLE if isinstance(error, ConnectionFailure) else FAILED
+    return UNREACHABLE if isinstance(error, ConnectionFailure) and not error.refused else FAILED
 
 
 def _complain(message: str, words: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
 from jobboard.sql.prepared import Prepared, Row, Runner
+from jobboard.sql.refusals import refusal
 
 T = TypeVar("T")
 
@@ -322,8 +323,10 @@ class Links:
     def _unreachable(self, error: BaseException) -> ConnectionFailure:
         url = self.engine.url
         where = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
-        reason = type(error).__name__ if _tells(url, error) else f"{type(error).__name__}: {error}"
+        refused = refusal(error, url)
+        reason = type(error).__name__ if _tells(url, error) else refused or f"{type(error).__name__}: {error}"
         return ConnectionFailure(
             f"can't connect to {url.get_backend_name()} at {where}: {reason}",
             None if _tells(url, error) else error,
+            refused=refused is not None,
         )

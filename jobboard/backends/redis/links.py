@@ -71,6 +71,8 @@ class Links:
             replies = [_reply(connection) for _ in requests]
         except errors.RedisError as error:
             self._broken(connection)
+            if isinstance(error, errors.AuthenticationError):
+                raise ConnectionFailure(f"the server asks for a password: {error}", error, refused=True) from error
             raise ConnectionFailure(f"the connection to the server broke: {error}", error, outcome="unknown") from error
         except BaseException:
             # Interrupted between a request and its reply, which would be taken for that of the next.
@@ -116,7 +118,8 @@ class Links:
             if isinstance(error, errors.ResponseError) and not isinstance(error, _ELSEWHERE):
                 raise
             self.find_again()
-            raise ConnectionFailure(f"the server can't be reached: {error}", error) from error
+            refused = isinstance(error, errors.AuthenticationError)
+            raise ConnectionFailure(f"the server can't be reached: {error}", error, refused=refused) from error
         return connection
 
     def drop(self, connection: Any) -> None:

@@ -58,7 +58,21 @@ def stored_layout(connection: Connection, tables: Tables) -> tuple[int, int] | N
     return None if row is None else (row.layout, row.min_reader)
 
 
+def _check_ours(connection: Connection, tables: Tables) -> None:
+    """What is there already may be of an interrupted setup, and may be somebody else's."""
+    inspector = sa.inspect(connection)
+    for table in tables.metadata.sorted_tables:
+        if inspector.has_table(table.name):
+            columns = {column["name"] for column in inspector.get_columns(table.name)}
+            if missing := sorted(column.name for column in table.columns if column.name not in columns):
+                raise JobFailure(
+                    f"the table {table.name!r} is not a jobboard's, as it has no column {missing[0]!r}: choose another "
+                    "name for the jobboard's tables with the option table=, as in ?table=jobs"
+                )
+
+
 def _create(connection: Connection, tables: Tables) -> None:
+    _check_ours(connection, tables)
     tables.metadata.create_all(connection)
     if stored_layout(connection, tables) is None:
         _record(connection, tables, LAYOUT)

@@ -122,7 +122,7 @@ class Connection:
                     if self._refused
                     else "no ZooKeeper server has answered within the tries of connection_retry"
                 )
-                raise ConnectionFailure(self._why)
+                raise ConnectionFailure(self._why, refused=self._refused)
             if client is self._callers and client._stopped.is_set():
                 raise ConnectionFailure("the client= of this board is not running: start() it first")
             left = 0 if self._hurried else start + limit - time.monotonic()
@@ -393,7 +393,7 @@ def translated(error: Exception) -> JobBoardError:
     if isinstance(error, kazoo.NoAuthError):
         return JobFailure("ZooKeeper's ACLs forbid it", error)
     if isinstance(error, kazoo.AuthFailedError):
-        return ConnectionFailure("ZooKeeper has refused the authentication", error)
+        return ConnectionFailure("ZooKeeper has refused the authentication", error, refused=True)
     if isinstance(error, kazoo.NotReadOnlyCallError):
         return ConnectionFailure("the ZooKeeper server has no quorum, and can only be read", error)
     return JobFailure(f"ZooKeeper has refused it: {type(error).__name__}", error)

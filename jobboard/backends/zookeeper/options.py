@@ -221,7 +221,7 @@ def make_client(conf: Settings) -> KazooClient:
     """
     for option in ("ca", "certfile", "keyfile"):
         if conf[option] is not None and not Path(conf[option]).exists():
-            raise ConnectionFailure(f"option {option}: there is no file {conf[option]!r}")
+            raise ConnectionFailure(f"option {option}: there is no file {conf[option]!r}", refused=True)
     pairs = list(conf["auth_data"])
     if conf["user"] is not None:
         pairs.append(("digest", f"{conf['user']}:{conf['password'] or ''}"))
