@@ -6,6 +6,9 @@ from jobboard.job import Job
 
 Fields = dict[str, str | int | None]
 
+NAMES = ("job", "job_name", "who", "token")
+"""What :func:`fields` gives."""
+
 
 def fields(job: Job) -> Fields:
     """``extra=`` of a log record about ``job``, as last seen. Never its details, which hold private data."""

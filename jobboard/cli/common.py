@@ -143,6 +143,24 @@ def one_line(text: str) -> str:
     return safe(" ".join(text.split()))
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
+    """Seconds, or a number and its unit, as :func:`age` takes them.
+
+    :param positive: 0 is refused.
+    """
+
+    name = "duration"
+
+    def __init__(self, *, positive: bool = False) -> None:
+        self._positive = positive
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = value if isinstance(value, float) else age(value)
+        if self._positive and not seconds:
+            self.fail("must be more than 0", param, ctx)
+        return seconds
+
+
 def age(value: str) -> float:
     """``90``, ``90s``, ``15m``, ``12h`` or ``7d`` in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value.strip())

@@ -3,6 +3,7 @@ instruction to it, and nothing is taken for markup."""
 
 from __future__ import annotations
 
+import datetime
 import io
 import itertools
 import json
@@ -186,9 +187,24 @@ class SafeFormatter(logging.Formatter):
         return safe(super().format(record), lines=True)
 
 
-def log_to_stderr(level: int) -> None:
+class JSONFormatter(logging.Formatter):
+    """An object in one line for each record, with the fields of the job that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from jobboard.logs import NAMES
+
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        told = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname, "logger": record.name}
+        told["text"] = record.getMessage()
+        told |= {name: getattr(record, name) for name in NAMES if hasattr(record, name)}
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+def log_to_stderr(level: int, *, as_json: bool = False) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(JSONFormatter() if as_json else SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # What drivers tell of their doings is not what was asked for.
     logging.getLogger("jobboard").setLevel(level)

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import logging
 import os
 import socket
 import sys
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from jobboard.cli.common import Settings, board_options, example, fetch_board
+from jobboard import logs
+from jobboard.cli.common import Duration, Settings, board_options, example, fetch_board
 from jobboard.cli.naming import warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
+from jobboard.exceptions import ConnectionFailure
 
-SECONDS: Any = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECONDS"}
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.conductor import Conductor
+
+LOG = logging.getLogger(__name__)
+
+SECONDS: Any = {"type": Duration(positive=True), "metavar": "DURATION"}
+NAMED = 10
+"""How many names of jobs are shown at the start."""
 
 
 @click.command(
     epilog=example(
         "jobboard work handlers:resize",
         "jobboard work app.jobs:HANDLERS --jobs 16",
-        "jobboard work app.jobs:HANDLERS --processes --job-timeout 600 --drain-timeout 25",
+        "jobboard work app.jobs:HANDLERS --processes --job-timeout 10m --drain-timeout 25s",
+        "jobboard work app.jobs:HANDLERS --metrics-port 9100 --log-format json",
     )
 )
 @click.argument("handlers", metavar="MODULE:NAME")
@@ -36,7 +49,10 @@ SECONDS: Any = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECO
 @click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("--who", help="The name to claim as.  [default: host and process]")
-@click.option("-v", "--verbose", is_flag=True, help="Log more; every traceback, too.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus here; 0 is any free port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="On which address of this host.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
 @board_options
 def work(
     settings: Settings,
@@ -47,12 +63,16 @@ def work(
     drain_timeout: float | None,
     max_jobs: int | None,
     who: str | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C, then finish what was begun.
+    """Work on jobs until SIGTERM or Ctrl-C, then finish what was begun; the second Ctrl-C ends it at once.
 
     MODULE:NAME is a callable, called with every job, or a mapping of job names to callables; the current folder is
     searched for the module first. A callable that returns has done its job; one that raises will be called again later.
+    A backend that can't be reached is waited for.
     """
     from jobboard.conductor import Conductor
 
@@ -60,30 +80,96 @@ def work(
     found = load(handlers)
     if isinstance(found, Mapping) and not found:
         raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
+    who = who or f"{socket.gethostname()}-{os.getpid()}"
+    kind: Literal["processes", "threads"] = "processes" if processes else "threads"
     try:
         conductor = Conductor(
-            who or f"{socket.gethostname()}-{os.getpid()}",
+            who,
             board,
             found,
             max_simultaneous_jobs=jobs,
-            workers="processes" if processes else "threads",
+            workers=kind,
             job_timeout=job_timeout,
             drain_timeout=drain_timeout,
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
-    log_to_stderr(logging.INFO if verbose else logging.WARNING)
-    board.connect()
-    try:
+    log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json")
+    # What it works on, and how it ends, is said without -v, too.
+    for name in (__name__, "jobboard.conductor.signals"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    if verbose:
+        conductor.notifier.register(conductor.notifier.ANY, _line_for_each())
+    with contextlib.ExitStack() as stack:
+        LOG.info(
+            "%s works on the board %r at %s: %s; %d at once, in %s",
+            who,
+            board.name,
+            board._shown,
+            _names(found),
+            jobs,
+            kind,
+        )
+        if metrics_port is not None:
+            LOG.info("metrics are at %s", stack.enter_context(_metrics(conductor, metrics_port, metrics_host)))
+        stack.callback(board.close)
+        _connect(board)
         warn_of_empty(board)
         conductor.run(max_jobs)
-    finally:
-        board.close()
     tally = dataclasses.asdict(conductor.tally)
     if settings.json:
         say_json(tally)
     else:
         say(", ".join(f"{what} {count}" for what, count in tally.items()))
+
+
+def _names(handlers: Any) -> str:
+    if not isinstance(handlers, Mapping):
+        return "jobs of any name"
+    names = list(handlers)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _metrics(conductor: Conductor, port: int, host: str) -> contextlib.AbstractContextManager[str]:
+    from jobboard.contrib.prometheus import serving
+
+    return serving(conductor, port, host)
+
+
+def _connect(board: JobBoard) -> None:
+    """Wait for a backend that is away, as it is done later on; one that lets nobody in is not waited for."""
+    from jobboard.conductor.finishing import outage_pause
+
+    failures = 0
+    while True:
+        try:
+            return board.connect()
+        except ConnectionFailure as error:
+            if error.refused:
+                raise
+            failures += 1
+            pause = outage_pause(failures)
+            LOG.warning("waiting for the backend, trying again in %.1f s: %s", pause, error)
+            time.sleep(pause)
+
+
+def _line_for_each() -> Callable[[str, dict[str, Any]], None]:
+    """Logs each job that is done; of the others the conductor tells by itself."""
+    from jobboard.conductor import events
+
+    seconds: dict[str, float] = {}
+
+    def line(event: str, told: dict[str, Any]) -> None:
+        job = told["job"]
+        if event == events.JOB_FINISHED:
+            seconds[job.uuid] = told["seconds"]
+        elif event in (events.JOB_CONSUMED, events.JOB_ABANDONED, events.JOB_TRASHED, events.JOB_LOST):
+            took = seconds.pop(job.uuid, None)
+            if event == events.JOB_CONSUMED and took is not None:
+                LOG.info("%s: done in %.3g s", job, took, extra=logs.fields(job))
+
+    return line
 
 
 def load(spec: str) -> Mapping[str, Any] | Any:

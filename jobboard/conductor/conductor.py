@@ -200,8 +200,8 @@ class Conductor:
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
 
-        In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT, a second or more
-        later, ends the process. A backend that can't be reached later on is tried again for as long as it takes.
+        In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT ends the
+        process. A backend that can't be reached later on is tried again for as long as it takes.
 
         :raises ConnectionFailure: the backend can't be reached at the start, or the board was closed meanwhile.
         """
@@ -213,7 +213,7 @@ class Conductor:
                 raise RuntimeError(f"the conductor {self._name!r} is running already")
             self._dispatching = True
         try:
-            with stopped_by_signals(self._name, self.stop), self._connected():
+            with stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)), self._connected():
                 self._run(limit)
         finally:
             with self._changed:

@@ -14,13 +14,17 @@ from types import FrameType
 
 LOG = logging.getLogger(__name__)
 
-IMPATIENCE = 1.0
-"""A SIGINT that follows another after so many seconds means it: the process ends at once."""
+IMPATIENCE = 0.25
+"""A SIGINT that follows another after so many seconds means it: the process ends at once. One that comes sooner is the
+same Ctrl-C, sent by the terminal and passed on by a parent."""
 
 
 @contextlib.contextmanager
-def stopped_by_signals(name: str, stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on SIGTERM and SIGINT, if this is the main thread."""
+def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[], int] | None = None) -> Iterator[None]:
+    """Call ``stop`` on SIGTERM and SIGINT, if this is the main thread.
+
+    :param at_work: how many jobs are still to be finished then.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -38,9 +42,14 @@ def stopped_by_signals(name: str, stop: Callable[[], None]) -> Iterator[None]:
         came.put(number)
 
     def watch() -> None:
+        told: set[int] = set()
         while number := came.get():
-            LOG.info("%s: stopping on %s", name, signal.Signals(number).name)
             stop()
+            if number not in told:
+                told.add(number)
+                jobs = "what was begun" if at_work is None else "1 job" if (n := at_work()) == 1 else f"{n} jobs"
+                again = "; again to end now" if number == signal.SIGINT else ""
+                LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 
     watcher = threading.Thread(target=watch, name=f"{name}-signals", daemon=True)
     watcher.start()

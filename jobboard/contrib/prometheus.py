@@ -11,6 +11,7 @@ Boards have one collector in a process, and conductors one set of metrics.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -25,7 +26,7 @@ from jobboard.exceptions import JobBoardError, MissingDriver
 from jobboard.primitives import BoardStats
 
 try:
-    from prometheus_client import REGISTRY, Counter, Histogram
+    from prometheus_client import REGISTRY, Counter, Histogram, ProcessCollector, start_http_server
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector, CollectorRegistry
 except ModuleNotFoundError as error:
@@ -90,6 +91,30 @@ class BoardCollector(Collector):
             GaugeMetricFamily("jobboard_up", "Whether the board answers.", labels=["board"]),
             GaugeMetricFamily("jobboard_jobs", "Jobs on the board, and in its trash.", labels=["board", "state"]),
         )
+
+
+@contextlib.contextmanager
+def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+    """Answer scrapes with the metrics of a conductor, its board and this process, within the block.
+
+    :param port: 0 for any that is free.
+    :return: the address to scrape.
+    :raises OSError: the port is taken.
+    """
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(BoardCollector(conductor.board))
+    ConductorMetrics(registry).observe(conductor)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise OSError(f"can't listen on {host}:{port}: {error.strerror}") from error
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class _Count:
