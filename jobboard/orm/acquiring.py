@@ -17,7 +17,7 @@ from sqlalchemy.util import await_only
 from jobboard.heartbeat import Heartbeat, pause
 from jobboard.job import boottime
 from jobboard.orm import verbs
-from jobboard.orm.rows import Held, Key, key_of, lost_error
+from jobboard.orm.rows import Held, Key, key_of, lost_error, seen_held
 from jobboard.orm.sessions import run, settle, transact, users_own
 
 LOG = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class _Keeper:
         asked = boottime()
         # What this process has locked itself, as it is writing to it, nobody else can take meanwhile.
         renewed = verbs.renew(connection, self._mapper, held, self._wish.timeout, None, skip=True)
-        standing = verbs.not_lost(connection, self._mapper, {k: v for k, v in held.items() if k not in renewed})
+        standing = seen_held(connection, self._mapper, {k: v for k, v in held.items() if k not in renewed})
         for key, row in rows.items():
             acquisition = row.acquisition
             if acquisition is None:

@@ -15,7 +15,7 @@ from jobboard.exceptions import ClaimLost
 from jobboard.orm import verbs
 from jobboard.orm.acquiring import Batch, acquiring
 from jobboard.orm.holding import Acquisition, Moment
-from jobboard.orm.rows import Condition, Fenced, lost_error
+from jobboard.orm.rows import Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.orm.verbs import Reacquired
 from jobboard.sql.expressions import Exact
@@ -277,7 +277,7 @@ class Claimable(Fenced):
         assert micros is not None
         return micros
 
-    def _hold(self) -> Condition | None:
+    def _hold(self) -> dict[str, Any] | None:
         held = self.acquisition
         return None if held is None else verbs.held_by(self, held.who)
 

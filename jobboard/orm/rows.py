@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 
 from jobboard.exceptions import ClaimLost
 from jobboard.sql.claims import locking
@@ -17,8 +17,11 @@ from jobboard.sql.prepared import chunks
 
 Key = tuple[Any, ...]
 Condition = sa.ColumnElement[bool]
-Held = Mapping[Key, Condition]
-"""For each row by its key, what is true of it as long as it is held."""
+Held = Mapping[Key, Mapping[str, Any]]
+"""For each row by its key, what it has as long as it is held: values by the names of their columns."""
+
+_ASKED = "jobboard.asked"
+"""Where a session keeps, for one flush, which of its objects were found to hold their rows."""
 
 BATCH = 100
 """How many rows one statement locks at most: of more, planners read whole tables."""
@@ -60,31 +63,62 @@ def begin_writing(connection: Connection) -> None:
         product.begin_on(connection)
 
 
-def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> dict[Key, int]:
-    """Lock rows until the transaction ends; the time for each of them, in µs.
+def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> list[Key]:
+    """Lock rows until the transaction ends.
 
     :param condition: names them by their keys: on other ways to them, MySQL locks what it reads, and what could be
         written in between.
     :param skip: pass over what others have locked, instead of waiting for them.
     """
     begin_writing(connection)
-    product = database(connection.dialect)
-    select = by_index(sa.select(*mapper.primary_key, Now()).where(condition), table_of(mapper), PRIMARY)
-    select = locking(select, product) if skip else select.with_for_update()
-    return {tuple(row[:-1]): row[-1] for row in connection.execute(select)}
+    select = _locking(connection, mapper, sa.select(*mapper.primary_key).where(condition), skip)
+    return [tuple(row) for row in connection.execute(select)]
 
 
-def lock_held(connection: Connection, mapper: Mapper[Any], held: Held, *, skip: bool = False) -> dict[Key, int]:
-    """Lock those rows that are held as said; the time for each of them."""
-    locked: dict[Key, int] = {}
-    for some in chunks(list(held.items()), BATCH):
-        locked.update(lock(connection, mapper, still(mapper, dict(some)), skip=skip))
-    return locked
+def _locking(connection: Connection, mapper: Mapper[Any], select: sa.Select[Any], skip: bool) -> sa.Select[Any]:
+    select = by_index(select, table_of(mapper), PRIMARY)
+    return locking(select, database(connection.dialect)) if skip else select.with_for_update()
 
 
-def still(mapper: Mapper[Any], held: Held) -> Condition:
-    """Those rows that are held as said."""
-    return sa.or_(*(sa.and_(keyed(mapper, [key]), condition) for key, condition in held.items()))
+def lock_held(
+    connection: Connection, mapper: Mapper[Any], held: Held, *conditions: Condition, skip: bool = False
+) -> dict[Key, int]:
+    """Lock those rows that are held as said, and meet the conditions; the time for each of them, in µs."""
+    if held:
+        begin_writing(connection)
+    return _held_as_said(connection, mapper, held, conditions, lambda it: _locking(connection, mapper, it, skip))
+
+
+def seen_held(connection: Connection, mapper: Mapper[Any], held: Held) -> set[Key]:
+    """Those rows that are held as said, as far as can be seen without waiting for anybody."""
+    return set(_held_as_said(connection, mapper, held, (), lambda it: it))
+
+
+def _held_as_said(
+    connection: Connection,
+    mapper: Mapper[Any],
+    held: Held,
+    conditions: Iterable[Condition],
+    reading: Callable[[sa.Select[Any]], sa.Select[Any]],
+) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    width = len(mapper.primary_key)
+    for some in chunks(list(held), BATCH):
+        names = sorted(set[str]().union(*(held[key] for key in some)))
+        columns = [mapper.columns[name] for name in names]
+        # To compare each row with its own values here costs less than to say so in SQL, a condition for each. These
+        # lists keep us from waiting for nearly all rows that are others' by now.
+        likely = [
+            column.in_({held[key][name] for key in some})
+            for name, column in zip(names, columns, strict=True)
+            if all(name in held[key] for key in some)
+        ]
+        select = sa.select(*mapper.primary_key, *columns, Now()).where(keyed(mapper, some), *likely, *conditions)
+        for row in connection.execute(reading(select)):
+            key, values = tuple(row[:width]), dict(zip(names, row[width:-1], strict=True))
+            if all(values[name] == value for name, value in held[key].items()):
+                found[key] = row[-1]
+    return found
 
 
 def lost_error(rows: Sequence[Any]) -> ClaimLost:
@@ -98,8 +132,8 @@ def lost_error(rows: Sequence[Any]) -> ClaimLost:
 class Fenced:
     """A row whose writes through the ORM fail once it is held no more."""
 
-    def _hold(self) -> Condition | None:
-        """What is true of the stored row as long as this object holds it; None where it holds nothing."""
+    def _hold(self) -> Mapping[str, Any] | None:
+        """What the stored row has as long as this object holds it, see :data:`Held`; None where it holds nothing."""
         raise NotImplementedError
 
     def _lose(self) -> ClaimLost:
@@ -108,13 +142,34 @@ class Fenced:
 
 
 def check_fence(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
-    """Lock a row that this object holds, until the end of the transaction.
+    """Lock a row that this object holds, until the end of the transaction; and along with the first one of a flush all
+    others of its kind that the flush is about to write.
 
     :raises ClaimLost: it holds it no more.
     """
-    held = row._hold()
-    if held is not None and not lock_held(connection, mapper, {key_of(row): held}):
+    if row._hold() is None:
+        return
+    state = sa.inspect(row)
+    asked: dict[object, bool] = state.session.info.setdefault(_ASKED, {})
+    if state not in asked:
+        alike = {state: row, **{sa.inspect(each): each for each in (*state.session.dirty, *state.session.deleted)}}
+        held = {
+            each: hold
+            for each, other in alike.items()
+            # Others may be in another database.
+            if each.mapper is mapper and each.identity_token == state.identity_token and each not in asked
+            if (hold := other._hold()) is not None
+        }
+        locked = lock_held(connection, mapper, {each.identity: hold for each, hold in held.items()})
+        asked.update((each, each.identity in locked) for each in held)
+    if not asked[state]:
         raise row._lose()
+
+
+@sa.event.listens_for(Session, "before_flush")
+def _ask_anew(session: Session, *_: object) -> None:
+    # What an earlier flush has locked may be free again, by a savepoint that was rolled back.
+    session.info.pop(_ASKED, None)
 
 
 sa.event.listen(Fenced, "before_update", check_fence, propagate=True)

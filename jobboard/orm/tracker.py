@@ -408,7 +408,8 @@ class StatusTracker(Fenced):
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write the values, if this object still has the lock that it had taken."""
         held = self._hold()
-        if not self._changed(session, sa.true() if held is None else held, values):
+        same = (sa.inspect(type(self)).columns[name] == value for name, value in (held or {}).items())
+        if not self._changed(session, sa.and_(sa.true(), *same), values):
             raise JobNotFoundError(f"{_named(type(self), key_of(self))} is gone") if held is None else self._lose()
 
     def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
@@ -421,9 +422,9 @@ class StatusTracker(Fenced):
             set_committed_value(self, name, value)
         return True
 
-    def _hold(self) -> Condition | None:
+    def _hold(self) -> dict[str, Any] | None:
         lock = sa.inspect(self).info.get(_LOCK)
-        return None if lock is None else sa.inspect(type(self)).columns["lock"] == lock
+        return None if lock is None else {"lock": lock}
 
     def _lose(self) -> JobLostError:
         error = JobLostError(f"{_named(type(self), key_of(self))}: the lock is not this object's any more")

@@ -25,7 +25,6 @@ from jobboard.orm.rows import (
     keyed,
     lock,
     lock_held,
-    still,
     table_of,
 )
 from jobboard.sql.claims import Claim, First
@@ -158,16 +157,14 @@ def acquired(session: Session, model: type[Any], who: str, where: Sequence[Any])
     return list(session.scalars(select.execution_options(populate_existing=True)).unique())
 
 
-def held_by(row: Any, who: str) -> Condition:
-    """What is true of a row as long as this object, or failing that, anybody of this name holds it."""
-    mapper = sa.inspect(type(row))
-    mine: Condition = mapper.columns["acquired_by"] == who
+def held_by(row: Any, who: str) -> dict[str, Any]:
+    """What a row has as long as this object, or failing that, anybody of this name holds it."""
     acquisition: Acquisition | None = row.acquisition
     if acquisition is None:
-        return mine
+        return {"acquired_by": who}
     if acquisition.who != who:
         raise JobFailure(f"{type(row).__name__} {key_of(row)} was acquired by {acquisition.who!r}, not by {who!r}")
-    return sa.and_(mine, mapper.columns["acquired_token"] == acquisition.token)
+    return {"acquired_by": who, "acquired_token": acquisition.token}
 
 
 def reacquire(
@@ -203,15 +200,6 @@ def renew(
     return locked
 
 
-def not_lost(connection: Connection, mapper: Mapper[Any], held: Held) -> set[Key]:
-    """Those rows that are held as said, as far as can be seen without waiting for anybody."""
-    found: set[Key] = set()
-    for some in chunks(list(held.items()), BATCH):
-        select = sa.select(*mapper.primary_key).where(still(mapper, dict(some)))
-        found.update(tuple(row) for row in connection.execute(select))
-    return found
-
-
 def unacquire(session: Session, model: type[Any], who: str, rows: Sequence[Any] | None, where: Sequence[Any]) -> int:
     mapper = mapper_of(model)
     connection = connection_of(session, mapper)
@@ -220,8 +208,8 @@ def unacquire(session: Session, model: type[Any], who: str, rows: Sequence[Any] 
         released = _release_all(connection, mapper, mine, skip=False)
         rows = _in_hand(session, model, who)
     else:
-        held = {key_of(row): sa.and_(held_by(row, who), *where) for row in rows}
-        released = list(lock_held(connection, mapper, held))
+        held = {key_of(row): held_by(row, who) for row in rows}
+        released = list(lock_held(connection, mapper, held, *where))
         _release(connection, mapper, released)
     gone = set(released)
     for row in rows:
@@ -245,7 +233,7 @@ def _release_all(connection: Connection, mapper: Mapper[Any], condition: Conditi
     found = connection.execute(sa.select(*mapper.primary_key).where(condition))
     for some in chunks([tuple(row) for row in found], BATCH):
         locked = lock(connection, mapper, sa.and_(keyed(mapper, some), condition), skip=skip)
-        _release(connection, mapper, list(locked))
+        _release(connection, mapper, locked)
         released += locked
     return released
 
