@@ -52,12 +52,13 @@ class Claimable(Fenced):
     The times are the database's. ``acquired_until`` in the past means that anybody may acquire the row.
     """
 
-    acquire_limit: ClassVar[int] = 100
+    acquire_limit: ClassVar[int | None] = 100
     """How many rows to acquire at most, unless the call says otherwise. Set it on a class of yours, or on
-    ``Claimable`` for all."""
+    ``Claimable`` for all; None on a class: as on ``Claimable``, and there: 100."""
 
-    acquire_timeout: ClassVar[float] = 600
-    """For how many seconds, unless the call says otherwise. Set it on a class of yours, or on ``Claimable`` for all."""
+    acquire_timeout: ClassVar[float | None] = 600
+    """For how many seconds, unless the call says otherwise. Set it on a class of yours, or on ``Claimable`` for all;
+    None on a class: as on ``Claimable``, and there: 600."""
 
     acquired_by: Mapped[str | None] = mapped_column(Exact(255), default=None, index=True)
     acquired_at: Mapped[datetime.datetime | None] = mapped_column(Moment, default=None)
@@ -266,13 +267,13 @@ class Claimable(Fenced):
         acquired_at: datetime.datetime | None,
     ) -> verbs.Wish:
         order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
-        most = arguments.limit(cls.acquire_limit if limit is None else limit)
+        most = arguments.limit(_first(limit, cls.acquire_limit, Claimable.acquire_limit, 100))
         instant = _instant("acquired_at", acquired_at)
         return verbs.Wish(_name(who), cls._conditions(where), order, most, cls._timeout(timeout), instant)
 
     @classmethod
     def _timeout(cls, timeout: float | None) -> int:
-        seconds = cls.acquire_timeout if timeout is None else timeout
+        seconds = _first(timeout, cls.acquire_timeout, Claimable.acquire_timeout, 600)
         micros = arguments.micros("timeout", seconds, positive=True)
         assert micros is not None
         return micros
@@ -285,6 +286,11 @@ class Claimable(Fenced):
         assert self.acquisition is not None
         self.acquisition.taken_away()
         return lost_error([self])
+
+
+def _first(*settings: Any) -> Any:
+    """The first that says something."""
+    return next(setting for setting in settings if setting is not None)
 
 
 def _name(who: str) -> str:

@@ -82,6 +82,24 @@ def test_limit_is_argument_over_class_over_global_over_100(
     assert len(Picture.acquire(session, "anna", limit=1)) == 1
 
 
+def test_none_says_nothing(session: Session, pictures: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As django-scalable's classes have it unless they say more."""
+
+    def acquired() -> tuple[int, float]:
+        rows = Picture.acquire(session, "anna")
+        seconds = (rows[0].acquired_until - rows[0].acquired_at).total_seconds()
+        Picture.unacquire(session, "anna")
+        return len(rows), seconds
+
+    for name, default in (("acquire_limit", 3), ("acquire_timeout", 500)):
+        monkeypatch.setattr(Picture, name, None, raising=False)
+        monkeypatch.setattr(Claimable, name, default)
+    assert acquired() == (3, 500)
+    for name in ("acquire_limit", "acquire_timeout"):
+        monkeypatch.setattr(Claimable, name, None)
+    assert acquired() == (10, 600)
+
+
 def test_timeout_is_argument_over_class_over_global_over_600(
     session: Session, pictures: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
