@@ -145,7 +145,7 @@ class FirstAlong(First):
     of the first :data:`FAR`.
 
     :param select: without a limit.
-    :param order: the columns of its order, integers all.
+    :param order: the columns of its order, integers all. Behind them it may have the primary key.
     :param limit: the same in each call: of one that it does not know, a planner expects the worst.
     """
 
@@ -168,15 +168,15 @@ class FirstAlong(First):
         assert select.whereclause is not None
         rows = sa.select(*select.selected_columns, *order, *self._claim.ending())
         rows = rows.select_from(walk.outerjoin(table, sa.and_(*same, select.whereclause)))
-        return by_index(rows.order_by(*(walk.c[column.key] for column in order)), table, PRIMARY)
+        return by_index(rows.order_by(*(walk.c[each.key] for each in (*order, *table.primary_key))), table, PRIMARY)
 
     def _pick(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         if self._part is None:
             return super()._pick(run, params)
         met = run.rows(self._part, {**params, "p_skip": 0})
-        locked = self._locked(met)
+        locked = self._locked(met, 0)
         if len(locked) == len(met) or len(met) < self._limit:
-            return list(locked.values())
+            return [row for _, row in locked.values()]
         # Others are at the same rows. To try what another has locked costs as much as to lock it: they must not all go
         # on with the same parts.
         parts = range(self._limit, FAR, self._limit)
@@ -188,22 +188,25 @@ class FirstAlong(First):
             met = run.rows(self._part, {**params, "p_skip": skip})
             if len(met) < self._limit:
                 end = skip
-            locked = {**self._locked(met), **locked}
+            locked = {**self._locked(met, skip), **locked}
             if len(locked) >= self._limit:
                 break
         else:
             if len(met) == self._limit < end:
                 return run.rows(self._statement, params)
-        rows = sorted(locked.values(), key=self._rank)[: self._limit]
+        rows = [row for _, row in sorted(locked.values(), key=self._rank)[: self._limit]]
         if not self._claim.dated:
             return rows
         # Locked at different times, but claimed at one.
         instant = max((row[-1] for row in rows), default=0)
         return [(*row[:-1], instant) for row in rows]
 
-    def _locked(self, met: Sequence[Row]) -> dict[Any, Row]:
-        return {row[self._claim.key]: row for row in met if row[self._claim.key] is not None}
+    def _locked(self, met: Sequence[Row], skip: int) -> dict[Any, tuple[int, Row]]:
+        """Those that are locked by us, each with its place in the walk."""
+        key = self._claim.key
+        return {row[key]: (place, row) for place, row in enumerate(met, skip) if row[key] is not None}
 
-    def _rank(self, row: Row) -> list[tuple[bool, int]]:
-        """As the database orders, NULL first."""
-        return [(row[place] is not None, row[place] or 0) for place in self._order]
+    def _rank(self, locked: tuple[int, Row]) -> tuple[list[tuple[bool, int]], int]:
+        """As the database orders, NULL first; what is alike as it was met, as keys may have an order of the database's."""
+        place, row = locked
+        return [(row[column] is not None, row[column] or 0) for column in self._order], place

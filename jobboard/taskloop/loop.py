@@ -168,7 +168,7 @@ class TaskLoop:
     ) -> list[Any]:
         """Lock the ids whose turn it is, and answer them in this order: those whose lock has lapsed or that were
         bumped, the earliest ``lock_until`` first; those that were never updated; those that have gone the longest
-        without an update. What another is just taking is passed over.
+        without an update; of equally old ones the lowest id first. What another is just taking is passed over.
 
         :param limit: how many at most; 0 answers ``[]``.
         :param lock_for: for how long no one else shall get them: a generous bound of how long the work takes. Fractions

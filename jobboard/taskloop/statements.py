@@ -114,7 +114,8 @@ class Statements:
         return found
 
     def _in_order(self, *columns: sa.Column[Any], last: bool = False) -> tuple[sa.ColumnElement[Any], ...]:
-        """The order of the index, of which only ``columns`` have more than one value; or from its end.
+        """The order of the index, of which only ``columns`` and the ids have more than one value; or from its end, where
+        ties do not matter.
 
         PostgreSQL finds the index by its whole order only; and MariaDB, if the order names what the condition has
         fixed, sorts and so locks all that meets the condition.
@@ -123,8 +124,8 @@ class Statements:
             lock_until, last_updated = self.table.c.lock_until, self.table.c.last_updated
             if last:
                 return lock_until.desc(), last_updated.desc().nulls_last()
-            return lock_until, last_updated.nulls_first()
-        return tuple(column.desc() for column in columns) if last else columns
+            return lock_until, last_updated.nulls_first(), self.table.c.id
+        return tuple(column.desc() for column in columns) if last else (*columns, self.table.c.id)
 
     # Named ids
 

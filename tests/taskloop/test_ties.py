@@ -1,0 +1,72 @@
+"""Ids that are as old as each other: their own order decides, on every database."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.sql import claims
+from jobboard.taskloop import TaskLoop
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+IDS = range(1, 61)
+
+
+def shuffled() -> list[int]:
+    ids = list(IDS)
+    random.Random(3).shuffle(ids)
+    return ids
+
+
+@pytest.mark.parametrize("how", ["new", "updated", "unlocked", "bumped", "bumped and updated", "lapsed"])
+@pytest.mark.parametrize("who", [None, "anna"])
+def test_ties_are_served_by_their_ids(make_loop: Callable[..., Any], how: str, who: str | None) -> None:
+    loop = make_loop()
+    for id_ in shuffled():
+        loop.add(id_)
+    if "updated" in how:
+        loop.did(shuffled())
+    if how == "unlocked":
+        loop.unlock(loop.get(60))
+    if "bumped" in how:
+        loop.bump(shuffled())
+    if how == "lapsed":
+        loop.get(60)
+    loop.age(7200)
+    assert [loop.get(7, min_loop_time=0, who=who) for _ in range(9)] == [list(IDS[n : n + 7]) for n in range(0, 60, 7)]
+
+
+@pytest.mark.backends("mariadb")
+def test_ties_of_a_table_of_doloops(doloops: Any) -> None:
+    loop = doloops
+    for id_ in shuffled():
+        loop.add(id_)
+    loop.bump(shuffled()[:30])
+    loop.age(60)
+    bumped = sorted(shuffled()[:30])
+    assert loop.get(60) == bumped + sorted(set(IDS) - set(bumped))
+
+
+def test_ids_that_are_text_have_the_databases_order(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    words = ["b", "A", "a1", "C", "ä", "B2", "z", "Z0", "_", "10", "9"]
+    loop = make_loop(*words, id_type="VARCHAR(20)")
+    with engine.connect() as connection:
+        table = sa.table(loop.table, sa.column("id"))
+        ordered = list(connection.scalars(sa.select(table.c.id).order_by(table.c.id)))
+    assert loop.get(4) + loop.get(20) == ordered
+
+
+@pytest.mark.backends("mariadb")
+def test_ties_are_in_order_between_those_who_compete(
+    make_loop: Callable[..., Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims.random, "sample", lambda parts, count: sorted(parts, reverse=True))
+    monkeypatch.setattr(claims, "FAR", 20)
+    loop = make_loop(*IDS)
+    with engine.connect() as connection, connection.begin():
+        assert TaskLoop(connection, loop.table).get(3) == [1, 2, 3]
+        # Those that nobody had of the first eight, and what comes first where it looked next.
+        assert loop.get(8) == [4, 5, 6, 7, 8, 17, 18, 19]
