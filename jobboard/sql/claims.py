@@ -207,6 +207,6 @@ class FirstAlong(First):
         return {row[key]: (place, row) for place, row in enumerate(met, skip) if row[key] is not None}
 
     def _rank(self, locked: tuple[int, Row]) -> tuple[list[tuple[bool, int]], int]:
-        """As the database orders, NULL first; what is alike as it was met, as keys may have an order of the database's."""
+        """As the database orders, NULL first; what is alike as it was met, as of keys the database knows the order."""
         place, row = locked
         return [(row[column] is not None, row[column] or 0) for column in self._order], place

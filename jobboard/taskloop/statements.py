@@ -114,8 +114,8 @@ class Statements:
         return found
 
     def _in_order(self, *columns: sa.Column[Any], last: bool = False) -> tuple[sa.ColumnElement[Any], ...]:
-        """The order of the index, of which only ``columns`` and the ids have more than one value; or from its end, where
-        ties do not matter.
+        """The order of the index, of which only ``columns`` and the ids have more than one value; or from its end, and
+        there ties do not matter.
 
         PostgreSQL finds the index by its whole order only; and MariaDB, if the order names what the condition has
         fixed, sorts and so locks all that meets the condition.

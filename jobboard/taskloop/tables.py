@@ -72,7 +72,7 @@ def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[Creat
     c = table.c
     # In exactly the order in which ids are served, or a database sorts and locks more than it takes.
     last_updated = c.last_updated.nulls_first() if dialect == "postgresql" else c.last_updated
-    # On MySQL each index has the primary key at its end, and names of indexes are the table's own: there it is doloop's.
+    # On MySQL each has the primary key at its end, and its name is the table's own: there it is doloop's.
     index, ties = (INDEX, ()) if dialect in _MYSQL else (f"{name}_{INDEX}", (c.id,))
     if len(index.encode()) > _LONGEST_NAME:
         index = f"{INDEX}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
