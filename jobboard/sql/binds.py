@@ -46,7 +46,9 @@ class Bind:
         if isinstance(bind, Engine):
             if bind.dialect.name == "sqlite" and bind.url.database in (None, "", ":memory:"):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
-            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy, looking=True)
+            # Nothing here trusts a count of matched rows, which connections of a caller's may not give.
+            options = {"looking": True, "counting": False}
+            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy, **options)
             _binds.add(self)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind

@@ -48,6 +48,8 @@ class Database:
     """Whether creating a table commits the transaction."""
     nulls_last = False
     """Whether what is NULL comes behind all else."""
+    counts_changes = False
+    """Whether a connection may have been set up to count the rows that an update changes, and not those it meets."""
     ignored: sa.TextClause | None = None
     """What tells, as level, code and message, of the errors that :func:`insert_counted` has passed over."""
     duplicate = 0
@@ -251,8 +253,12 @@ class PostgreSQL(Database):
         return self._state(error) == "42P01"
 
 
+_FOUND_ROWS = 2
+
+
 class MySQL(Database):
     commits_at_create = True
+    counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
     duplicate = 1062
 
@@ -270,14 +276,20 @@ class MySQL(Database):
         self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
 
     def prepare(self, raw: Raw, **options: Any) -> None:
-        # A fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
-        flags = getattr(raw, "client_flag", None)
-        if flags is not None and not flags & 2:
+        # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
+        if options.get("counting", True) and not self._counts_matched(raw):
             raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
         if options.get("looking"):
             # What others have committed it must put together from their undo logs, which costs more than all else when
             # they are busy with the same index; and it finds there what they have just changed, and so locked.
             raw.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+
+    @staticmethod
+    def _counts_matched(raw: Raw) -> bool:
+        """As far as the driver tells: PyMySQL and mysqlclient by their flags, mysql-connector when it is asked."""
+        if hasattr(raw, "isset_client_flag"):
+            return bool(raw.isset_client_flag(_FOUND_ROWS))
+        return bool(getattr(raw, "client_flag", _FOUND_ROWS) & _FOUND_ROWS)
 
     def begin_read(self, cursor: Any) -> None:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -50,13 +50,14 @@ class Statements:
         since_updated, locked_for = now - c.last_updated, c.lock_until - now
         self.check = Prepared(sa.select(c.id, since_updated, locked_for).where(self._named()), "p_ids")
         self.stats = self._stats()
+        # Locking, as only that reads what is there now, whatever the isolation of the caller's transaction.
+        self.there = Prepared(sa.select(c.id).where(self._named()).with_for_update(), "p_ids")
         if fenced:
             mine = c.token == param("token")
             held = sa.and_(mine, c.who.is_not(None), c.lock_until > now)
             self.did_held = self._change({"last_updated": now, **freed}, mine)
             self.unlock_held = self._change(freed, mine)
             self.extend_held = self._change({"lock_until": until}, held)
-            # Locking, as only that reads what is there now, whatever the isolation of the caller's transaction.
             self.standing = Prepared(sa.select(c.id).where(self._named(), mine).with_for_update(), "p_ids")
             self.locked = Prepared(sa.select(c.id).where(self._named(), held).with_for_update(), "p_ids")
 
@@ -154,7 +155,7 @@ class Statements:
         return found
 
     def count(self, run: Runner, statement: Prepared, ids: Sequence[Any], **params: Any) -> int:
-        """Run a change of these ids; how many rows it met."""
+        """Run a change of these ids; how many rows it met, or changed: see :attr:`Database.counts_changes`."""
         parts = chunks(ids, NAMED_AT_ONCE)
         return sum(run.count(statement, {"p_ids": some, **_named(params)}) for some in parts)
 
@@ -170,6 +171,9 @@ class Statements:
             # Again for all: another may have added some meanwhile, and has not changed them so.
             again = self.count(run, statement, ids, **params)
             met = again if statement is not self.bump else met + again
+        if met < len(ids) and self.product.counts_changes and statement is not self.bump:
+            # What is bumped is changed. Others may have been before as they are now.
+            met = len(self.rows(run, self.there, ids))
         return met
 
     # Looking

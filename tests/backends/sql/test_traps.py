@@ -327,14 +327,15 @@ def test_matched_rows_are_counted_not_only_changed_ones(board: SQLJobBoard) -> N
 
 
 @pytest.mark.backends("mariadb")
+@pytest.mark.parametrize("name", ["pymysql", "mysql.connector"])
 def test_an_engine_that_counts_only_changed_rows_is_refused(
-    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine
+    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, name: str
 ) -> None:
-    import pymysql
-
-    url = engine.url
-    raw = lambda: pymysql.connect(host=url.host, port=url.port, user=url.username, database=url.database)  # noqa: E731
-    changed = sa.create_engine("mysql+pymysql://", creator=raw)
+    driver, url = pytest.importorskip(name), engine.url
+    # It has the flag unless told.
+    flags = {"client_flags": [-driver.constants.ClientFlag.FOUND_ROWS]} if name == "mysql.connector" else {}
+    raw = lambda: driver.connect(host=url.host, port=url.port, user=url.username, database=url.database, **flags)  # noqa: E731
+    changed = sa.create_engine(f"mysql+{name.replace('.', '')}://", creator=raw)
     other = SQLJobBoard("board", {"board": "mysql", "table": board_conf["table"]}, client=changed)
     with pytest.raises(JobFailure, match="FOUND_ROWS"):
         other.connect()
