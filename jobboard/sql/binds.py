@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -31,7 +32,8 @@ class Bind:
     """Runs work in transactions: of our own, short and repeated when they lose against others; or, where a connection
     has one open, as a part of that, and neither committed nor repeated.
 
-    :param bind: an Engine; a Connection; or a callable that gives a Connection, and is called each time.
+    :param bind: an Engine; a Connection; or a callable that gives a Connection, and is called each time. What it gives
+        is its own to close; but what an engine's ``connect`` gives is closed after each call.
     :param name: what the errors call that which works here.
     :param remedy: what creates a table that is missing.
     :raises TypeError: none of these.
@@ -42,6 +44,7 @@ class Bind:
         self._name = name
         self._remedy = remedy
         self._closed = False
+        self._closes = False
         self._links: Links | None = None
         if isinstance(bind, Engine):
             if bind.dialect.name == "sqlite" and bind.url.database in (None, "", ":memory:"):
@@ -54,6 +57,7 @@ class Bind:
             self._give: Callable[[], object] = lambda: bind
         elif callable(bind) and not hasattr(bind, "cursor"):
             self._give = bind
+            self._closes = isinstance(getattr(bind, "__self__", None), Engine)
         else:
             raise _no_connection(bind)
 
@@ -68,29 +72,29 @@ class Bind:
         links = self._open_links()
         if links is not None:
             return self._on(links, lambda link: _alone(link, work, keep))
-        connection = self._connection()
-        transaction = Transaction(connection, self._name)
-        if transaction.theirs:
-            return self._within(transaction, work, keep)
-        again = repeated(Contended, PATIENCE)
-        try:
-            return again(lambda: self._own(connection, work, keep))
-        except Contended as error:
-            raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}") from error
+        with self._connection() as connection:
+            transaction = Transaction(connection, self._name)
+            if transaction.theirs:
+                return self._within(transaction, work, keep)
+            again = repeated(Contended, PATIENCE)
+            try:
+                return again(lambda: self._own(connection, work, keep))
+            except Contended as error:
+                raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}") from error
 
     def read(self, work: Work[T]) -> T:
         """As :meth:`write`, for what only reads; needs no right to write."""
         links = self._open_links()
         if links is not None:
             return self._on(links, lambda link: _looking(link, work))
-        connection = self._connection()
-        try:
-            if Transaction(connection, self._name).theirs:
-                return work(CallersConnection(connection), database(connection.dialect))
-            with connection.begin():
-                return work(CallersConnection(connection), database(connection.dialect))
-        except _ERRORS as error:
-            raise self._raised(connection, error) from error
+        with self._connection() as connection:
+            try:
+                if Transaction(connection, self._name).theirs:
+                    return work(CallersConnection(connection), database(connection.dialect))
+                with connection.begin():
+                    return work(CallersConnection(connection), database(connection.dialect))
+            except _ERRORS as error:
+                raise self._raised(connection, error) from error
 
     def close(self) -> None:
         """Give the engine's connections back. A connection that was given is left as it is."""
@@ -112,11 +116,21 @@ class Bind:
             raise ConnectionFailure(f"{self._name} is closed")
         return self._links
 
-    def _connection(self) -> Connection:
-        given = self._give()
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            given = self._give()
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            cause = getattr(error, "orig", None) or error
+            text = f"{self._name} got no connection ({type(cause).__name__}: {cause})"
+            raise ConnectionFailure(text, cause) from None
         if not isinstance(given, Connection):
             raise _no_connection(given)
-        return given
+        try:
+            yield given
+        finally:
+            if self._closes:
+                given.close()
 
     def _on(self, links: Links, work: Callable[[Link], T]) -> T:
         again = retrying(lambda error: _not_done(error) and not self._closed, PATIENCE)

@@ -199,3 +199,45 @@ def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]
     # Which the child would have set to one of ours.
     with engine.connect() as idle:
         assert idle.get_isolation_level() == level
+
+
+def test_a_connection_of_an_engine_that_is_called_goes_back(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    """Also after an error, and while that is kept."""
+    one = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    loop, missing = make_loop(1, bind=one.connect, table=make_loop(1).table), TaskLoop(one.connect, "no_such_loop")
+    kept = []
+    for verb in (lambda loop: loop.get(1), lambda loop: loop.check(1), lambda loop: loop.did(1)):
+        with pytest.raises(JobFailure) as refused:
+            verb(missing)
+        kept.append(refused.value)
+        assert one.pool.checkedout() == 0  # type: ignore[attr-defined]
+        verb(loop)
+        assert one.pool.checkedout() == 0  # type: ignore[attr-defined]
+    one.dispose()
+
+
+def test_a_connection_that_a_callable_keeps_is_left_open(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        loop = make_loop(1, 2, bind=lambda: connection, table=make_loop().table)
+        with pytest.raises(JobFailure):
+            TaskLoop(lambda: connection, "no_such_loop").get(1)
+        assert loop.get(1) == [1]
+        assert not connection.closed
+
+
+@pytest.mark.parametrize("verb", ["get", "check"])
+def test_a_callable_that_can_not_connect(engine: sa.Engine, backend: str, verb: str) -> None:
+    nowhere = {"database": "/no/such/folder/db"} if backend == "sqlite" else {"port": 1, "password": "sekret"}
+    away = sa.create_engine(engine.url.set(**nowhere))
+    with pytest.raises(ConnectionFailure, match="the task loop 'any_loop' got no connection") as refused:
+        getattr(TaskLoop(away.connect, "any_loop"), verb)(1)
+    assert refused.value.outcome == "none"
+    assert "sekret" not in str(refused.value)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_callable_whose_pool_has_none_left(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    one = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    with one.connect(), pytest.raises(ConnectionFailure, match="TimeoutError"):
+        TaskLoop(one.connect, "any_loop").get(1)
+    one.dispose()
