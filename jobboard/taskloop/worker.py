@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import logging
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ LOG = logging.getLogger(__name__)
 
 IDLE_BASE, IDLE_CAP = 1.0, 10.0
 OUTAGE_BASE, OUTAGE_CAP = 0.1, 5.0
+TOLD_WITHIN = 0.1
+"""For how many seconds to gather what has ended, before the loop is told of it in one statement."""
 
 
 class Result(enum.Enum):
@@ -132,12 +135,17 @@ class LoopConductor:
 
     def _work(self, pool: ThreadPoolExecutor, held: Held) -> None:
         pending = {pool.submit(self._call, id_): id_ for id_ in held}
+        extend_at = time.monotonic() + self._lock_for / 3
         while pending:
-            ended, _ = wait(pending, timeout=self._lock_for / 3)
+            # What has ended is told while the rest goes on, or a crash would have all of the batch done again.
+            ended, _ = wait(pending, max(0, extend_at - time.monotonic()), FIRST_COMPLETED)
+            if ended:
+                ended, _ = wait(pending, TOLD_WITHIN)
             results: dict[Result, list[Any]] = {result: [] for result in Result}
             for future in ended:
                 results[future.result()].append(pending.pop(future))
-            if pending:
+            if pending and time.monotonic() >= extend_at:
+                extend_at = time.monotonic() + self._lock_for / 3
                 # What is lost already is found out when it is done, too: a bumped id may still be nobody else's.
                 rest = held.only(pending.values())
                 self._settle(rest, lambda held: self._loop.extend(held, self._lock_for))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.taskloop import LoopConductor, LoopTally
+from jobboard.taskloop import LoopConductor, LoopTally, worker
 from jobboard.testing import eventually
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -63,6 +63,44 @@ def test_ids_are_kept_locked_while_they_are_worked_on(
     go_on.set()
     assert eventually(lambda: loop.rows()[1][0] is not None)
     assert eventually(lambda: conductor.tally == LoopTally(done=1))
+
+
+def test_an_id_is_done_while_others_are_worked_on(
+    make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]
+) -> None:
+    """Or a crash would have all of the batch done again."""
+    loop = make_loop(*range(10))
+    go_on = threading.Event()
+
+    def handler(id_: int) -> None:
+        if id_ == 3:
+            raise RuntimeError("no three")
+        assert id_ != 5 or go_on.wait(20)
+
+    conductor = LoopConductor("anna", loop, handler, max_simultaneous=2, retry_after=500)
+    start(conductor)
+    assert eventually(lambda: conductor.tally == LoopTally(done=8, failed=1), 10)
+    rows = loop.rows()
+    assert {id_ for id_, (updated, _) in rows.items() if updated is None} == {3, 5}
+    assert {id_ for id_, (_, until) in rows.items() if until is not None} == {3, 5}
+    go_on.set()
+    assert eventually(lambda: conductor.tally == LoopTally(done=9, failed=1))
+
+
+def test_what_is_done_within_a_moment_is_told_at_once(
+    make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = make_loop(*range(50))
+    did, told = loop.did, list[int]()
+
+    def noted(held: Any, **options: Any) -> int:
+        told.append(len(held))
+        return int(did(held, **options))
+
+    monkeypatch.setattr(loop, "did", noted)
+    monkeypatch.setattr(worker, "TOLD_WITHIN", 20)
+    LoopConductor("anna", loop, lambda id_: None).run(max_batches=1)
+    assert told == [50]
 
 
 def test_what_another_took_is_lost(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
