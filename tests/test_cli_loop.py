@@ -8,8 +8,8 @@ from jobboard.cli import main
 def test_create_table_prints_the_sql(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["loop", "create-table", "a_loop", "b_loop"]) == 0
     printed = capsys.readouterr().out
-    assert "CREATE TABLE a_loop (\n    id int NOT NULL,\n" in printed
-    assert "CREATE INDEX lock_until ON b_loop (lock_until, last_updated);" in printed
+    assert "CREATE TABLE `a_loop` (\n    `id` int NOT NULL,\n" in printed
+    assert "CREATE INDEX `lock_until` ON `b_loop` (`lock_until`, `last_updated`);" in printed
     assert printed.count(";") == 4
     assert "ENGINE=InnoDB" in printed
 
@@ -17,8 +17,9 @@ def test_create_table_prints_the_sql(capsys: pytest.CaptureFixture[str]) -> None
 def test_create_table_for_another_database(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["loop", "create-table", "-d", "postgresql", "-i", "VARCHAR(64)", "a_loop"]) == 0
     printed = capsys.readouterr().out
-    assert "id VARCHAR(64) NOT NULL" in printed
-    assert "NULLS FIRST" in printed
+    assert 'CREATE TABLE "a_loop"' in printed
+    assert '"id" VARCHAR(64) NOT NULL' in printed
+    assert 'CREATE INDEX "a_loop_lock_until" ON "a_loop" ("lock_until", "last_updated" NULLS FIRST, "id");' in printed
     assert "ENGINE" not in printed
 
 

@@ -48,18 +48,21 @@ def check_name(table: object) -> str:
 def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: str | None = None) -> sa.Table:
     """:param fenced: with the columns that tell who holds an id, which a table of doloop's has not.
     :param id_type: as ``CREATE TABLE`` spells it; only for that."""
+    # What is printed quotes each name, as doloop's does: a client's server may have words reserved that ours has not.
+    quote = None if id_type is None else True
     fence = (
-        sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-        sa.Column("who", sa.String(255)),
+        sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0"), quote=quote),
+        sa.Column("who", sa.String(255), quote=quote),
     )
     return sa.Table(
         name,
         sa.MetaData(),
         # Untyped, an id goes to the driver as it is.
-        sa.Column("id", sa.types.NullType() if id_type is None else _Verbatim(id_type), primary_key=True),
-        sa.Column("last_updated", sa.BigInteger),
-        sa.Column("lock_until", sa.BigInteger),
+        sa.Column("id", sa.types.NullType() if id_type is None else _Verbatim(id_type), primary_key=True, quote=quote),
+        sa.Column("last_updated", sa.BigInteger, quote=quote),
+        sa.Column("lock_until", sa.BigInteger, quote=quote),
         *(fence if fenced else ()),
+        quote=quote,
         mysql_engine=engine,
         mariadb_engine=engine,
     )
@@ -76,7 +79,7 @@ def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[Creat
     index, ties = (INDEX, ()) if dialect in _MYSQL else (f"{name}_{INDEX}", (c.id,))
     if len(index.encode()) > _LONGEST_NAME:
         index = f"{INDEX}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-    return CreateTable(table), CreateIndex(sa.Index(index, c.lock_until, last_updated, *ties))
+    return CreateTable(table), CreateIndex(sa.Index(index, c.lock_until, last_updated, *ties, quote=True))
 
 
 def sql_for_create(

@@ -51,7 +51,7 @@ def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engi
 
 def test_long_names_keep_their_indexes_apart() -> None:
     texts = [taskloop.sql_for_create(60 * "x" + end, dialect="postgresql") for end in ("a", "b")]
-    assert len({name for text in texts for name in re.findall(r"CREATE INDEX (\w+) ON", text)}) == 2
+    assert len({name for text in texts for name in re.findall(r'CREATE INDEX "(\w+)" ON', text)}) == 2
 
 
 def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> None:
