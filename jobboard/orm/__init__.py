@@ -6,8 +6,7 @@ succeeded and ignored. Both work on sessions and engines, sync and async.
 
 from jobboard.orm.acquiring import Batch
 from jobboard.orm.claimable import Claimable
-from jobboard.orm.holding import Acquisition
-from jobboard.orm.tracker import (
+from jobboard.orm.errors import (
     JobAlreadySucceededError,
     JobExecutionError,
     JobIgnoredError,
@@ -15,9 +14,9 @@ from jobboard.orm.tracker import (
     JobLockedError,
     JobLostError,
     JobNotFoundError,
-    StatusTracker,
-    Updates,
 )
+from jobboard.orm.holding import Acquisition
+from jobboard.orm.tracker import StatusTracker, Updates
 from jobboard.orm.verbs import Reacquired
 
 __all__ = [

@@ -18,7 +18,15 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from sqlalchemy.orm.attributes import set_committed_value
 
 from jobboard import arguments, codec
-from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.orm.errors import (
+    JobAlreadySucceededError,
+    JobIgnoredError,
+    JobIsNotReadyToStartError,
+    JobLockedError,
+    JobLostError,
+    JobNotFoundError,
+)
 from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_of, keyed
 from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
 from jobboard.sql.expressions import UtcNow
@@ -30,34 +38,6 @@ EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - columns of these types h
 _LOCK = "jobboard.lock"
 
 _Time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-
-
-class JobExecutionError(JobFailure):
-    """The job could not be started, or not be finished."""
-
-
-class JobLockedError(JobExecutionError, UnclaimableJob):
-    """Somebody else is working on the job."""
-
-
-class JobIsNotReadyToStartError(JobExecutionError, UnclaimableJob):
-    """The job's status is none from which it may be started."""
-
-
-class JobAlreadySucceededError(JobIsNotReadyToStartError):
-    """The job is done."""
-
-
-class JobIgnoredError(JobIsNotReadyToStartError):
-    """The job has failed too often."""
-
-
-class JobLostError(JobExecutionError, ClaimLost):
-    """The lock has expired and another has taken it; nothing was written."""
-
-
-class JobNotFoundError(NotFound, ValueError):
-    """There is no such job."""
 
 
 PROTECTED = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry"})
