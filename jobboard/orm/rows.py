@@ -42,6 +42,20 @@ def key_of(row: Any) -> Key:
     return tuple(identity)
 
 
+def own_key_of(row: Any) -> Key:
+    """The primary key also of a row that was made here and may have been stored by another."""
+    state = sa.inspect(row)
+    key = state.identity or tuple(state.mapper.primary_key_from_instance(row))
+    if None in key:
+        raise ValueError(f"this {type(row).__name__} has no {', '.join(key_names(state.mapper))}")
+    return key
+
+
+def key_names(mapper: Mapper[Any]) -> list[str]:
+    """The attributes of the primary key."""
+    return [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+
+
 def keyed(mapper: Mapper[Any], keys: Iterable[Key]) -> Condition:
     """The rows with these keys."""
     columns = mapper.primary_key

@@ -27,8 +27,9 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_of, keyed
+from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, own_key_of
 from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
+from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
 
 LOG = logging.getLogger(__name__)
@@ -193,14 +194,14 @@ class StatusTracker(Fenced):
         """
         seconds = None if expire is None else _seconds(expire)
 
-        def lock(session: Session) -> tuple[str, datetime.datetime]:
-            stored, now = self._stored(session, key_of(self))
+        def locked(session: Session) -> tuple[str, datetime.datetime]:
+            stored, now = self._stored(session, self._key_in(session))
             if stored.lock is not None and (seconds is None or stored._is_locked(seconds, now)):
                 raise _locked(self)
             return self._lock(session, stored, now, {"status": self._plain(in_progress_status)})
 
-        LOG.log(_level(debug), "locking %s", _named(type(self), key_of(self)))
-        return run(engine_or_session, type(self), lock)
+        LOG.log(_level(debug), "locking %s", _named(type(self), own_key_of(self)))
+        return run(engine_or_session, type(self), locked)
 
     # fmt: off
     @overload
@@ -323,8 +324,7 @@ class StatusTracker(Fenced):
     @classmethod
     def _key(cls, id: Any) -> dict[str, Any]:  # noqa: A002
         """The key's attributes and their values, in the key's order."""
-        mapper = sa.inspect(cls)
-        names = [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+        names = key_names(sa.inspect(cls))
         if isinstance(id, Mapping):
             values = [id[name] for name in names if name in id]
         else:
@@ -390,24 +390,34 @@ class StatusTracker(Fenced):
         held = self._hold()
         same = (sa.inspect(type(self)).columns[name] == value for name, value in (held or {}).items())
         if not self._changed(session, sa.and_(sa.true(), *same), values):
-            raise JobNotFoundError(f"{_named(type(self), key_of(self))} is gone") if held is None else self._lose()
+            raise JobNotFoundError(f"{_named(type(self), own_key_of(self))} is gone") if held is None else self._lose()
 
     def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
         mapper = sa.inspect(type(self))
         columns = {self._column(name): value for name, value in values.items()}
-        statement = change(mapper, [key_of(self)], condition).values(columns)
-        if not session.connection({"mapper": mapper}).execute(statement).rowcount:
-            return False
+        key, connection = self._key_in(session), session.connection({"mapper": mapper})
+        if not connection.execute(change(mapper, [key], condition).values(columns)).rowcount:
+            # A caller's connection may count the rows that it changes, and of those that it meets not all are changed.
+            if not database(connection.dialect).counts_changes:
+                return False
+            if not lock(connection, mapper, sa.and_(keyed(mapper, [key]), condition), skip=False):
+                return False
         for name, value in values.items():
             set_committed_value(self, name, value)
         return True
+
+    def _key_in(self, session: Session) -> Key:
+        """The key of what is stored now, if the session was to store it."""
+        if self in session.new:
+            session.flush()
+        return own_key_of(self)
 
     def _hold(self) -> dict[str, Any] | None:
         lock = sa.inspect(self).info.get(_LOCK)
         return None if lock is None else {"lock": lock}
 
     def _lose(self) -> JobLostError:
-        error = JobLostError(f"{_named(type(self), key_of(self))}: the lock is not this object's any more")
+        error = JobLostError(f"{_named(type(self), own_key_of(self))}: the lock is not this object's any more")
         error.job = self
         return error
 
@@ -463,7 +473,7 @@ def _named(model: type[Any], key: Key) -> str:
 
 
 def _locked(job: StatusTracker) -> JobLockedError:
-    error = JobLockedError(f"{_named(type(job), key_of(job))} is locked")
+    error = JobLockedError(f"{_named(type(job), own_key_of(job))} is locked")
     error.job = job
     return error
 
