@@ -80,7 +80,7 @@ class Bind:
             try:
                 return again(lambda: self._own(connection, work, keep))
             except Contended as error:
-                raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}") from error
+                raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}", error.cause) from error
 
     def read(self, work: Work[T]) -> T:
         """As :meth:`write`, for what only reads; needs no right to write."""
@@ -94,7 +94,7 @@ class Bind:
                 with connection.begin():
                     return work(CallersConnection(connection), database(connection.dialect))
             except _ERRORS as error:
-                raise self._raised(connection, error) from error
+                raise self._raised(connection, error)  # noqa: B904
 
     def close(self) -> None:
         """Give the engine's connections back. A connection that was given is left as it is."""
@@ -137,7 +137,7 @@ class Bind:
         try:
             return again(lambda: links.run(work))
         except Refused as error:
-            raise JobFailure(f"the database refused it: {error}") from error
+            raise JobFailure(f"the database refused it: {error}", error.cause) from error.cause
 
     def _own(self, connection: Connection, work: Work[T], keep: bool) -> T:
         product = database(connection.dialect)
@@ -152,7 +152,7 @@ class Bind:
                 in_doubt = keep
             return result
         except _ERRORS as error:
-            raise self._raised(connection, error, in_doubt) from error
+            raise self._raised(connection, error, in_doubt)  # noqa: B904
 
     def _within(self, transaction: Transaction, work: Work[T], keep: bool) -> T:
         with transaction.joined(self._remedy) as run:
@@ -165,10 +165,16 @@ class Bind:
                 savepoint.rollback()
             return result
 
-    def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Exception:
+    def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Contended | JobFailure:
+        """What to raise for an error of the database's, with the driver's as its cause."""
         product = database(connection.dialect)
         raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
-        return JobFailure(f"the database refused it: {raised}") if isinstance(raised, Refused) else raised
+        if isinstance(raised, Refused):
+            raised = JobFailure(f"the database refused it: {raised}", raised.cause)
+        assert isinstance(raised, (Contended, JobFailure))
+        # None, too: then the driver's shows the password.
+        raised.__cause__ = raised.cause
+        return raised
 
 
 def _no_connection(given: object) -> TypeError:

@@ -24,11 +24,19 @@ UNSENDABLE = (OverflowError, UnicodeError)
 """What drivers raise, instead of errors of their own, for a value that they can't put into a request."""
 
 
-class Contended(Exception):
+class _OfTheDatabase(Exception):
+    """:param cause: the driver's own error, unless it shows the password."""
+
+    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class Contended(_OfTheDatabase):
     """A transaction lost against another and was rolled back; the whole of it may be repeated."""
 
 
-class Refused(Exception):
+class Refused(_OfTheDatabase):
     """A constraint refused a statement, and the transaction was rolled back."""
 
 
@@ -58,9 +66,9 @@ def sorted_out(
     if trouble is Trouble.REPLACED:
         return ConnectionFailure(f"the server of {url.get_backend_name()} takes no writes ({text})", kept)
     if trouble is Trouble.CONTENDED:
-        return Contended(text)
+        return Contended(text, kept)
     if trouble is Trouble.REFUSED:
-        return Refused(text)
+        return Refused(text, kept)
     if trouble is Trouble.MISSING:
         return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
     if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
@@ -198,7 +206,7 @@ class Links:
             again = repeated(Contended, seconds)
             return again(lambda: self._once(work))
         except Contended as error:
-            raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.__cause__) from error
+            raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
 
     def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """What an error of the driver's is for us."""

@@ -155,8 +155,23 @@ def test_a_deadlock_within_the_callers_transaction_is_theirs_to_repeat(
     for thread in threads:
         thread.join()
     [refused] = [each for each in outcomes if isinstance(each, JobFailure)]
+    assert isinstance(refused.cause, engine.dialect.loaded_dbapi.Error)
     assert "roll it back, and do all of it again" in str(refused)
     assert outcomes.count(1) == 1
+
+
+@pytest.mark.backends("sqlite", "postgresql")
+@pytest.mark.parametrize("on", ["engine", "connection", "transaction"])
+def test_what_the_driver_says_is_the_cause(make_loop: Callable[..., Any], engine: sa.Engine, on: str) -> None:
+    loop = make_loop(1)
+    with engine.connect() as connection:
+        if on == "transaction":
+            connection.begin()
+        on_it = make_loop(bind=engine if on == "engine" else connection, table=loop.table)
+        with pytest.raises(JobFailure, match="refused") as refused:
+            on_it.add([None])
+        assert isinstance(refused.value.cause, engine.dialect.loaded_dbapi.IntegrityError)
+        assert refused.value.__cause__ is refused.value.cause
 
 
 @pytest.mark.backends("postgresql", "mariadb")
