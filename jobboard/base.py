@@ -153,6 +153,7 @@ class BoardBase(Primitives):
             if session is None:
                 return
             _boards.discard(self)
+            self._closing()
             kept = [claim for claim in session.end() if not claim.inherited]
             try:
                 acts = [Finish(c.uuid, Holder(c.who, c.token), Verb.ABANDON, refund=True) for c in kept]

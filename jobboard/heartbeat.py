@@ -11,6 +11,9 @@ from jobboard.retry import backoff
 
 LOG = logging.getLogger(__name__)
 
+_PATIENCE = 3.5
+"""For how many seconds to wait for a beat that runs when everything is to stop."""
+
 
 def pause(failures: int, interval: float) -> float:
     """How long to wait for the next beat, after so many failures in a row."""
@@ -38,11 +41,11 @@ class Heartbeat:
         self._news.set()
 
     def stop(self) -> None:
-        """Return once no beat runs any more."""
+        """Return once no beat runs any more; or after a few seconds, when one hangs where nothing can end it."""
         self._stopped = True
         self._news.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(_PATIENCE)
 
     def _run(self) -> None:
         failures = 0

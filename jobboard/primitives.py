@@ -262,6 +262,9 @@ class Primitives(abc.ABC):
         """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set
         ``self._characteristics``. Safe when many processes do it at once. Never migrates."""
 
+    def _closing(self) -> None:  # noqa: B027 - most backends' requests end soon by themselves
+        """The board is about to be closed: from now on no request may take longer than seconds."""
+
     @abc.abstractmethod
     def _shut(self) -> None:
         """Drop the connections that this board made; never a client of the caller's."""

@@ -112,10 +112,11 @@ class Database:
         with contextlib.suppress(Exception):
             null = os.open(os.devnull, os.O_RDWR)
             # In the child only the number means something else now; the parent's socket stays as it is.
-            os.dup2(null, self._descriptor(raw))
+            os.dup2(null, self.descriptor(raw))
             os.close(null)
 
-    def _descriptor(self, raw: Raw) -> int:
+    def descriptor(self, raw: Raw) -> int:
+        """The number of a connection's socket; AttributeError where the driver does not tell."""
         return int(raw.fileno())
 
     def trouble(self, error: BaseException, raw: Raw | None) -> Trouble:
@@ -194,12 +195,14 @@ class PostgreSQL(Database):
         """Listen on a channel from now on."""
         raw.cursor().execute("LISTEN " + self.dialect.identifier_preparer.quote_identifier(channel))
 
-    def calls(self, raw: Raw, stop: socket.socket) -> list[str]:
-        """Wait for calls, or until ``stop`` has something to read; what was called."""
+    def calls(self, raw: Raw, stop: socket.socket, seconds: float) -> list[str] | None:
+        """Wait for calls, or until ``stop`` has something to read; what was called. None: nothing in this time."""
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
         poll.register(stop.fileno(), select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll()}
+        ready = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+        if not ready:
+            return None
         if raw.fileno() not in ready:
             return []
         raw.pgconn.consume_input()
@@ -207,6 +210,10 @@ class PostgreSQL(Database):
         while (call := raw.pgconn.notifies()) is not None:
             payloads.append(call.extra.decode())
         return payloads
+
+    def ping(self, raw: Raw) -> None:
+        """See whether the server is there. Calls that come in meanwhile are lost."""
+        raw.cursor().execute("SELECT 1")
 
     def begin(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
@@ -305,7 +312,7 @@ class MySQL(Database):
             cursor.execute("SELECT RELEASE_LOCK(MD5(CONCAT(DATABASE(), %s)))", (name,))
             cursor.fetchall()
 
-    def _descriptor(self, raw: Raw) -> int:
+    def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
 
     @staticmethod

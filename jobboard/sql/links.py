@@ -17,6 +17,7 @@ from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
 from jobboard.sql.prepared import Prepared, Row, Runner
 from jobboard.sql.refusals import refusal
+from jobboard.sql.silence import Line, Watch
 
 T = TypeVar("T")
 
@@ -84,24 +85,33 @@ def _tells(url: URL, error: BaseException) -> bool:
 class Link(Runner):
     """A kept connection. Belongs to one thread."""
 
-    def __init__(self, connection: Connection, product: Database) -> None:
+    def __init__(self, connection: Connection, product: Database, line: Line, silences: int = 0) -> None:
         self.connection = connection
+        self.line = line
+        self.silences = silences
+        """How many connections had fallen silent when this one was made."""
         raw: Any = connection.connection.dbapi_connection
         self.raw: Raw = raw
         self.product = product
         self.dialect = connection.dialect
         self.cursor: Any = raw.cursor()
-        self.busy = False
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
+        # What SQLAlchemy sends by itself, as it makes tables.
+        sa.event.listen(connection, "before_cursor_execute", self._sends)
+
+    def _sends(self, *args: Any) -> None:
+        self.line.requests += 1
 
     def rows(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
         text, values = statement.compiled(self.dialect, params)
+        self.line.requests += 1
         self.cursor.execute(text, values)
         return self.cursor.fetchall()  # type: ignore[no-any-return]
 
     def count(self, statement: Prepared, params: Mapping[str, Any]) -> int:
         text, values = statement.compiled(self.dialect, params)
+        self.line.requests += 1
         self.cursor.execute(text, values)
         return self.cursor.rowcount  # type: ignore[no-any-return]
 
@@ -111,6 +121,7 @@ class Link(Runner):
         for each in params:
             text, value = statement.compiled(self.dialect, each)
             values.append(value)
+        self.line.requests += 1
         self.cursor.executemany(text, values)
 
     def single(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
@@ -121,27 +132,34 @@ class Link(Runner):
         return rows
 
     def begin(self) -> None:
+        self.line.requests += 1
         self.product.begin(self.cursor)
 
     def commit(self) -> None:
         self.in_doubt = True
+        self.line.requests += 1
         self.product.commit(self.raw, self.cursor)
         self.in_doubt = False
 
     def rollback(self) -> None:
+        self.line.requests += 1
         self.product.rollback(self.raw, self.cursor)
 
     def end_read(self) -> None:
         """After reading outside of a transaction."""
+        self.line.requests += 1
         self.product.end_read(self.raw)
 
     def close(self) -> None:
+        self.line.busy = True
         try:
             self.cursor.close()
             self.rollback()
             self.connection.close()
         except Exception:  # noqa: BLE001 - what is broken already can't be closed in order
             self.discard()
+        finally:
+            self.line.busy = False
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):
@@ -158,14 +176,24 @@ class Links:
     :param patience: for how many seconds to repeat what lost against another transaction.
     :param name: what the errors call that which works here.
     :param remedy: what brings a table that is missing.
+    :param lease: for how many seconds what is kept alive over these connections stands: one that has fallen silent is
+        found out in time.
     :param options: passed to :meth:`Database.prepare`.
     """
 
     def __init__(
-        self, make: Callable[[], Engine], own: bool, patience: float, name: str, remedy: str, **options: Any
+        self,
+        make: Callable[[], Engine],
+        own: bool,
+        patience: float,
+        name: str,
+        remedy: str,
+        lease: float = 30.0,
+        **options: Any,
     ) -> None:
         self._make = make
         self._patience = patience
+        self._lease = lease
         self._name = name
         self._remedy = remedy
         self.product: Database | None = None
@@ -179,6 +207,8 @@ class Links:
         self._open: dict[Link, threading.Thread] = {}
         self._lock = threading.Lock()
         self._closed = False
+        # Not from the caller's pool, which may have no more to give, or give one that is silent as well.
+        self.watch = Watch(lambda: self.engine.pool.recreate().connect(), self._name, self._patience, self._lease)
 
     @property
     def engine(self) -> Engine:
@@ -213,9 +243,13 @@ class Links:
         return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T]) -> T:
-        link: Link = getattr(self._local, "link", None) or self._connect()
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None or link.silences != self.watch.silences:
+            link = self._connect(link)
         link.in_doubt = False
-        link.busy = True
+        link.line.busy = True
+        if not self.watch.awake:
+            self.watch.wake()
         try:
             if self._closed:
                 raise ConnectionFailure(f"{self._name} is closed")
@@ -235,13 +269,34 @@ class Links:
             self.drop(link)
             raise
         finally:
-            link.busy = False
+            link.line.busy = False
             if self._closed:
-                link.close()
+                self._end(link)
 
-    def listener(self) -> Connection:
-        """A connection of its own for somebody who sleeps on it."""
-        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    def listener(self) -> tuple[Connection, Line]:
+        """A connection of its own for somebody who sleeps on it, and who gives it back with :meth:`dismiss`."""
+        connection = self.engine.connect()
+        line = self._line(connection, listens=True)
+        try:
+            return self._prepared(connection, line, "AUTOCOMMIT"), line
+        except BaseException:
+            self.dismiss(connection, line)
+            raise
+
+    def dismiss(self, connection: Connection, line: Line) -> None:
+        self.watch.remove(line)
+        with contextlib.suppress(Exception):
+            connection.invalidate()
+        with contextlib.suppress(Exception):
+            connection.close()
+
+    def _end(self, link: Link) -> None:
+        if link.silences == self.watch.silences:
+            self.watch.wake()
+            link.close()
+        else:
+            link.discard()
+        self.watch.remove(link.line)
 
     def drop(self, link: Link) -> None:
         """Forget a connection that is broken. What broke it has not spared those that nobody uses: of them, too, each
@@ -254,6 +309,7 @@ class Links:
             self._local.link = None
         for each in broken:
             each.discard()
+            self.watch.remove(each.line)
 
     def close(self) -> None:
         with self._lock:
@@ -261,16 +317,18 @@ class Links:
             links, self._open = list(self._open), {}
         for link in links:
             # One that another thread is talking through is closed by that thread, as soon as it has its reply.
-            if not link.busy:
-                link.close()
+            if not link.line.busy:
+                self._end(link)
         self._local = threading.local()
+        self.watch.hurry()
         if self._own and self._engine is not None:
             self._engine.dispose()
 
     def leak(self) -> None:
         """In a forked child: let go of everything, and close nothing."""
         for link in self._open:
-            link.product.detach(link.raw, not link.busy)
+            link.product.detach(link.raw, not link.line.busy)
+            link.line.leak()
         forks.keep(self._local, self._open, self._engine)
         self._reset()
 
@@ -278,11 +336,14 @@ class Links:
         """The connections of threads that have ended; asked under the lock."""
         return [link for link, thread in self._open.items() if not thread.is_alive()]
 
-    def _connect(self) -> Link:
-        if self._closed:
+    def _connect(self, silent: Link | None = None) -> Link:
+        """:param silent: what this thread had until now, where that may have fallen silent."""
+        if silent is not None:
+            self.drop(silent)
+        if self._closed or self.watch.spent:
             raise ConnectionFailure(f"{self._name} is closed")
         with self._lock:
-            left = self._left()
+            left = [link for link in self._left() if link.silences == self.watch.silences]
             if left and self._own:
                 # To make one, and to have the server plan anew what that one knows, takes longer than many a thread
                 # lives. A caller's engine is asked: it may have a pool, and its connections be bound to their threads.
@@ -292,7 +353,7 @@ class Links:
             for each in left:
                 del self._open[each]
         for each in left:
-            each.close()
+            self._end(each)
         link = self._local.link = self._made()
         with self._lock:
             self._open[link] = threading.current_thread()
@@ -305,22 +366,44 @@ class Links:
             raise self._unreachable(error.orig or error) from None
         except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
             raise self._unreachable(error) from None
+        silences = self.watch.silences
+        line: Line | None = None
         try:
-            product = self.product
-            if product is None:
-                product = self.product = database(connection.dialect)
-            connection = connection.execution_options(isolation_level=product.isolation)
-            product.prepare(connection.connection.dbapi_connection, **self._options)
-            link = Link(connection, product)
+            if self.product is None:
+                self.product = database(connection.dialect)
+            line = self._line(connection)
+            connection = self._prepared(connection, line, self.product.isolation)
+            self.product.prepare(connection.connection.dbapi_connection, **self._options)
+            link = Link(connection, self.product, line, silences)
             link.end_read()
-        except JobFailure:
-            connection.close()
-            raise
-        except Exception as error:  # noqa: BLE001 - drivers raise anything
+            line.busy = False
+        except BaseException as error:
+            if line is not None:
+                self.watch.remove(line)
+            if isinstance(error, JobFailure):
+                connection.close()
+                raise
             connection.invalidate()
             connection.close()
+            if not isinstance(error, Exception):
+                raise
             raise self._unreachable(getattr(error, "orig", None) or error) from None
         return link
+
+    def _line(self, connection: Connection, listens: bool = False) -> Line:
+        assert self.product is not None
+        raw = connection.connection.dbapi_connection
+        line = Line(raw, self.product, asks=not self._options.get("pooled"), listens=listens)
+        self.watch.add(line, self.product)
+        return line
+
+    def _prepared(self, connection: Connection, line: Line, isolation: str) -> Connection:
+        """Have a new connection watched; it is busy from now on."""
+        line.busy = True
+        self.watch.wake()
+        connection = connection.execution_options(isolation_level=isolation)
+        line.identify(connection.connection.dbapi_connection)
+        return connection
 
     def _undo(self, link: Link) -> None:
         try:

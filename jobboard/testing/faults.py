@@ -37,7 +37,7 @@ class Counter:
 class Fault(Counter):
     """Something to be done to one connection at the ``nth`` request that contains ``matching``."""
 
-    def __init__(self, what: Literal["request", "reply", "hold"], nth: int, matching: bytes) -> None:
+    def __init__(self, what: str, nth: int, matching: bytes) -> None:
         super().__init__(matching)
         self.what = what
         self.nth = nth
@@ -95,6 +95,22 @@ class FaultyProxy:
         The server gets both then. So behaves, for the client, a server that sleeps until it is asked again.
         """
         return self._arm(Fault("hold", 1, matching))
+
+    def silence(self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b"") -> Fault:
+        """Swallow everything on one connection, both ways and its end too, from the ``nth`` request on that contains
+        ``matching``, or from the reply to it. Other connections work, and new ones.
+
+        So behaves a connection whose state a firewall or a proxy on the way has lost.
+        """
+        if what not in ("request", "reply"):
+            raise ValueError(f"a 'request' or a 'reply' can be the first that is lost, not {what!r}")
+        return self._arm(Fault("silent " + what, nth, matching))
+
+    def silence_all(self) -> None:
+        """As :meth:`silence`, at once and on all connections that are open now."""
+        with self._lock:
+            for link in self._links:
+                link.silent = True
 
     def _arm(self, fault: Fault) -> Fault:
         with self._lock:
@@ -181,9 +197,17 @@ class FaultyProxy:
             while chunk := link.client.recv(_CHUNK):
                 held += chunk
                 with self._lock:
+                    if link.silent:
+                        continue
                     fault = link.requested(chunk, self._watched)
                     if fault is not None:
                         self._watched.remove(fault)
+                        if fault.what.startswith("silent"):
+                            link.silent = True
+                            fault._happened.set()
+                            if fault.what == "silent reply":
+                                link.server.sendall(held)
+                            continue
                         if fault.what == "hold":
                             fault._happened.set()
                             continue
@@ -200,6 +224,8 @@ class FaultyProxy:
         with contextlib.suppress(OSError):
             while chunk := link.server.recv(_CHUNK):
                 with self._lock:
+                    if link.silent:
+                        continue
                     fault = link.swallow
                     link.answered = True
                 if fault is not None:
@@ -214,8 +240,10 @@ class FaultyProxy:
         link.shut()
 
     def _end(self, link: "_Link") -> None:
-        link.shut()
         with self._lock:
+            # The other side is not to hear of the end: until the proxy goes it has a connection that says nothing.
+            if not link.silent:
+                link.shut()
             link.readers -= 1
             # Closed by its other reader, a socket's number could be another connection's already.
             if link.readers == 0:
@@ -232,6 +260,7 @@ class _Link:
         self.server = server
         self.readers = 2
         self.answered = True
+        self.silent = False
         self.swallow: Fault | None = None
         self._request = bytearray()
         self._matched: list[Counter] = []

@@ -33,6 +33,7 @@ from jobboard.primitives import (
     Seen,
     Taken,
 )
+from jobboard.session import time_left
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import Link, Links, Refused
 from jobboard.sql.prepared import Runner
@@ -115,7 +116,9 @@ class SQLJobBoard(JobBoard):
         calls = product.wakes and self._conf["notify"]
         self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
         self._place: object = None
-        self._waiter: Waiter = waiter(lambda: self._session, links, product, calls, self._tables.prefix, self._name)
+        self._waiter: Waiter = waiter(
+            *(lambda: self._session, links, product, calls, self._tables.prefix, self._name, self._conf["claim_ttl"])
+        )
         # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
         self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
         self._characteristics = self._promises(product)
@@ -139,6 +142,10 @@ class SQLJobBoard(JobBoard):
             + "; what the server acknowledged is as durable as it is set up to be",
         )
 
+    def _closing(self) -> None:
+        if self._opened is not None:
+            self._opened.watch.hurry()
+
     def _shut(self) -> None:
         links, self._opened = self._opened, None
         self._waiter.close()
@@ -157,21 +164,31 @@ class SQLJobBoard(JobBoard):
 
         def make() -> Engine:
             if client is None:
-                return engines.make(self._url, conf)
+                return engines.make(self._url, conf, lambda: self._limit(links))
             forks.check_home(home)
             return client
 
-        return Links(
+        links = Links(
             make,
             own=client is None,
             patience=conf["retry_for"],
             name="the board",
             remedy=REMEDY,
+            lease=conf["claim_ttl"],
             busy=conf["retry_for"],
             relaxed=conf["synchronous"] == "normal",
             read_only=conf["read_only"],
             pooled=not conf["notify"],
         )
+        return links
+
+    def _limit(self, links: Links) -> float:
+        """For how many seconds to try to connect."""
+        left = time_left()
+        limit: float = self._conf["connect_timeout"]
+        if links.watch.closing:
+            return min(limit, 1.0)
+        return limit if left is None else min(limit, left + 3)
 
     def _run(self, work: Callable[[Link], T], patience: float | None = None) -> T:
         links = self._opened

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+import socket
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +127,11 @@ def _passed_on(conf: Settings) -> list[str]:
     return [option for option in (*_OF_POSTGRESQL, *_OF_MYSQL) if conf[option] is not None]
 
 
-def make(url: URL, conf: Settings) -> Engine:
-    """A new engine. Its connections are kept by us, so it has no pool."""
+def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
+    """A new engine. Its connections are kept by us, so it has no pool.
+
+    :param limit: how many seconds the connection may take that is being made.
+    """
     name = url.get_backend_name()
     arguments: dict[str, Any] = {}
     if name == "sqlite":
@@ -133,7 +139,6 @@ def make(url: URL, conf: Settings) -> Engine:
         arguments = {"check_same_thread": False, "timeout": conf["retry_for"]}
     elif name == "postgresql" and url.get_driver_name().startswith("psycopg"):
         arguments = {
-            "connect_timeout": max(2, round(conf["connect_timeout"])),
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -142,13 +147,49 @@ def make(url: URL, conf: Settings) -> Engine:
             **{option: conf[option] for option in _passed_on(conf)},
         }
     elif url.get_driver_name() == "pymysql":
-        arguments = {"connect_timeout": round(conf["connect_timeout"]), "charset": "utf8mb4"}
+        arguments = {"charset": "utf8mb4"}
         if conf["unix_socket"] is not None:
             arguments["unix_socket"] = conf["unix_socket"]
         tls = {option[4:]: conf[option] for option in ("ssl_ca", "ssl_cert", "ssl_key") if conf[option] is not None}
         if tls:
             arguments["ssl"] = tls
-    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+
+    def connect(dialect: Any, record: Any, args: Any, arguments: dict[str, Any]) -> Any:
+        arguments["connect_timeout"] = max(2, round(limit()))
+        greeted = url.get_driver_name() == "pymysql" and "unix_socket" not in arguments
+        return _greeted(dialect.loaded_dbapi, arguments) if greeted else None
+
+    if url.get_driver_name() == "pymysql" or url.get_driver_name().startswith("psycopg"):
+        sa.event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
+    """PyMySQL's own limit ends when the socket is connected, and the server's greeting may never come."""
+    limit = arguments["connect_timeout"]
+    connection = pymysql.connect(**arguments, defer_connect=True)
+    try:
+        sock = socket.create_connection((connection.host, connection.port), limit)
+    except OSError as error:
+        raise pymysql.err.OperationalError(2003, f"can't connect to {connection.host!r} ({error})") from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # TLS takes the first one's number away.
+    with sock.dup() as same:
+        timer = threading.Timer(limit, _shut, (same,))
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.connect(sock)
+        finally:
+            timer.cancel()
+    return connection
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def check_there(url: URL) -> None:

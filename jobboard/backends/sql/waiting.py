@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import socket
@@ -85,9 +84,12 @@ class ListeningWaiter(Waiter):
 
     hears = True
 
-    def __init__(self, session: Callable[[], Napper | None], links: Links, channel: str, board: str) -> None:
+    def __init__(
+        self, session: Callable[[], Napper | None], links: Links, channel: str, board: str, every: float
+    ) -> None:
         super().__init__(session)
         self._links = links
+        self._every = every
         self._channel = channel
         self._board = board
         self._reset()
@@ -123,7 +125,7 @@ class ListeningWaiter(Waiter):
         with self._lock:
             if self._ear is None or not self._ear.listens:
                 try:
-                    self._ear = _Ear(self._links, self._channel, self._hear)
+                    self._ear = _Ear(self._links, self._channel, self._hear, self._every)
                 except Exception as error:  # noqa: BLE001 - whatever it is, polling still works
                     LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
                     return False
@@ -138,18 +140,22 @@ class ListeningWaiter(Waiter):
 class _Ear:
     """A connection that listens, with the thread that sits on it.
 
-    :param hear: told the payload of each call; None when it can't listen any more.
+    :param hear: told the payload of each call; None when it can't listen any more, or may have missed one.
+    :param every: after how many seconds without a call to see whether the server is still there.
     """
 
-    def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None]) -> None:
+    def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None], every: float) -> None:
         self._hear = hear
         product = links.known_product()
         assert isinstance(product, PostgreSQL)
         self._product = product
-        self._connection = links.listener()
+        self._links = links
+        self._every = every
+        self._connection, self._line = links.listener()
         try:
             self._raw: Any = self._connection.connection.dbapi_connection
             self._product.listen(self._raw, channel)
+            self._line.busy = False
         except BaseException:
             self._close()
             raise
@@ -164,11 +170,15 @@ class _Ear:
     def forked(self) -> None:
         self.listens = False
         self._product.detach(self._raw, True)
+        self._line.leak()
 
     def _run(self) -> None:
         try:
             while self.listens:
-                for payload in self._product.calls(self._raw, self._stopped):
+                payloads = self._product.calls(self._raw, self._stopped, self._every)
+                if payloads is None:
+                    self._ask()
+                for payload in payloads or ():
                     self._hear(payload)
         except Exception as error:  # noqa: BLE001 - drivers raise anything when a connection breaks
             if self.listens:
@@ -180,18 +190,34 @@ class _Ear:
             self._stopped.close()
             self._hear(None)
 
+    def _ask(self) -> None:
+        self._line.busy = True
+        self._line.requests += 1
+        self._links.watch.wake()
+        self._product.ping(self._raw)
+        self._line.busy = False
+        # A call that came in with the answer is not told of.
+        self._hear(None)
+
     def _close(self) -> None:
-        with contextlib.suppress(Exception):
-            self._connection.invalidate()
-            self._connection.close()
+        self._links.dismiss(self._connection, self._line)
 
 
 def waiter(
-    session: Callable[[], Napper | None], links: Links, product: Database, notify: bool, channel: str, board: str
+    session: Callable[[], Napper | None],
+    links: Links,
+    product: Database,
+    notify: bool,
+    channel: str,
+    board: str,
+    every: float,
 ) -> Waiter:
-    """The best waiter for a database."""
+    """The best waiter for a database.
+
+    :param every: after how many seconds of silence to see whether a server that calls is still there.
+    """
     if isinstance(product, SQLite):
         return FileWaiter(session, links)
     if notify and isinstance(product, PostgreSQL) and product.can_listen:
-        return ListeningWaiter(session, links, channel, board)
+        return ListeningWaiter(session, links, channel, board, every)
     return Waiter(session)

@@ -1,11 +1,13 @@
 """What the tests of the SQL board share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from jobboard.backends.sql import SQLJobBoard
+from jobboard.testing.faults import FaultyProxy
 
 
 class Spy:
@@ -40,3 +42,25 @@ class Spy:
 def spy() -> type[Spy]:
     """``with spy(board, before=…) as seen:`` then ``seen.texts``; ``before(text)`` is called ahead of each."""
     return Spy
+
+
+@pytest.fixture
+def proxy(backend: str, server_uris: dict[str, str]) -> Iterator[FaultyProxy]:
+    """Before the server of the backend."""
+    where = urlsplit(server_uris[backend])
+    assert where.hostname is not None
+    assert where.port is not None
+    with FaultyProxy(where.hostname, where.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> SQLJobBoard:
+    """The board through the proxy."""
+    return make_board(board=proxy.uri_for(board_conf["board"]))
+
+
+@pytest.fixture
+def decisive(backend: str) -> bytes:
+    """What the request contains with which a mutation becomes true."""
+    return b"COMMIT" if backend == "mariadb" else b"_answers"

@@ -1,7 +1,7 @@
 """A connection that breaks in the middle of a call: what was done is done once, and the caller learns of it."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,29 +16,6 @@ from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing.faults import FaultyProxy
 
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
-
-
-@pytest.fixture
-def proxy(backend: str, server_uris: dict[str, str], board_conf: dict[str, Any]) -> Iterator[FaultyProxy]:
-    from urllib.parse import urlsplit
-
-    where = urlsplit(server_uris[backend])
-    assert where.hostname is not None
-    assert where.port is not None
-    with FaultyProxy(where.hostname, where.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> SQLJobBoard:
-    """The board through the proxy."""
-    return make_board(board=proxy.uri_for(board_conf["board"]))
-
-
-@pytest.fixture
-def decisive(backend: str) -> bytes:
-    """What the request contains with which a mutation becomes true."""
-    return b"COMMIT" if backend == "mariadb" else b"_answers"
 
 
 @pytest.mark.parametrize("what", ["reply", "request"])

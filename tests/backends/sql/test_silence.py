@@ -1,0 +1,230 @@
+"""A connection that falls silent: no answer, no end, while the server is well and new connections work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import jobboard
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.job import boottime
+from jobboard.testing import eventually
+from jobboard.testing.faults import FaultyProxy
+from tests.conftest import DRIVERS
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+OPTIONS = {"retry_for": 3, "claim_ttl": 3}
+ASKED = {"postgresql": b"pg_stat_activity", "mariadb": b"PROCESSLIST"}
+
+
+BOTH = pytest.mark.parametrize("far", ["own", "client"], indirect=True)
+
+
+@pytest.fixture
+def far(
+    request: pytest.FixtureRequest,
+    backend: str,
+    proxy: FaultyProxy,
+    board_conf: dict[str, Any],
+    make_board: Callable[..., Any],
+) -> Iterator[SQLJobBoard]:
+    """The board through the proxy, over an engine of its own or one of the caller's."""
+    make_board()
+    uri = proxy.uri_for(board_conf["board"])
+    if getattr(request, "param", "own") == "own":
+        with jobboard.backend("board", {**board_conf, **OPTIONS, "board": uri}) as board:
+            yield board
+        return
+    engine = sa.create_engine(sa.make_url(uri).set(drivername=DRIVERS[backend]))
+    with jobboard.backend("board", {**board_conf, **OPTIONS, "board": "sql"}, client=engine) as board:
+        yield board
+    engine.dispose()
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """A call may take as long as it is repeated, and 5 seconds."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < OPTIONS["retry_for"] + 5
+
+
+@BOTH
+def test_post(far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
+    fault = proxy.silence("request", matching=decisive)
+    job = far.post("a")
+    assert fault.happened
+    assert [each.uuid for each in far.iterjobs()] == [job.uuid]
+
+
+@BOTH
+def test_consume_whose_reply_is_lost(far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
+    job = far.post("a")
+    far.claim(job, "anna")
+    fault = proxy.silence("reply", matching=decisive)
+    far.consume(job, "anna")
+    assert fault.happened
+    assert far.job_count == 0
+
+
+def test_no_lock_of_a_silent_connection_stays(far: SQLJobBoard, proxy: FaultyProxy, in_time: None) -> None:
+    """The server holds what an open transaction has locked until it hears of the connection's end: for hours."""
+    job = far.post("a")
+    far.claim(job, "anna")
+    fault = proxy.silence("request", matching=b"COMMIT")
+    far.abandon(job, "anna", error="later")
+    assert fault.happened
+    assert far.get(job.uuid).error == "later"
+
+
+@pytest.mark.parametrize("timeout", [0, 1])
+def test_looking_for_work(far: SQLJobBoard, proxy: FaultyProxy, timeout: float, in_time: None) -> None:
+    assert far.claim_next("anna") is None
+    proxy.silence_all()
+    assert far.claim_next("anna", timeout=timeout) is None
+
+
+def test_wait(far: SQLJobBoard, proxy: FaultyProxy, in_time: None) -> None:
+    far.post("a")
+    proxy.silence_all()
+    assert far.wait(timeout=1)
+
+
+@BOTH
+def test_kept_claims_are_renewed_before_they_lapse(far: SQLJobBoard, proxy: FaultyProxy) -> None:
+    far.post_many([{"name": "a"}] * 3)
+    claims = [job.claim for job in far.claim_many("anna", 3)]
+    ends = [claim.deadline for claim in claims]
+    proxy.silence_all()
+    # Twice, as the first renewal may have been on its way.
+    for _ in range(2):
+        eventually(lambda ends=ends: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
+        assert boottime() < min(ends)
+        ends = [claim.deadline for claim in claims]
+    assert not any(claim.lost for claim in claims)
+
+
+@BOTH
+def test_close_while_many_threads_have_silent_connections(far: SQLJobBoard, proxy: FaultyProxy) -> None:
+    idle, done = threading.Barrier(9), threading.Event()
+
+    def connected(board: SQLJobBoard) -> None:
+        assert board.job_count == 0
+        idle.wait(10)
+        done.wait(20)
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(8):
+            pool.submit(connected, far)
+        idle.wait(10)
+        far.post("a")
+        assert far.claim_next("anna") is not None
+        proxy.silence_all()
+        began = time.monotonic()
+        far.close()
+        took = time.monotonic() - began
+        done.set()
+    assert took < 5
+
+
+def test_one_who_sleeps_is_still_woken(
+    far: SQLJobBoard, proxy: FaultyProxy, make_board: Callable[..., Any], backend: str
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        sleeping = pool.submit(far.claim_next, "anna", timeout=30)
+        if backend == "postgresql":
+            eventually(lambda: far._waiter._ear is not None and far._waiter._ear.listens)
+        proxy.silence_all()
+        near = make_board()
+        near.post("a")
+        assert sleeping.result(8).name == "a"
+        if backend == "postgresql":
+            # And those after it, by a call.
+            calls = proxy.counter(b"LISTEN")
+            sleeping = pool.submit(far.claim_next, "anna", timeout=30)
+            eventually(lambda: far._waiter._ear.listens)
+            near.post("b")
+            assert sleeping.result(8).name == "b"
+            assert calls.count <= 1
+
+
+def wait_for_three_looks(proxy: FaultyProxy, backend: str) -> None:
+    looks = proxy.counter(ASKED[backend])
+    eventually(lambda: looks.count >= 3)
+
+
+def test_who_waits_for_a_lock_is_no_silent_one(
+    far: SQLJobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+) -> None:
+    job = far.post("a")
+    with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
+        table = far.table
+        locker.execute(sa.select(table.c.id).where(table.c.uuid == job.uuid).with_for_update())
+        claim = pool.submit(far.claim, job, "anna")
+        wait_for_three_looks(proxy, backend)
+        assert not claim.done()
+        locker.rollback()
+        assert claim.result(20).token
+    assert far._opened.watch.silences == 0
+    assert far.get(job.uuid).attempts == 1
+
+
+LOCKS = {
+    "postgresql": (
+        "SELECT pg_advisory_lock(hashtextextended('{}', 0))",
+        "SELECT pg_advisory_unlock(hashtextextended('{}', 0))",
+    ),
+    "mariadb": (
+        "SELECT GET_LOCK(MD5(CONCAT(DATABASE(), '{}')), 10)",
+        "SELECT RELEASE_LOCK(MD5(CONCAT(DATABASE(), '{}')))",
+    ),
+}
+
+
+def test_a_setup_that_waits_for_another_is_no_silent_one(
+    far: SQLJobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+) -> None:
+    lock, unlock = (text.format(far._tables.prefix) for text in LOCKS[backend])
+    with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
+        locker.exec_driver_sql(lock)
+        setup = pool.submit(far.setup)
+        wait_for_three_looks(proxy, backend)
+        assert not setup.done()
+        locker.exec_driver_sql(unlock)
+        setup.result(20)
+
+
+@pytest.mark.backends("postgresql")
+def test_behind_a_pooler_where_the_server_knows_no_sessions_of_ours(
+    proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any], in_time: None
+) -> None:
+    board = make_board(board=proxy.uri_for(board_conf["board"]), notify=False, **OPTIONS)
+    fault = proxy.silence("request", matching=b"_answers")
+    board.post("a")
+    assert fault.happened
+    assert board.job_count == 1
+
+
+def test_a_server_that_says_nothing_at_all(
+    backend: str, private_server: Callable[..., Any], make_board: Callable[..., Any]
+) -> None:
+    server = private_server(backend)
+    with jobboard.backend("board", {"board": server.uri, **OPTIONS}) as board:
+        board.post("a")
+        assert board.claim_next("anna") is not None
+        server.pause()
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailure):
+            board.post("b")
+        assert time.monotonic() - began < OPTIONS["retry_for"] + 5
+        began = time.monotonic()
+        board.close()
+        assert time.monotonic() - began < 5
