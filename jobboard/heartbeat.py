@@ -11,9 +11,6 @@ from jobboard.retry import backoff
 
 LOG = logging.getLogger(__name__)
 
-_PATIENCE = 3.5
-"""For how many seconds to wait for a beat that runs when everything is to stop."""
-
 
 def pause(failures: int, interval: float) -> float:
     """How long to wait for the next beat, after so many failures in a row."""
@@ -40,12 +37,12 @@ class Heartbeat:
         """Beat now: a connection has come back, say, and a lease is running out."""
         self._news.set()
 
-    def stop(self) -> None:
-        """Return once no beat runs any more; or after a few seconds, when one hangs where nothing can end it."""
+    def stop(self, patience: float | None = None) -> None:
+        """Return once no beat runs any more, or after ``patience`` seconds: one may hang where nothing can end it."""
         self._stopped = True
         self._news.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(_PATIENCE)
+            self._thread.join(patience)
 
     def _run(self) -> None:
         failures = 0

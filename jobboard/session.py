@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
+END_OF_BEAT = 3.5
+"""For how many seconds the end of a board waits for a renewal under way."""
+
 
 class _Calls(threading.local):
     until: float | None = None
@@ -255,7 +258,7 @@ class Session:
         with self._news:
             self.closed = True
             self._news.notify_all()
-        self._heartbeat.stop()
+        self._heartbeat.stop(END_OF_BEAT)
         with self._lock:
             kept = list(self._held)
             self._held.clear()

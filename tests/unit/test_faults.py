@@ -140,6 +140,33 @@ def test_a_request_that_is_held_goes_on_with_the_next(connect: Connect, proxy: F
 
 
 @pytest.mark.parametrize("what", ["request", "reply"])
+def test_a_silent_connection_has_no_end(what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
+    silent, other = connect(), connect()
+    silent.ask(b"one")
+    fault = proxy.silence(what, matching=b"two")
+    silent.send(b"two\n")
+    assert fault.wait(10)
+    silent.send(b"three\n")
+    assert other.ask(b"four") == b"ok four"
+    assert recorder.lines == [b"one", *([b"two"] if what == "reply" else []), b"four"]
+    silent.socket.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        silent.receive()
+
+
+def test_all_that_are_open_fall_silent(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
+    silent = [connect(), connect()]
+    for client in silent:
+        client.ask(b"one")
+    proxy.silence_all()
+    for client in silent:
+        client.send(b"two\n")
+        client.socket.close()
+    assert connect().ask(b"three") == b"ok three"
+    assert recorder.lines == [b"one", b"one", b"three"]
+
+
+@pytest.mark.parametrize("what", ["request", "reply"])
 def test_matching_minds_case_and_counts(what: Any, connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()
     fault = proxy.lose(what, nth=2, matching=b"COMMIT")

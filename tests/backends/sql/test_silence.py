@@ -15,6 +15,7 @@ import jobboard
 from jobboard.backends.sql import SQLJobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
+from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually
 from jobboard.testing.faults import FaultyProxy
 from tests.conftest import DRIVERS
@@ -200,6 +201,20 @@ def test_a_setup_that_waits_for_another_is_no_silent_one(
         assert not setup.done()
         locker.exec_driver_sql(unlock)
         setup.result(20)
+
+
+def test_a_task_loop(backend: str, proxy: FaultyProxy, board_conf: dict[str, Any]) -> None:
+    url = sa.make_url(proxy.uri_for(board_conf["board"])).set(drivername=DRIVERS[backend])
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    loop = TaskLoop(engine, f"{board_conf['table']}_loop")
+    loop.create()
+    loop.add([1])
+    proxy.silence_all()
+    began = time.monotonic()
+    held = loop.get(1, 60)
+    assert list(held) == [1]
+    assert time.monotonic() - began < 15
+    loop.close()
 
 
 @pytest.mark.backends("postgresql")
