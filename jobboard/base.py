@@ -23,7 +23,7 @@ from jobboard.exceptions import (
     UnclaimableJob,
 )
 from jobboard.job import Claim, Job, boottime, load_book
-from jobboard.primitives import BoardStats, Characteristics, Finish, Primitives, Seen
+from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Primitives, Seen
 from jobboard.session import Session
 from jobboard.states import Holder, Record, State, Status, Verb
 from jobboard.tracing import NO_TRACING
@@ -271,9 +271,15 @@ class BoardBase(Primitives):
         if record.version > codec.VERSION:
             raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
         try:
-            return Job(self, record, codec.decode(record.posting, self.wire), state)
+            return Job(self, record, self._content(record), state)
         except codec.Undecodable as error:
             raise JobFailure(f"job {record.uuid}: {error}", error) from error
+
+    def _content(self, record: Record) -> codec.Content:
+        """:raises codec.Undecodable: the record is damaged."""
+        if record.priority not in RANKS:
+            raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
+        return codec.decode(record.posting, self.wire)
 
     def _readable(self, seen: Seen) -> Job | None:
         assert seen.record is not None

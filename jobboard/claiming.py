@@ -265,7 +265,7 @@ class Claiming(BoardBase):
 
     def _claimed_job(self, record: Record, who: str) -> Job | None:
         try:
-            return Job(self, record, codec.decode(record.posting, self.wire), CLAIMED)
+            return Job(self, record, self._content(record), CLAIMED)
         except codec.Undecodable as error:
             poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
             shell = Job(self, record, UNREADABLE, TRASHED)

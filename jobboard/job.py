@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
-from jobboard.primitives import Seen
+from jobboard.primitives import RANKS, Seen
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Record, State, Verb
 
 T = TypeVar("T")
@@ -263,7 +263,9 @@ class Job:
 
     @property
     def priority(self) -> JobPriority:
-        return _PRIORITIES[self._record.priority]
+        # A damaged record is shown in the trash, where it has one that is none.
+        rank = self._record.priority
+        return _PRIORITIES[rank if rank in RANKS else -1]
 
     @property
     def sequence(self) -> int:

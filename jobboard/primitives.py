@@ -239,6 +239,10 @@ class BoardStats:
         return self.unclaimed + self.scheduled + self.claimed
 
 
+RANKS = range(5)
+"""The priorities, as records have them: 0 is served first."""
+
+
 class Primitives(abc.ABC):
     """What a backend implements. Every method may be called from several threads at once."""
 

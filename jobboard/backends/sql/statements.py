@@ -77,6 +77,7 @@ class Statements:
         by_uuid = sa.and_(c.uuid.in_(elements("uuids", sa.String())), self.mine_too)
         by_id = c.id.in_(elements("ids"))
 
+        self.instant = now
         self.clock = Prepared(sa.select(now))
         self.place = Prepared(sa.select(Place(jobs)))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
@@ -135,6 +136,20 @@ class Statements:
         )
         gone = {"wake_at": sa.null(), "lock_until": sa.null()}
         self.freed = Prepared(sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone), "p_ids")
+        # Damaged: see oddities.
+        self.aside = Prepared(
+            sa.update(jobs)
+            .where(by_id)
+            .values(
+                state=literal(TRASHED),
+                error=text("error"),
+                keeper=sa.null(),
+                live_key=sa.null(),
+                modified_on=now,
+                **gone,
+            ),
+            "p_ids",
+        )
         self.refiled = Prepared(sa.update(jobs).where(by_id).values(wake_at=c.lock_until), "p_ids")
         # MySQL sees what an earlier assignment of the same UPDATE has done, and makes them in the table's order.
         self.expired = Prepared(

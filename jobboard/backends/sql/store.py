@@ -20,6 +20,9 @@ Answer = list[tuple[str, int]]
 is the ids of the rows that share a token, with :data:`JOINT` between them; and of an end of claims that ended them all
 :data:`ALL`: what is short is written within its page."""
 
+DONE: Answer = [("", 0)]
+"""Something was done, and no repetition will ask for it."""
+
 JOINT = "+"
 ALL = "*"
 

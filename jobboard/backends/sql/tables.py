@@ -21,6 +21,10 @@ PURGED = "PURGED"
 RECORD = 18
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
 
+MAX_ATTEMPTS = 2**31 - 1
+MAX_TOKEN = 2**63 - 1
+"""The last ones: a job that has one of them can't be claimed any more."""
+
 
 def literal(state: str) -> sa.BindParameter[str]:
     """A state written out: a partial index serves only conditions that show its own."""

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.oddities import Aside
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import SWEEP
 from jobboard.backends.sql.store import Answer, Store, claimed_record
 from jobboard.backends.sql.tables import RECORD
 from jobboard.backends.sql.writing import Writer
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.prepared import Prepared, Runner, text
 from jobboard.states import Record
@@ -62,7 +64,15 @@ class Taker:
         trashed: list[Record] = []
         swept = full = False
         while True:
-            look = self._look(wish, nonce, swept)
+            try:
+                look = self._look(wish, nonce, swept)
+            except JobFailure as error:
+                # One row can have had the claim of all refused. Each time round there are fewer of these.
+                damaged = self._set_aside() if type(error) is JobFailure else []
+                if not damaged:
+                    raise
+                trashed += damaged
+                continue
             if look.records or not (full if swept else look.overdue):
                 event = look.event
                 event = _SOON if event is not None and event <= 0 else event
@@ -71,6 +81,10 @@ class Taker:
             trashed += gone
             # While a sweep finds as much as it may, there may be more.
             swept, full = True, settled >= SWEEP
+
+    def _set_aside(self) -> list[Record]:
+        aside = Aside(self._st)
+        return self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
 
     def _look(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
         direct = wish.where is None and (wish.names is None or len(wish.names) == 1)

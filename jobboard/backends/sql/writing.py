@@ -5,27 +5,27 @@ Each function runs within one transaction and gives its result and its answer, t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from jobboard import states
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import ALL, JOINT, Answer, record_of, stored
-from jobboard.backends.sql.tables import RECORD
+from jobboard.backends.sql.store import ALL, DONE, JOINT, Answer, record_of, stored
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import Draft, Finish
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
 from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
+
+LOG = logging.getLogger(__name__)
 
 HELD_BY = -1
 """In a post's answer: the key was taken, and the uuid is that of the job which has it."""
 
 TRY = "try"
 """In a post's answer, behind its jobs: which try of the call it was that answered."""
-
-
-DONE: Answer = [("", 0)]
-"""Something was done, and no repetition will ask for it."""
 
 _CHANGED = "another has changed a row between its reading and its writing"
 
@@ -227,7 +227,11 @@ class Writer:
         freed, refiled, trashed = [], [], []
         for row in rows:
             was, now = record_of(row), row[RECORD]
-            assert was is not None
+            if was is None:
+                error = f"the row is damaged: its state is {row[7]!r}"
+                run.count(self.st.aside, {"p_ids": [row[3]], "p_error": error})
+                LOG.warning("job %s goes to the trash: %s", row[0], error)
+                continue
             record = states.settle(was, now)
             if record is was:
                 # A heartbeat has moved the end of the lease on.
@@ -251,8 +255,8 @@ class Writer:
     def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:
         for row in rows:
             was = record_of(row)
-            assert was is not None
-            self.save(run, states.settle(was, row[RECORD]), was)
+            if was is not None:
+                self.save(run, states.settle(was, row[RECORD]), was)
 
     # Holding and finishing
 
@@ -396,7 +400,13 @@ _OPERATIONS: dict[Verb, Callable[[Record | None, int, str | None, int | None], t
 
 
 def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
-    """A ready row, as the claim has made it."""
+    """A ready row, as the claim has made it.
+
+    :raises JobFailure: it can't be claimed, on a database that lets one do so.
+    """
+    attempts, token = row[8], row[10]
+    if type(attempts) is not int or type(token) is not int or attempts >= MAX_ATTEMPTS or token >= MAX_TOKEN:
+        raise JobFailure(f"job {row[0]} can't be claimed: its token is {token!r}, its attempts are {attempts!r}")
     return Record._make(
         (
             *row[:7],

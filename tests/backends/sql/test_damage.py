@@ -1,0 +1,114 @@
+"""Rows that no board has written: each stops nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard import notifier
+from jobboard.backends.sql import SQLJobBoard
+from jobboard.backends.sql.oddities import odd_rows
+from jobboard.job import JobPriority
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+Damage = Callable[..., None]
+
+
+@pytest.fixture
+def damage(engine: sa.Engine, board: SQLJobBoard) -> Damage:
+    """``damage(job, column=value)``"""
+
+    def damage(job: Any, **values: Any) -> None:
+        with engine.begin() as connection:
+            connection.execute(sa.update(board.table).where(board.table.c.uuid == job.uuid).values(values))
+
+    return damage
+
+
+UNCLAIMABLE = pytest.mark.parametrize("values", [{"token": 2**63 - 1}, {"attempts": 2**31 - 1}], ids=str)
+
+
+@UNCLAIMABLE
+@pytest.mark.parametrize("options", [{}, {"names": ["a"]}, {"names": ["a", "b"]}], ids=str)
+def test_what_can_not_be_claimed_goes_to_the_trash(
+    board: SQLJobBoard, damage: Damage, values: dict[str, Any], options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = board.post_many([{"name": "a", "priority": "HIGH"}] * 2 + [{"name": "a"}] * 2)
+    for job in jobs[:2]:
+        damage(job, **values)
+    heard: list[str] = []
+    board.notifier.register(notifier.TRASHED, lambda event, details: heard.append(details["job"].uuid))
+    assert board.claim_next("anna", **options).uuid == jobs[2].uuid
+    assert [job.uuid for job in board.claim_many("anna", 10, **options)] == [jobs[3].uuid]
+    trashed = {job.uuid: job.error for job in board.trashed()}
+    assert trashed.keys() == {job.uuid for job in jobs[:2]}
+    assert all(error.startswith("the row is damaged: its ") for error in trashed.values())
+    assert {record.levelname for record in caplog.records if jobs[0].uuid in record.message} == {"WARNING"}
+    board.notifier.close()
+    assert sorted(heard) == sorted(trashed)
+    board.purge(jobs[0])
+    assert [job.uuid for job in board.trashed()] == [jobs[1].uuid]
+
+
+def test_a_priority_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+    damaged, early, whole = (board.post("a") for _ in range(3))
+    damage(damaged, priority=9)
+    damage(early, priority=-1)
+    assert [job.uuid for job in board.iterjobs()] == [whole.uuid]
+    assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
+    trashed = list(board.trashed())
+    assert {job.uuid: job.error for job in trashed} == {
+        damaged.uuid: "its priority is 9, which is none",
+        early.uuid: "its priority is -1, which is none",
+    }
+    assert {job.priority for job in trashed} == {JobPriority.VERY_LOW}
+    assert str(trashed[0])
+
+
+def test_a_state_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+    damaged, whole = (board.post("a") for _ in range(2))
+    damage(damaged, state="GARBAGE", wake_at=1, lock_until=1)
+    assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
+    assert {job.uuid: job.error for job in board.trashed()} == {
+        damaged.uuid: "the row is damaged: its state is 'GARBAGE'"
+    }
+
+
+@pytest.mark.backends("sqlite")
+def test_a_number_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+    damaged, whole = (board.post("a") for _ in range(2))
+    damage(damaged, token=sa.literal("x", sa.String()))
+    assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
+    assert [job.error for job in board.trashed()] == ["the row is damaged: its token is no integer"]
+
+
+def test_odd_rows_are_listed(board: SQLJobBoard, damage: Damage, make_board: Callable[..., Any]) -> None:
+    make_board("other").post("a")
+    healthy = [board.post("a", key="key"), board.post("a", delay=60), board.post("a"), board.post("a")]
+    board.claim(healthy[2], "anna")
+    board.cancel(healthy[3])
+    assert list(odd_rows(board._store)) == []
+    odd: dict[str, dict[str, Any]] = {
+        "its token is the last": {"token": 2**63 - 1},
+        "its attempts are the most": {"attempts": 2**31 - 1},
+        "its priority is none": {"priority": 9},
+        "its state is none": {"state": "GARBAGE"},
+        "it is claimed, and the claim has no end": {"state": "CLAIMED"},
+        "it is scheduled, and for no time": {"state": "SCHEDULED"},
+        "nobody looks at it": {"state": "CLAIMED", "lock_until": 1},
+        "its key is not held": {"key": "lost"},
+    }
+    places = {}
+    for reason, values in odd.items():
+        job = board.post("a")
+        damage(job, **values)
+        places[job.uuid] = reason
+    found = list(odd_rows(board._store))
+    assert len(found) == len(odd)
+    for place, reason in found:
+        assert place.startswith(f"table {board.table.name}, id ")
+        assert reason.startswith(places[place.rpartition(" ")[2]])
