@@ -179,8 +179,11 @@ class JobBoard(Claiming):
 
         :raises NotFound: there is none.
         """
-        if not isinstance(uuid, str):
-            raise TypeError(f"a uuid must be a str, not {type(uuid).__name__}")
+        try:
+            codec.check_text("a uuid", uuid)
+        except ValueError as error:
+            # No job has it, and not every backend can even be asked.
+            raise NotFound(f"there is no job {uuid!r}: {error}") from None
         [seen] = self._live().query(self._read, [uuid])
         if seen.record is None:
             raise NotFound(f"there is no job {uuid}")

@@ -124,6 +124,11 @@ class TestGet:
         states = [board.get(job.uuid).seen_state for job in (free, later, held, trashed)]
         assert states == [UNCLAIMED, SCHEDULED, CLAIMED, TRASHED]
 
+    @pytest.mark.parametrize("uuid", ["\ud800", "a\x00b", "", "x" * 300], ids=ascii)
+    def test_what_can_not_be_there(self, board: JobBoard, uuid: str) -> None:
+        with pytest.raises(NotFound):
+            board.get(uuid)
+
     def test_what_is_not_there(self, board: JobBoard, make_board: MakeBoard) -> None:
         job = board.post("resize")
         with pytest.raises(NotFound):
