@@ -86,6 +86,8 @@ class SQLJobBoard(JobBoard):
     def setup(self) -> None:
         """Create the tables, and bring older ones up to date, keeping the jobs. What ``jobboard setup`` does: any
         number of times, in any number of processes at once, and on a board that is not connected."""
+        if self._client is None:
+            engines.check_there(self._url, True)
         links = self._links()
         try:
             links.run(lambda link: migrations.setup(link.connection, link.product, self._tables))
@@ -97,8 +99,8 @@ class SQLJobBoard(JobBoard):
     def _open(self) -> None:
         writes = not self._conf["read_only"]
         create = self._conf["auto_setup"] and writes
-        if self._client is None and not create:
-            engines.check_there(self._url)
+        if self._client is None:
+            engines.check_there(self._url, create)
         links = self._links()
         try:
             links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, create))

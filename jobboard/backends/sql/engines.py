@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import threading
@@ -192,11 +193,19 @@ def _shut(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
-def check_there(url: URL) -> None:
-    """To connect to a file that is not there would make an empty one.
+def check_there(url: URL, create: bool) -> None:
+    """To connect to a file that is not there would make an empty one, which everybody may read whom the umask lets.
 
+    :param create: make it, for its owner alone.
     :raises JobFailure: an SQLite database does not exist."""
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+    if url.get_backend_name() != "sqlite":
+        return
+    file = Path(str(url.database))
+    if create:
+        # SQLite gives the files beside it the same rights. Where none can be made, it says so itself.
+        with contextlib.suppress(OSError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    elif not file.exists():
         raise JobFailure(f"there is no database {url.database}; `jobboard setup` creates it")
 
 
