@@ -36,7 +36,7 @@ from jobboard.primitives import (
 from jobboard.session import time_left
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import Link, Links, Refused
-from jobboard.sql.prepared import Runner
+from jobboard.sql.prepared import Prepared, Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
 from jobboard.states import OK, Holder, Record, State, Status, Verb
 
@@ -201,12 +201,14 @@ class SQLJobBoard(JobBoard):
     def _tidy(self) -> None:
         if self._conf["read_only"]:
             return
-        st = self._store.statements
-        for statement in (st.answers_old, st.purged_old, st.entities_old):
-            self._store.transact(
-                None,
-                lambda run, _, statement=statement: self._writer.clean(run, statement),  # type: ignore[misc]
-            )
+        store, st = self._store, self._store.statements
+        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
+            if found := [row[0] for row in store.query(old)]:
+                self._clean(gone, **{name: found})
+        self._clean(st.entities_old)
+
+    def _clean(self, statement: Prepared, **params: Any) -> None:
+        self._store.transact(None, lambda run, _: self._writer.clean(run, statement, **params))
 
     # Transactions of the caller's
 
@@ -473,8 +475,7 @@ class SQLJobBoard(JobBoard):
         self._store.transact(None, lambda run, _: self._writer.enlist(run, handle, kind, name, metadata, ttl))
 
     def _delist(self, handle: str) -> None:
-        st = self._store.statements
-        self._store.transact(None, lambda run, _: self._writer.clean(run, st.delist, p_handle=handle))
+        self._clean(self._store.statements.delist, p_handle=handle)
 
     def _boards(self, most: int) -> list[str]:
         return self._reader.boards(most)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
-from jobboard.backends.sql.statements import Statements, claimable, held
+from jobboard.backends.sql.statements import Statements, claimable, held, restamped
 from jobboard.backends.sql.store import ALL, JOINT
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import among, locking
@@ -180,7 +180,7 @@ class Single:
         call = sa.case((t.c.call < upsert.excluded.call, upsert.excluded.call))
         return upsert.on_conflict_do_update(
             index_elements=[t.c.handle, t.c.slot],
-            set_={"call": call, "answer": upsert.excluded.answer, "stamp": upsert.excluded.stamp},
+            set_={"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)},
         ).cte("answer")
 
 

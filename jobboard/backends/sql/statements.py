@@ -19,8 +19,14 @@ SWEEP = 100
 """How many overdue rows one sweep settles."""
 HOUR = 3600 * 1_000_000
 DAY = 24 * HOUR
+LAG = HOUR // 6
+"""By how much the stamp of an answer may be too old."""
+TIDIED = 1000
+"""How many rows one tidying takes away, at most, of each kind."""
 
 now = Now()
+
+_TIDIED = sa.literal(TIDIED, sa.Integer(), literal_execute=True)
 
 
 def not_exhausted(jobs: sa.Table) -> sa.ColumnElement[bool]:
@@ -63,6 +69,12 @@ def claimed_values(jobs: sa.Table, instant: Any) -> dict[str, Any]:
         "wake_at": instant + param("ttl"),
         "modified_on": instant,
     }
+
+
+def restamped(answers: sa.Table) -> sa.ColumnElement[int]:
+    """The stamp of an answer that follows another."""
+    stamp = answers.c.stamp
+    return sa.case((stamp < now - LAG, now), else_=stamp)
 
 
 class Statements:
@@ -231,15 +243,21 @@ class Statements:
     def _answers(self, dialect: Dialect) -> None:
         t = self.tables.answers
         mine = sa.and_(t.c.handle == text("handle"), t.c.slot == param("slot"))
-        values = {"call": param("call"), "answer": text("answer"), "stamp": now}
+        values = {"call": param("call"), "answer": text("answer")}
+        again = {**values, "stamp": restamped(t)}
         key = {"handle": text("handle"), "slot": param("slot")}
-        self.answer = Prepared(sa.update(t).where(mine, t.c.call < param("call")).values(values))
-        self.answer_first = Prepared(sa.insert(t).values({**key, **values}))
-        self.answer_again = Prepared(sa.update(t).where(mine, t.c.call <= param("call")).values(values))
+        self.answer = Prepared(sa.update(t).where(mine, t.c.call < param("call")).values(again))
+        self.answer_first = Prepared(sa.insert(t).values({**key, **values, "stamp": now}))
+        self.answer_again = Prepared(sa.update(t).where(mine, t.c.call <= param("call")).values(again))
         self.slot = Prepared(sa.select(t.c.call, t.c.answer).where(mine).with_for_update())
         blank = {**key, "call": sa.literal(0), "answer": sa.literal(""), "stamp": now}
         self.slot_open = Prepared(insert_new(t, dialect).values(blank))
-        self.answers_old = Prepared(sa.delete(t).where(t.c.stamp < now - HOUR))
+        old = t.c.stamp < now - HOUR - LAG
+        found = sa.select(t.c.handle).where(old).order_by(t.c.stamp).limit(_TIDIED)
+        self.answers_old = Prepared(by_index(found, t, f"{self.tables.prefix}_answers_stamp"))
+        self.answers_gone = Prepared(
+            sa.delete(t).where(t.c.handle.in_(elements("handles", sa.String())), old), "p_handles"
+        )
 
     def _purging(self, by_uuid: sa.ColumnElement[bool]) -> None:
         c = self.jobs.c
@@ -253,7 +271,8 @@ class Statements:
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
         self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
-        self.purged_old = Prepared(sa.delete(self.jobs).where(purged, c.modified_on < now - DAY))
+        found = sa.select(c.id).where(purged, c.modified_on < now - DAY).order_by(c.modified_on).limit(_TIDIED)
+        self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_purged"))
 
     def _entities(self) -> None:
         c = self.tables.entities.c

@@ -98,6 +98,8 @@ class Tables:
             sa.Column("stamp", sa.BigInteger, nullable=False),
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
+        # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
+        sa.Index(f"{prefix}_answers_stamp", self.answers.c.stamp)
         self.entities = sa.Table(
             f"{prefix}_entities",
             self.metadata,
