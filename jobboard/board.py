@@ -362,7 +362,20 @@ class JobBoard(Claiming):
     def entities(self, kind: str | None = None) -> list[Entity]:
         """The entities that are alive, by kind and name."""
         found = sorted(self._live().query(self._roster))
-        return [Entity(of, name, json.loads(metadata)) for of, name, metadata in found if kind in (None, of)]
+        return [
+            Entity(of, name, known)
+            for of, name, metadata in found
+            if kind in (None, of) and (known := _known(of, name, metadata)) is not None
+        ]
+
+
+def _known(kind: str, name: str, metadata: str) -> dict[str, Any] | None:
+    """What an entity tells of itself; None where that is damaged."""
+    try:
+        return dict(json.loads(metadata))
+    except (ValueError, TypeError):
+        LOG.warning("the %s %r is not shown, as its metadata can't be read: %r", kind, name, metadata)
+        return None
 
 
 def _nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -49,6 +50,8 @@ from jobboard.states import (
     Verb,
     settle,
 )
+
+LOG = logging.getLogger(__name__)
 
 LAYOUT = 1
 """The layout of the containers that this code writes, and the oldest that can read it."""
@@ -196,7 +199,24 @@ class RedisJobBoard(JobBoard):
                     f"{copies} of the {self._conf['min_replicas']} replicas that min_replicas asks for have it so far",
                     outcome="unknown",
                 )
-        return msgpack.unpackb(reply, raw=True)
+        try:
+            return msgpack.unpackb(reply, raw=True)
+        except msgpack.ExtraData as met:
+            self._tell_of_damage(msgpack.unpackb(met.extra, raw=True))
+            return met.unpacked
+
+    def _tell_of_damage(self, notes: Sequence[Any]) -> None:
+        """What a script has met that is damaged: the log is the only place that keeps what was there."""
+        for container, entry, reason, blob, written in notes:
+            LOG.warning(
+                "board %r has a damaged entry in %s, %r, which was %s: %s%s",
+                self._name,
+                container.decode(),
+                entry.decode("utf-8", "backslashreplace"),
+                "set aside" if written else "passed over; 'jobboard doctor' says what to do",
+                reason.decode("utf-8", "backslashreplace"),
+                f"; it holds {blob!r}" if blob else "",
+            )
 
     def _sent(self, links: Links, script: Script, args: Sequence[Any], postings: Sequence[bytes], *more: bytes) -> Any:
         try:
@@ -415,4 +435,5 @@ class RedisJobBoard(JobBoard):
         return [*there, *sorted(found - {self._name})][:most]
 
     def _roster(self) -> list[tuple[str, str, str]]:
-        return [(*entity.decode().split("\0"), metadata.decode()) for entity, metadata in self._run("roster", ())]
+        entries = ([part.decode("utf-8", "backslashreplace") for part in entry] for entry in self._run("roster", ()))
+        return [(*entity.partition("\0")[::2], metadata) for entity, metadata in entries]

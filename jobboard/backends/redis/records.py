@@ -34,9 +34,9 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes) -> Record:
         modified_on,
         error,
         retries,
-    ) = msgpack.unpackb(blob)
+    ) = msgpack.unpackb(blob, unicode_errors="backslashreplace")
     return Record(
-        uuid.decode(),
+        uuid.decode("utf-8", "backslashreplace"),
         name,
         priority,
         sequence,

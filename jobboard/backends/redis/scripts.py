@@ -15,6 +15,17 @@ from jobboard.backends.redis.keys import Keys
 READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster"})
 """These write nothing."""
 
+_ALL = ("board", "damage", "waiters")
+_MORE = {
+    "take": ("ready",),
+    "peek": ("ready",),
+    "bide": ("ready",),
+    "insert": ("keys",),
+    "operate": ("ending", "keys"),
+    "finish": ("ending",),
+}
+"""What stands before the script itself. A function costs each call that it stands before."""
+
 NEEDS_ROOM = "insert"
 """All scripts but this one go on when the server's memory is full, so that a full board drains."""
 
@@ -29,7 +40,9 @@ class Script:
 
     def __init__(self, name: str, keys: Keys, flags: bool) -> None:
         """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
-        self.source = f"{_first_line(name, flags)}{_source('board')}{_source(name)}".encode()
+        parts = (*_ALL, *_MORE.get(name, ()), name)
+        writes = f"local WRITES = {str(name not in READ_ONLY).lower()}\n"
+        self.source = (_first_line(name, flags) + writes + "".join(map(_source, parts))).encode()
         digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
         where = [b"%d" % len(keys.all), *keys.all]
         self._where = b"".join(map(_bulk, where))

@@ -403,7 +403,7 @@ class TestStored:
         now = board._now()
         members = {"n" + name + "\0" + f"{now - 2 * HOUR:016d}" + "d" * 32: 0 for name in ("a", "b")}
         client.zadd(board._keys.of("waiters"), members)
-        client.hset(board._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members)]))
+        client.hset(board._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members), 1, "h", False]))
         client.hset(board._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
         client.zadd(board._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
         board._tidy()

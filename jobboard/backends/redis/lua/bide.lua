@@ -2,7 +2,7 @@
 -- args: its id, ticket, readable version, names, the handle of its board; if it takes: who, lease in µs, keeper
 -- Answers [whether to sleep, µs to the next event, now].
 
-forget(args[1])
+waiters().forget(args[1])
 if claimable(args[4], args[3]) then return reply({false, false, now}) end
 local tail = '\0' .. string.format('%016.0f', now) .. args[1]
 local members = {}

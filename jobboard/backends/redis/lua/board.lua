@@ -4,7 +4,9 @@
 -- KEYS     the containers, in the order of keys.py: every script declares them all
 -- ARGV[1]  the arguments of the script, one msgpack array; what is in it stands at the top of each script
 -- ARGV[2…] postings, where a script takes any
--- Every script answers one msgpack value, so that RESP2 and RESP3 agree.
+-- WRITES   set by scripts.py: whether this script may write
+-- Every script answers one msgpack value, so that RESP2 and RESP3 agree; and behind it, where it has met anything that
+-- is damaged, a second one: see note().
 
 local META, JOBS, POSTINGS, READY, NAMES, BUSY, LEASES, FINAL, DUE, KEYED, TRASH, PURGED, ANSWERS, WAITERS, BELLS,
       ENTITIES = unpack(KEYS)
@@ -30,15 +32,34 @@ local function set_of(list)
   return set
 end
 
+-- What is damaged: bytes that are no entry, and members without their counterpart. No script ends because of one. It is
+-- set aside, by those that may write, and passed over by the others; the board's log has what was there. What reads an
+-- entry compares its parts, which raises where one is of another kind, and is called by pcall alone: see damage.lua.
+
+local STORABLE = 2 ^ 53
+-- What was met, as the log is told of it; the jobs that were set aside; and how many members stood for nothing.
+local notes, aside, strays = nil, nil, 0
+-- What few calls need is made by the first that does: each function costs a script that begins.
+local damage, waiters
+
 -- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try.
 
--- What was answered, and by which try.
-local function answered()
+local function answer_in(blob)
+  local stored = cmsgpack.unpack(blob)
+  return stored[1] >= 0 and stored[2] >= 0 and stored[4] >= 0 and stored
+end
+
+-- What was answered, and by which try. `kind`: the type of what this script stores.
+local function answered(kind)
   local blob = redis.call('HGET', ANSWERS, args[1])
   if not blob then return nil end
-  local stored = cmsgpack.unpack(blob)
+  local fine, stored = pcall(answer_in, blob)
+  if not (fine and stored) then return damage().drop('answers', ANSWERS, args[1], blob) end
   if stored[1] > args[2] then error('LATE') end
   if stored[1] < args[2] then return nil end
+  if type(stored[3]) ~= kind then
+    return damage().drop('answers', ANSWERS, args[1], blob)
+  end
   -- Written again so that WAIT, on a connection that has written nothing yet, waits for what it repeats.
   redis.call('HSET', ANSWERS, args[1], blob)
   return stored[3], stored[4]
@@ -68,37 +89,13 @@ local function tell(event, job, by)
   end
 end
 
--- Waiters. Each sleeps on a channel of its own, and stands in WAITERS under what it waits for:
--- 'a' any job, 'n' .. name a job of that name, 'p' only looks; then a zero, its place in the queue, and its id.
--- BELLS has what it is to be given: see bide.lua.
+-- Waiters: see waiters.lua.
 
-local BELL = {CAME = 1, TICKET = 2, MEMBERS = 3, READABLE = 4, HANDLE = 5, WHO = 6, LEASE = 7, KEEPER = 8}
 local waited
 
 local function anybody()
   if waited == nil then waited = redis.call('EXISTS', WAITERS) == 1 end
   return waited
-end
-
-local function bell_of(id)
-  local bell = redis.call('HGET', BELLS, id)
-  return bell and cmsgpack.unpack(bell) or nil
-end
-
-local function forget(id, bell)
-  bell = bell or bell_of(id)
-  if not bell then return nil end
-  redis.call('ZREM', WAITERS, unpack(bell[BELL.MEMBERS]))
-  redis.call('HDEL', BELLS, id)
-  return bell
-end
-
-local function waiting(kind)
-  return redis.call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 100)
-end
-
-local function channel(id)
-  return WAITERS .. ':' .. id
 end
 
 -- Who sleeps has reckoned with a later event than this one.
@@ -137,9 +134,30 @@ local function clock_of(record)
   return nil
 end
 
+-- The record in a blob, or this one where there is none, if it is one; raises where it is far from that.
+local function sound(blob, record)
+  local more
+  if blob then record, more = cmsgpack.unpack(blob) end
+  local priority, sequence, max_attempts = record[PRIORITY], record[SEQUENCE], record[MAX_ATTEMPTS]
+  local key, who, keeper, fault = record[KEY], record[WHO], record[KEEPER], record[ERROR]
+  local state, till = record[STATE], record[LOCK_UNTIL]
+  return more == nil and record[NAME] > '' and priority >= 0 and priority <= 4 and priority % 1 == 0
+    and sequence >= 0 and sequence < 2 ^ 50 and sequence % 1 == 0
+    and (key == false or key > '') and record[VERSION] >= 0 and (max_attempts == false or max_attempts > 0)
+    and record[CREATED_ON] >= 0 and record[CREATED_ON] < STORABLE
+    and record[ATTEMPTS] >= 0 and record[TOKEN] >= 0 and record[TOKEN] < STORABLE
+    and (who == false or who >= '') and (keeper == false or keeper >= '')
+    and record[MODIFIED_ON] >= 0 and record[MODIFIED_ON] < STORABLE
+    and (fault == false or fault >= '') and record[RETRIES] >= 0 and record[RETRIES + 1] == nil
+    and ((state == 'U' or state == 'T') and till == false
+         or (state == 'C' or state == 'S') and till >= 0 and till < STORABLE)
+    and record
+end
+
 local function as_job(id, blob)
   if not blob then return nil end
-  local record = cmsgpack.unpack(blob)
+  local fine, record = pcall(sound, blob)
+  if not (fine and record) then return damage().set_aside(id, blob) end
   return {id = id, record = record, state = record[STATE], clock = clock_of(record)}
 end
 
@@ -171,6 +189,11 @@ local function load(id)
   return settle(as_job(id, redis.call('HGET', JOBS, id)))
 end
 
+-- The records of some ids, by one call.
+local function blobs_of(ids)
+  return #ids > 0 and redis.call('HMGET', JOBS, unpack(ids)) or ids
+end
+
 local function next_token(record)
   return math.max(record[TOKEN] + 1, now)
 end
@@ -186,6 +209,12 @@ local function lift(job, busy)
     redis.call('ZREM', job.clock, id)
     if not busy then redis.call('ZREM', BUSY, id) end
   end
+end
+
+-- A job that goes lets go of its key, unless another has it: one of the two was damaged then.
+local function unlock(job)
+  local key = job.record[KEY]
+  if key and redis.call('HGET', KEYED, key) == job.id then redis.call('HDEL', KEYED, key) end
 end
 
 -- What this script has made claimable.
@@ -204,7 +233,7 @@ local function store(job)
     elseif state == 'T' then
       redis.call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
       -- What arrives in the trash has never had its key here.
-      if record[KEY] and job.state then redis.call('HDEL', KEYED, record[KEY]) end
+      if job.state then unlock(job) end
       tell('TRASHED', job)
     else
       redis.call('ZADD', BUSY, place(record), id)
@@ -219,41 +248,11 @@ local function store(job)
 end
 
 local function drop(job)
-  local id, key = job.id, job.record[KEY]
-  if key and job.state ~= 'T' then redis.call('HDEL', KEYED, key) end
+  local id = job.id
+  if job.record[KEY] and job.state ~= 'T' then unlock(job) end
   lift(job)
   redis.call('HDEL', JOBS, id)
   redis.call('HDEL', POSTINGS, id)
-end
-
--- UNCLAIMED or SCHEDULED -> TRASHED.
-local function cancel(job, reason)
-  local record = job.record
-  if record[STATE] ~= 'U' and record[STATE] ~= 'S' then return STATUS[record[STATE]] end
-  record[TOKEN] = next_token(record)
-  bury(record, now, reason)
-  store(job)
-  return 'ok'
-end
-
--- TRASHED -> gone, remembered for a day.
-local function purge(job)
-  if job.record[STATE] ~= 'T' then return 'live' end
-  drop(job)
-  redis.call('ZREMRANGEBYSCORE', PURGED, '-inf', string.format('%.0f', now - DAY))
-  redis.call('ZADD', PURGED, now, job.id)
-  return 'ok'
-end
-
--- Who holds this key: a live job, or nil. One that has lapsed for good lets go of it.
-local function holder_of(key)
-  local id = redis.call('HGET', KEYED, key)
-  local job = id and load(id)
-  if job and job.record[STATE] == 'T' then
-    store(job)
-    return nil
-  end
-  return job
 end
 
 -- What a claim makes of a record; written down by store().
@@ -285,124 +284,9 @@ local function shown(job)
   return {job.id, cmsgpack.pack(job.record), redis.call('HGET', POSTINGS, job.id) or ''}
 end
 
--- Claim a job for one of these waiters, the first that hears of it. It need not ask for it: what it is told, or asks
--- for later where its connection broke meanwhile, is its claim.
-local function hand(job, members)
-  local id = job.id
-  for _, member in ipairs(members) do
-    local waiter = string.sub(member, -32)
-    local bell = bell_of(waiter)
-    if not bell then
-      redis.call('ZREM', WAITERS, member)
-    elseif job.record[VERSION] <= bell[BELL.READABLE] then
-      forget(waiter, bell)
-      claimed(job.record, bell[BELL.WHO], bell[BELL.LEASE], bell[BELL.KEEPER])
-      local heard = redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], shown(job)}))
-      if type(heard) == 'number' and heard > 0 then
-        local given = cmsgpack.pack({bell[BELL.TICKET], now, {id, job.record[TOKEN]}})
-        redis.call('HSET', ANSWERS, 'bell:' .. waiter, given)
-        store(job)
-        tell('CLAIMED', job, bell[BELL.HANDLE])
-        return true
-      end
-      job = load(id)
-    end
-  end
-  return false
-end
-
--- Who waits gets what has come, in the order in which it is served; what is left over is told to all who only look.
-local function serve()
-  if #came == 0 or not anybody() then return end
-  local left = false
-  table.sort(came, by_place)
-  for _, job in ipairs(came) do
-    job = load(job.id)
-    if job and job.record[STATE] == 'U' then
-      local members = waiting('n' .. job.record[NAME])
-      for _, member in ipairs(waiting('a')) do members[#members + 1] = member end
-      left = not hand(job, members) or left
-    end
-  end
-  for _, member in ipairs(left and waiting('p') or {}) do
-    local waiter = string.sub(member, -32)
-    local bell = forget(waiter)
-    if bell then redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], false})) end
-  end
-end
-
 -- How every script ends.
 local function reply(value)
-  serve()
+  if #came > 0 and anybody() then waiters().serve() end
+  if notes then return cmsgpack.pack(value) .. cmsgpack.pack(notes) end
   return cmsgpack.pack(value)
-end
-
--- What can be claimed
-
--- µs until the next lapse or due time that is still to come, false if there is none.
-local function next_event()
-  local first = false
-  for _, clock in ipairs({LEASES, DUE, FINAL}) do
-    local till = redis.call('ZRANGEBYSCORE', clock, '(' .. string.format('%.0f', now), '+inf',
-                            'WITHSCORES', 'LIMIT', 0, 1)[2]
-    if till and (not first or till - now < first) then first = till - now end
-  end
-  return first
-end
-
-local function readable_job(id, readable)
-  local job = load(id)
-  return job and job.record[VERSION] <= readable and job or nil
-end
-
--- The first jobs that can be claimed, in order: postings of a newer version are passed over.
-local function ready(names, limit, readable)
-  local found = {}
-  local function gather(most, page)
-    local offset, count = 0, 0
-    while count < most do
-      local ids = page(offset, most)
-      for _, id in ipairs(ids) do
-        local job = readable_job(id, readable)
-        if job and count < most then
-          count = count + 1
-          found[#found + 1] = job
-        end
-      end
-      if #ids < most then return end
-      offset = offset + most
-    end
-  end
-  if not names then
-    gather(limit, function(offset, count) return redis.call('ZRANGE', READY, offset, offset + count - 1) end)
-    return found
-  end
-  for _, name in ipairs(names) do
-    gather(limit, function(offset, count)
-      local members = redis.call('ZRANGEBYLEX', NAMES, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', offset, count)
-      for index, member in ipairs(members) do members[index] = string.sub(member, #name + 18) end
-      return members
-    end)
-  end
-  table.sort(found, by_place)
-  for index = #found, limit + 1, -1 do found[index] = nil end
-  return found
-end
-
--- Whether anything can be claimed: what is ready, or what has lapsed or come due and no sweep has met.
-local function claimable(names, readable)
-  if #ready(names, 1, readable) > 0 then return true end
-  local wanted = names and set_of(names)
-  for _, clock in ipairs({LEASES, DUE}) do
-    local offset = 0
-    repeat
-      local ids = redis.call('ZRANGEBYSCORE', clock, '-inf', string.format('%.0f', now), 'LIMIT', offset, 1000)
-      for _, id in ipairs(ids) do
-        local job = readable_job(id, readable)
-        if job and (not wanted or wanted[job.record[NAME]]) then return true end
-      end
-      offset = offset + 1000
-    until #ids < 1000
-  end
-  return false
 end

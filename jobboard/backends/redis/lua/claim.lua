@@ -2,7 +2,7 @@
 -- args: slot, call, try, uuid, who, lease in µs, keeper
 -- Answers [status], or ['ok', µs that it stands, uuid, record, posting].
 
-local stored = answered()
+local stored = answered('table')
 local job = load(args[4])
 local status
 if stored then

@@ -2,7 +2,7 @@
 -- args: slot, call, try, uuid, who, token, lease in µs, keeper
 -- Answers the status.
 
-answered()
+answered('string')
 local job = load(args[4])
 local status = check(job, args[5], args[6])
 if status == 'ok' then

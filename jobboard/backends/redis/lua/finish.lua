@@ -2,7 +2,7 @@
 -- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund, due, retry], …]
 -- Answers their statuses.
 
-local statuses = answered()
+local statuses = answered('table')
 if statuses then return reply(statuses) end
 
 local function finish(job, verb, delay, reason, refund, due, retry)
@@ -37,9 +37,14 @@ local function may_part(job, verb, who, token)
 end
 
 statuses = {}
+local ids, met = {}, {}
+for index, act in ipairs(args[4]) do ids[index] = act[1] end
+local blobs = #ids > 1 and blobs_of(ids)
 for index, act in ipairs(args[4]) do
-  local id, who, token, verb = unpack(act)
-  local job = load(id)
+  local id, who, token, verb = unpack(act, 1, 4)
+  local job
+  if not blobs or met[id] then job = load(id) else job = settle(as_job(id, blobs[index])) end
+  met[id] = true
   local parting = verb == 'cancel' and cancel or verb == 'purge' and purge
   local status = parting and may_part(job, verb, who, token) or check(job, who, token)
   if status == 'ok' and parting then

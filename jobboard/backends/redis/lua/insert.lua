@@ -13,8 +13,20 @@ local function arrive(job, trashed, who, attempts, retries, reason, created_on, 
   redis.call('ZREM', PURGED, job.id)
 end
 
+-- The next place in the order of posts. Where the counter is damaged it goes on from the time in ms, which no board has
+-- posted as many jobs as.
+local function next_sequence()
+  local number = redis.pcall('HINCRBY', META, 'sequence', 1)
+  local counts = type(number) == 'number' and number > 0 and number < 2 ^ 50
+  if counts and (number > 1 or redis.call('EXISTS', JOBS) == 0) then return number end
+  damage().note('meta', 'sequence', 'it counts no posts', redis.call('HGET', META, 'sequence') or '')
+  number = math.floor(now / 1000)
+  redis.call('HSET', META, 'sequence', string.format('%.0f', number))
+  return number
+end
+
 local drafts = args[4]
-local stored, tried = answered()
+local stored, tried = answered('table')
 local holders, answers, mine = stored or {}, {}, {}
 for index, draft in ipairs(drafts) do mine[draft[1]] = stored and not stored[index] end
 
@@ -32,7 +44,7 @@ for index, draft in ipairs(drafts) do
     local holder = came and load(id) or key and not trashed and holder_of(key)
     holders[index] = holder and holder.id or false
     if not holder then
-      local sequence = redis.call('HINCRBY', META, 'sequence', 1)
+      local sequence = next_sequence()
       local till = draft[7] and now + draft[7] or draft[8]
       if till and till <= now then till = nil end
       redis.call('HSET', POSTINGS, id, ARGV[index + 1])

@@ -2,7 +2,7 @@
 -- args: slot, call, try, verb, uuid, error, token (of the claim to release; nil for any)
 -- Answers the status.
 
-local status = answered()
+local status = answered('string')
 if status then return reply(status) end
 
 local verb, reason, token = args[4], args[6], args[7]

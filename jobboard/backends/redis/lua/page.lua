@@ -20,12 +20,16 @@ local function in_order(container)
   end
 end
 
+-- What has no place of its own stands with the one before it, and counts like any other: that a fetch is full means
+-- that there may be more.
 local function of_names(behind)
   local found = {}
   for _, name in ipairs(names) do
+    local last = behind or -1
     local low = behind and '(' .. name .. '\0' .. string.format('%016.0f', behind) .. '\255' or '[' .. name .. '\0'
     for _, member in ipairs(redis.call('ZRANGEBYLEX', NAMES, low, '(' .. name .. '\1', 'LIMIT', 0, CHUNK)) do
-      found[#found + 1] = {tonumber(string.sub(member, #name + 2, #name + 17)), string.sub(member, #name + 18)}
+      last = tonumber(string.sub(member, #name + 2, #name + 17)) or last
+      found[#found + 1] = {last, string.sub(member, #name + 18)}
     end
   end
   table.sort(found, in_turn)
@@ -38,7 +42,8 @@ local function the_overdue()
   local found = {}
   for _, clock in ipairs({LEASES, DUE}) do
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', clock, '-inf', string.format('%.0f', now))) do
-      found[#found + 1] = {place(load(id).record), id}
+      local job = load(id)
+      if job then found[#found + 1] = {place(job.record), id} end
     end
   end
   table.sort(found, in_turn)
@@ -56,14 +61,16 @@ local function overdue(clock)
 end
 
 local sources = {}
-local function add(fetch)
-  sources[#sources + 1] = {fetch = fetch, entries = fetch(after), at = 1}
+-- `kept`: in which stored states a job lies there.
+local function add(container, kept, fetch)
+  sources[#sources + 1] = {container = container, kept = kept, fetch = fetch, entries = fetch(after), at = 1}
 end
-if states.U then add(names and of_names or in_order(READY)) end
+if states.U then add(names and 'names' or 'ready', set_of({'U'}), names and of_names or in_order(READY)) end
 if states.S or states.C then
-  add(in_order(BUSY))
+  add('busy', set_of({'S', 'C'}), in_order(BUSY))
 elseif states.U then
-  add(overdue(LEASES) + overdue(DUE) <= 2 * CHUNK and the_overdue() or in_order(BUSY))
+  local few = overdue(LEASES) + overdue(DUE) <= 2 * CHUNK
+  add('busy', set_of({'S', 'C'}), few and the_overdue() or in_order(BUSY))
 end
 
 local function next_entry()
@@ -77,21 +84,37 @@ local function next_entry()
   end
   if not first then return nil end
   first.at = first.at + 1
-  return first.entries[first.at - 1][2]
+  return first.entries[first.at - 1], first
 end
 
-local found, looked, job = {}, 0, nil
-local fits = true
+-- Stands for a place from which to go on, as a job that nobody has asked for.
+local function sign(at)
+  local record = {'damaged', math.floor(at / 2 ^ 50), math.ceil(at % 2 ^ 50), false, 1, false, now, 'T', 0, 0, false,
+                  false, false, now, false}
+  return {'', cmsgpack.pack(record), ''}
+end
+
+local found, looked, entry_, source, last = {}, 0, nil, nil, nil
 while #found < limit and looked < walk do
-  local id = next_entry()
-  if not id then
-    fits = true
+  entry_, source = next_entry()
+  if not entry_ then
+    last = nil
     break
   end
-  job = load(id)
-  fits = states[job.record[STATE]] and (not wanted or wanted[job.record[NAME]])
-  if fits then found[#found + 1] = shown(job) end
+  local id = entry_[2]
+  local job = load(id)
   looked = looked + 1
+  last = nil
+  if not (job and source.kept[job.state]) then
+    if not (job and job.odd) then damage().stray(source.container, nil, id, id, job) end
+    last = sign(entry_[1])
+  elseif not (states[job.record[STATE]] and (not wanted or wanted[job.record[NAME]])) then
+    last = shown(job)
+  else
+    found[#found + 1] = shown(job)
+  end
+  -- A job that lies at another place than its own would lead the next page astray.
+  if job and place(job.record) ~= entry_[1] then last = sign(entry_[1]) end
 end
-if not fits then found[#found + 1] = shown(job) end
+if last then found[#found + 1] = last end
 return reply({now, found})

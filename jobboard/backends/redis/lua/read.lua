@@ -4,7 +4,8 @@
 
 local found = {}
 for index, id in ipairs(args) do
-  local job = as_job(id, redis.call('HGET', JOBS, id))
-  found[index] = job and shown(job) or redis.call('ZSCORE', PURGED, id) ~= false
+  local blob = redis.call('HGET', JOBS, id)
+  local job = as_job(id, blob)
+  found[index] = job and shown(job) or blob and true or redis.call('ZSCORE', PURGED, id) ~= false
 end
 return reply({now, found})

@@ -14,15 +14,19 @@ local function sweep()
       left = left - #ids
       for _, id in ipairs(ids) do
         local job = load(id)
-        store(job)
-        if job.state == 'T' then trashed[#trashed + 1] = shown(job) end
+        if not job or job.clock ~= clock then
+          damage().stray(clock == DUE and 'due' or clock == LEASES and 'leases' or 'final', clock, id, id, job)
+        else
+          store(job)
+          if job.state == 'T' then trashed[#trashed + 1] = shown(job) end
+        end
       end
     end
   end
   return left == 0
 end
 
-local stored = answered()
+local stored = answered('table')
 if stored then
   for index = 1, #stored, 2 do
     local job = load(stored[index])
@@ -40,7 +44,8 @@ else
     done[#done + 1] = job.id
     done[#done + 1] = job.record[TOKEN]
   end
-  again = full and #taken == 0
+  again = (full or strays >= MOST) and #taken == 0
   if not again and (#taken > 0 or repeated()) then answer(done) end
 end
+for _, job in ipairs(aside or {}) do trashed[#trashed + 1] = shown(job) end
 return reply({again, stored and true or false, stands, #taken == 0 and next_event(), trashed, taken})

@@ -5,6 +5,7 @@
 local at, sequence, limit = args[1], args[2], args[3]
 local found = {}
 
+-- Each as its entry has it, whatever its record says: by that the pages follow each other.
 local function newest(container, most, open)
   local offset, count, last = 0, 0, nil
   repeat
@@ -13,11 +14,20 @@ local function newest(container, most, open)
       -- Whole groups of one instant: their order is that of their sequences.
       if count >= limit and entries[index + 1] ~= last then return end
       last = entries[index + 1]
-      local job = load(open(entries[index]))
-      local record = job.record
-      if not at or record[MODIFIED_ON] < at or record[SEQUENCE] < sequence then
-        found[#found + 1] = job
-        count = count + 1
+      local id = open(entries[index])
+      local job = load(id)
+      local score = tonumber(last)
+      if job and job.odd then job.record[SEQUENCE] = tonumber(string.sub(entries[index], 1, 16)) or 0 end
+      local lies = job and job.record[STATE] == 'T' and (container == FINAL or buried(id, job.record) == entries[index])
+      if not (lies and score >= 0 and score < STORABLE) then
+        damage().stray(container == TRASH and 'trash' or 'final', container, entries[index], id, job)
+      else
+        local record = job.record
+        record[MODIFIED_ON] = score
+        if not at or score < at or record[SEQUENCE] < sequence then
+          found[#found + 1] = job
+          count = count + 1
+        end
       end
     end
     offset = offset + limit
