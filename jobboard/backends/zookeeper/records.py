@@ -55,8 +55,8 @@ def encode(record: Record, modified_on: int | None, created_on: int | None) -> b
 def decode(node: Node, data: Data, trashed: Trashed | None = None) -> Record:
     """The record. One that can't be read is in the trash, whereto the claim that meets it moves what there is of it."""
     try:
-        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting, retries = (
-            unpack(data.data)
+        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting, retries = unpack(
+            data.data
         )
     except ValueError as damage:
         LOG.warning("job %s is set aside: %s", node.uuid, damage)
