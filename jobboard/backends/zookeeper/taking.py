@@ -29,24 +29,12 @@ class Taker:
         store = self._store
         store.check_writable()
         slot = self._keeper.slot(nonce)
-        holders: dict[int, str] = {}
         known: dict[str, Record | None] = {}
-        before: set[int] = set()
-        if slot.call == nonce.call:
-            tried, answered = slot.answer
-            holders = dict(answered)
-            before = set(range(len(drafts))) - holders.keys()
-            if nonce.attempt > tried:
-                holders = self._still_kept_out(drafts, holders, before)
+        before, holders = self._done_before(drafts, slot, nonce)
         now = store.now() if any(draft[-3:] != (None, None, None) for draft in drafts) else 0
         open_ = [index for index in range(len(drafts)) if index not in before and index not in holders]
         arriving = {drafts[index].uuid: index for index in open_ if drafts[index].arrival is not None}
-        first: dict[str, str] = {}
-        for index in open_:
-            draft = drafts[index]
-            trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
-            if draft.key is not None and not trashed and first.setdefault(draft.key, draft.uuid) != draft.uuid:
-                holders[index] = first[draft.key]
+        holders |= _held_within(drafts, open_)
         while True:
             guards = self._arrive(arriving, holders, known) if arriving else []
             fresh = [index for index in open_ if index not in holders]
@@ -78,18 +66,25 @@ class Taker:
                 known[uuid] = None if isinstance(it, State) else stands(it, store.now())
             return [(index not in holders, known[uuid]) for index, uuid in enumerate(uuids)]
 
-    def _still_kept_out(self, drafts: Sequence[Draft], holders: dict[int, str], before: set[int]) -> dict[int, str]:
-        """Of the drafts that an earlier try did not store, those for which that still holds: not those of others' jobs
-        that do not have their keys any longer."""
+    def _done_before(self, drafts: Sequence[Draft], slot: Slot, nonce: Nonce) -> tuple[set[int], dict[int, str]]:
+        """Which drafts an earlier try of this call has stored, and which others' jobs keep out: not those that do not
+        have their keys any longer."""
+        if slot.call != nonce.call:
+            return set(), {}
+        tried, answered = slot.answer
+        holders: dict[int, str] = dict(answered)
+        before = set(range(len(drafts))) - holders.keys()
         mine = {drafts[index].uuid for index in before}
         others = [uuid for index, uuid in holders.items() if uuid not in mine and uuid != drafts[index].uuid]
-        now = self._store.now() if others else 0
+        if nonce.attempt <= tried or not others:
+            return before, holders
+        now = self._store.now()
         gone = {
             uuid
             for uuid, it in zip(others, self._store.read(others), strict=True)
             if isinstance(it, State) or stands(it, now).state == TRASHED
         }
-        return {index: uuid for index, uuid in holders.items() if uuid not in gone}
+        return before, {index: uuid for index, uuid in holders.items() if uuid not in gone}
 
     def _arrive(self, arriving: dict[str, int], holders: dict[int, str], known: dict[str, Record | None]) -> list[Op]:
         """Take those that have arrived before as the holders of their own places. What is answered keeps others from
@@ -337,6 +332,18 @@ class Taker:
                 view.set_aside(node)
             else:
                 store.remember(it)
+
+
+def _held_within(drafts: Sequence[Draft], open_: Sequence[int]) -> dict[int, str]:
+    """Those of these drafts whose key an earlier one of them has, with that one's uuid."""
+    first: dict[str, str] = {}
+    holders: dict[int, str] = {}
+    for index in open_:
+        draft = drafts[index]
+        trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
+        if draft.key is not None and not trashed and first.setdefault(draft.key, draft.uuid) != draft.uuid:
+            holders[index] = first[draft.key]
+    return holders
 
 
 def _size(draft: Draft) -> int:

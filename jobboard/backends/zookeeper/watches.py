@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from jobboard.backends.zookeeper.connection import Connection
-from jobboard.backends.zookeeper.folders import Folder
+from jobboard.backends.zookeeper.folders import SMALL, Folder, created
 from jobboard.backends.zookeeper.paths import (
     DUE,
     LAST_KEPT,
@@ -38,9 +38,6 @@ from jobboard.backends.zookeeper.wire import children, get
 from jobboard.job import boottime
 from jobboard.states import CLAIMED, LIVE, Record
 
-SMALL = 100
-"""A list of up to so many names is read together with the stats."""
-
 _BUSY, _CROWDED, _PARTIAL, _QUIET = 0.002, 0.02, 0.1, 0.5
 """For how many seconds a look will do: while the bell rings, while others are quicker, where it has not shipped a list
 again that had changed, and otherwise."""
@@ -51,11 +48,6 @@ _SLACK = 50_000
 
 def _when(trashed: Trashed) -> tuple[int, int]:
     return trashed.when, trashed.node.sequence
-
-
-def created(stat: Any) -> int:
-    """How many children were ever created; the stat counts those that went, too."""
-    return int(stat.cversion + stat.numChildren) // 2
 
 
 class View:
