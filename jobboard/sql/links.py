@@ -312,6 +312,7 @@ class Links:
             self.watch.remove(each.line)
 
     def close(self) -> None:
+        self.watch.hurry()
         with self._lock:
             self._closed = True
             links, self._open = list(self._open), {}
@@ -320,7 +321,6 @@ class Links:
             if not link.line.busy:
                 self._end(link)
         self._local = threading.local()
-        self.watch.hurry()
         if self._own and self._engine is not None:
             self._engine.dispose()
 

@@ -49,6 +49,8 @@ class _Sessions(NamedTuple):
     some: str
     """These, by their numbers, and whether the server works on something for them; to send is no such work."""
     end: str
+    greeted: Callable[[Raw], int | None]
+    """The number with which the server has greeted the driver, where that tells."""
 
 
 _POSTGRESQL = _Sessions(
@@ -56,12 +58,14 @@ _POSTGRESQL = _Sessions(
     some="SELECT pid, CAST(backend_start AS text), left(coalesce(state, ''), 4) <> 'idle'"
     " AND coalesce(wait_event_type, '') <> 'Client' FROM pg_stat_activity WHERE pid IN ",
     end="SELECT pg_terminate_backend({})",
+    greeted=lambda raw: getattr(getattr(raw, "info", None), "backend_pid", None),
 )
 _MYSQL = _Sessions(
     own="SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()",
     some="SELECT ID, HOST, COMMAND <> 'Sleep' AND coalesce(STATE, '') NOT IN ('Writing to net', 'Sending to client')"
     " FROM information_schema.PROCESSLIST WHERE ID IN ",
     end="KILL {}",
+    greeted=lambda raw: raw.thread_id() if hasattr(raw, "thread_id") else None,
 )
 _SESSIONS = {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL}
 
@@ -100,12 +104,21 @@ class Line:
 
     def identify(self, raw: Raw) -> None:
         """Have the server tell which session this is."""
-        if self.watched and self.asks and self._sessions is not None:
+        if not (self.watched and self.asks and self._sessions is not None):
+            return
+        try:
             cursor = raw.cursor()
             cursor.execute(self._sessions.own)
             row = cursor.fetchone()
             cursor.close()
-            self.session = None if row is None else (int(row[0]), str(row[1]))
+        except Exception:  # noqa: BLE001 - drivers raise anything, and some servers have no such view
+            raw.rollback()
+            row = None
+        # A pooler in between has greeted the driver with a number of its own: the session is not ours alone.
+        if row is not None and self._sessions.greeted(raw) in (None, row[0]):
+            self.session = (int(row[0]), str(row[1]))
+        else:
+            self.asks = False
 
     def heard(self, seconds: float) -> bool:
         """Whether anything has come in within these seconds, as far as the system can tell, or has not been read yet:
