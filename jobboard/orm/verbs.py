@@ -112,7 +112,8 @@ class _Taker:
         taken: list[Row] = []
         seen: list[Key] = []
         while True:
-            select = self._wished(self._key).limit(BATCH)
+            # Others are at the first ones, if these were not enough: so then it looks far ahead at once.
+            select = self._wished(self._key).limit(10 * BATCH if seen else BATCH)
             if seen:
                 select = select.where(sa.not_(keyed(self._mapper, seen)))
             candidates = [tuple(row) for row in self._run.connection.execute(select)]
@@ -121,7 +122,8 @@ class _Taker:
             seen += candidates
             while candidates:
                 missing = self._wish.limit - len(taken)
-                some, candidates = candidates[:missing], candidates[missing:]
+                size = min(missing, BATCH)
+                some, candidates = candidates[:size], candidates[size:]
                 chosen = by_index(self._select.where(keyed(self._mapper, some)), table_of(self._mapper), PRIMARY)
                 taken += self._first(chosen, missing)
                 if len(taken) == self._wish.limit:

@@ -41,6 +41,34 @@ def test_two_generators_and_ten_consumers(engine: sa.Engine) -> None:
         connection.exec_driver_sql("DROP TABLE queue")
 
 
+@pytest.mark.backends("mariadb")
+def test_consumers_do_not_try_hundred_by_hundred_what_others_take(engine: sa.Engine) -> None:
+    """Each try is two requests and more to compile, and ten of them fall behind two generators."""
+    program: Any = runpy.run_path(str(PROGRAM))
+    job = program["Job"]
+    program["Base"].metadata.create_all(engine)
+    sent: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    try:
+        with Session(engine) as session, Session(engine) as other:
+            session.add_all([job(kind="mail") for _ in range(600)])
+            session.commit()
+            other.begin()
+            taken = job.acquire(other, "bert", limit=400)
+            sa.event.listen(engine, "before_cursor_execute", note)
+            mine = job.acquire(session, "anna", limit=100)
+            sa.event.remove(engine, "before_cursor_execute", note)
+            assert [row.id for row in mine] == [taken[-1].id + number for number in range(1, 101)]
+            # To look, to try; to look ahead, and to try four hundreds; to acquire, and to load.
+            assert len(sent) == 9, sent
+            other.rollback()
+    finally:
+        program["Base"].metadata.drop_all(engine)
+
+
 def test_a_consumer_outlives_a_lost_claim(engine: sa.Engine, capsys: pytest.CaptureFixture[str]) -> None:
     program: Any = runpy.run_path(str(PROGRAM))
     job = program["Job"]
