@@ -21,6 +21,9 @@ from jobboard.orm import Claimable
 
 GENERATORS = 2
 CONSUMERS = 10
+BATCH = 500
+"""How many jobs a consumer takes at once. Ten consumers that look for the first jobs at the same moment are in each
+other's way: few large batches keep up with the generators where many small ones fall behind."""
 
 
 class Base(DeclarativeBase):
@@ -68,7 +71,7 @@ def consume(engine: sa.Engine, watch: Stopwatch, who: str) -> None:
     while not watch.stop.is_set():
         wanted = Job.kind.in_(["mail", "picture"])
         try:
-            with Job.acquiring(engine, who, where=wanted, order_by=Job.id, timeout=60) as jobs:
+            with Job.acquiring(engine, who, where=wanted, order_by=Job.id, limit=BATCH, timeout=60) as jobs:
                 for job in jobs:
                     jobs.session.delete(job)  # refused, if another has taken it over
         except ClaimLost as error:
