@@ -10,10 +10,13 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import Job, JobPriority, Posting, instant
+from jobboard.job import Job, JobPriority, Posting, instant, moment
 from jobboard.primitives import Draft
 
-_LONGEST = 1e10  # seconds: beyond this no datetime can show the result
+_LAST = 2**53
+"""The end of the instants that every backend stores exactly, in µs since 1970: doubles count no further. In 2255."""
+
+_LONGEST = 3_155_760_000  # seconds, a hundred years: from now on, they end before that
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
@@ -28,7 +31,7 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
     if not (math.isfinite(span) and (span > 0 if positive else span >= 0) and span <= _LONGEST):
         least = "more than 0" if positive else "0 or more"
-        raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST:g}")
+        raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST}")
     return max(1, round(span * 1e6)) if span else 0
 
 
@@ -120,7 +123,12 @@ def _due(given: Posting) -> int | None:
         return None
     if given.delay is not None:
         raise ValueError("give delay or due, not both")
-    return aware("due", given.due)
+    due = aware("due", given.due)
+    if due >= _LAST:
+        raise ValueError(
+            f"due={given.due}: must lie before {moment(_LAST)}, the last time that every backend can store"
+        )
+    return due
 
 
 def _book(book: Any) -> dict[str, str] | None:

@@ -47,6 +47,8 @@ BAD_POSTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"due": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
     ({"due": "2030-01-01"}, TypeError, "due"),
     ({"due": datetime.datetime.max.replace(tzinfo=datetime.UTC), "delay": 1}, ValueError, "both"),
+    ({"due": datetime.datetime.max.replace(tzinfo=datetime.UTC)}, ValueError, "before 2255"),
+    ({"delay": 3_155_760_001}, ValueError, "at most 3155760000"),
     ({"max_attempts": 0}, ValueError, "max_attempts"),
     ({"max_attempts": -1}, ValueError, "max_attempts"),
     ({"max_attempts": 2**31}, ValueError, "max_attempts"),
@@ -180,6 +182,19 @@ class TestDelays:
         job = board.post("resize", due=due)
         assert job.state == SCHEDULED
         assert board.get(job.uuid).due == job.due == due
+
+    def test_the_last_times_of_all(self, board: JobBoard) -> None:
+        """Further than that a double does not count microseconds; what lies behind is refused."""
+        last = _EPOCH + datetime.timedelta(microseconds=2**53 - 1)
+        job = board.post("resize", due=last)
+        assert board.get(job.uuid).due == job.due == last
+        with pytest.raises(ValueError, match="before 2255"):
+            board.post("resize", due=last + datetime.timedelta(microseconds=1))
+        century = datetime.timedelta(days=36525)
+        later = board.post("resize", delay=century)
+        assert board.get(later.uuid).due == later.created_on + century
+        assert board.claim_next("anna") is None
+        assert board.stats().scheduled == 2
 
     @pytest.mark.parametrize("arguments", [{"delay": 0}, {"due": _EPOCH}, {"due": _EPOCH.replace(year=1900)}])
     def test_due_at_once(self, board: JobBoard, arguments: dict[str, Any]) -> None:
