@@ -17,10 +17,10 @@ from typing import Any, final
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, about
 from jobboard.claiming import Claiming
-from jobboard.exceptions import ClaimLost, JobFailure, NotFound
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -236,6 +236,54 @@ class JobBoard(Claiming):
                 break
             self._doze(turn, peeked.mark, None, peeked.next_event)
         raise NotFound(f"no job to claim in {timeout:g} s")
+
+    def examine(self) -> Iterator[Oddity]:
+        """What is odd about the board: entries that are damaged or have no counterpart, postings that can't be read,
+        settings of the server that weaken the promise, and clocks that differ. Reads all of the board page by page, and
+        changes nothing. What others do meanwhile is not taken for damage, but look again before you act on it."""
+        session = self._live()
+        asked = time.time()
+        now = session.query(self._now) / 1e6
+        most = self.characteristics.claim_ttl / 10
+        # Whatever the request took is no skew.
+        skew = max(asked - now, now - time.time(), 0.0)
+        if skew > most:
+            yield Oddity(
+                "clock",
+                f"this machine's clock and the server's differ by {skew:.3g} s",
+                "leases go by the server's; set both by NTP, or what people are shown is wrong",
+            )
+        try:
+            yield from self._examine()
+            yield from self._odd_postings(session)
+        except ConnectionFailure:
+            raise
+        except JobFailure as error:
+            yield Oddity("store", f"it can't be read any further: {error}", "see what refuses it, and why")
+
+    def _odd_postings(self, session: Session) -> Iterator[Oddity]:
+        after: Record | None = None
+        while page := session.query(self._page, after, PAGE, None, None):
+            for seen in page:
+                if seen.record is not None and seen.state in LIVE:
+                    yield from self._odd_posting(seen.record)
+            after = page[-1].record
+            if len(page) < PAGE and page[-1].state in LIVE:
+                break
+
+    def _odd_posting(self, record: Record) -> Iterator[Oddity]:
+        if record.version > codec.VERSION:
+            yield Oddity(
+                f"job {record.uuid}",
+                f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}",
+                "upgrade the library here; until then, this process passes the job over",
+            )
+            return
+        try:
+            self._content(record)
+        except codec.Undecodable as error:
+            advice = "the claim that meets it puts it into the trash; 'jobboard cancel' does so now"
+            yield Oddity(f"job {record.uuid}", str(error), advice)
 
     # Operating
 

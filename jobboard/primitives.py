@@ -27,7 +27,7 @@ stands as long as the process, without any renewal, which only memory can say.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -239,6 +239,15 @@ class BoardStats:
         return self.unclaimed + self.scheduled + self.claimed
 
 
+class Oddity(NamedTuple):
+    """Something that no board leaves behind, or a setting that weakens its promise: where it is, what it is, and what
+    to do about it."""
+
+    place: str
+    reason: str
+    advice: str = ""
+
+
 RANKS = range(5)
 """The priorities, as records have them: 0 is served first."""
 
@@ -285,6 +294,11 @@ class Primitives(abc.ABC):
     def _tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
         ago. Called when a board is opened, one that only looks too, and every ten minutes while it renews anything."""
+
+    def _examine(self) -> Iterator[Oddity]:
+        """What is odd in the store, beside what :meth:`_page` and :meth:`_trash_page` show. Reads in pages, and writes
+        nothing."""
+        yield from ()
 
     def _joins(self, extra: dict[str, Any]) -> bool:
         """Whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is never

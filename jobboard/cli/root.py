@@ -32,6 +32,7 @@ COMMANDS = {
     "show": "looking:show",
     "stats": "looking:stats",
     "entities": "looking:entities",
+    "doctor": "doctoring:doctor",
     "top": "topping:top",
     "watch": "watching:watch",
     "work": "working:work",

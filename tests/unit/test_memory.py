@@ -2,15 +2,18 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import jobboard
+from jobboard import codec
 from jobboard.backends.memory import ManualClock, forget
 from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
 from jobboard.job import Posting
+from jobboard.primitives import Draft, Nonce
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import Waiter
 
@@ -144,3 +147,23 @@ def test_connected_from_many_threads(clock: ManualClock) -> None:
         thread.join(10)
     assert len({id(board._store) for board in boards}) == 1
     forget(name)
+
+
+def test_a_priority_that_is_none(board: Any) -> None:
+    uuid = "00000000-0000-4000-8000-000000000009"
+    posting = codec.encode(codec.Content({"a": 1}), board.wire)
+    board._insert([Draft(uuid, "odd", 9, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
+    fine = board.post("resize", priority="VERY_LOW")
+    assert list(board.iterjobs()) == [fine]
+    assert [odd.place for odd in board.examine() if odd.place != "clock"] == [f"job {uuid}"]
+    assert board.claim_many("anna", 5) == [fine]
+    [job] = board.trashed()
+    assert (job.uuid, job.priority) == (uuid, "VERY_LOW")
+    assert "priority is 9" in job.error
+
+
+@pytest.mark.parametrize(("seconds", "odd"), [(0, []), (2.9, []), (3.5, ["clock"]), (86400, ["clock"])])
+def test_clocks_that_differ(board: Any, clock: ManualClock, seconds: float, odd: list[str]) -> None:
+    """By more than a tenth of claim_ttl, which is 30 s."""
+    clock.advance(time.time() - clock() + seconds)
+    assert [each.place for each in board.examine()] == odd

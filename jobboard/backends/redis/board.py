@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgpack
@@ -14,7 +14,7 @@ from redis import exceptions as errors
 
 from jobboard import codec
 from jobboard import conf as configuration
-from jobboard.backends.redis import checks, clients
+from jobboard.backends.redis import checks, clients, doctor
 from jobboard.backends.redis.bells import Bells, Listener, Wish
 from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import Links
@@ -29,6 +29,7 @@ from jobboard.primitives import (
     Draft,
     Finish,
     Nonce,
+    Oddity,
     Peeked,
     Renewed,
     Seen,
@@ -349,6 +350,9 @@ class RedisJobBoard(JobBoard):
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
         behind = (None, None) if after is None else (after.modified_on, after.sequence)
         return [record_of(*job) for job in self._run("trash_page", (*behind, limit))]
+
+    def _examine(self) -> Iterator[Oddity]:
+        return doctor.examine(self._run, self._keys, self._server, self._conf["allow_eviction"])
 
     def _now(self) -> int:
         try:

@@ -20,12 +20,13 @@ OLDEST = (6, 2)
 @dataclass(frozen=True)
 class Server:
     """``flags``: it takes scripts that say what they may do. ``durable``: it syncs each write to disk before it
-    answers. ``replicas``: how many are connected."""
+    answers. ``replicas``: how many are connected. ``keeps``: it writes to disk as it goes, as far as is known."""
 
     flags: bool
     durable: bool
     replicas: int
     notes: str
+    keeps: bool = True
 
 
 def look_at(links: Links, allow_eviction: bool) -> Server:
@@ -54,6 +55,7 @@ def look_at(links: Links, allow_eviction: bool) -> Server:
         durable=durable,
         replicas=int(info.get("connected_slaves", "0")),
         notes=f"{name} {text}; {persistence}; maxmemory-policy {policy}",
+        keeps=info.get("aof_enabled") == "1",
     )
 
 

@@ -12,7 +12,7 @@ import msgpack
 
 from jobboard.backends.redis.keys import Keys
 
-READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster"})
+READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster", "examine"})
 """These write nothing."""
 
 _ALL = ("board", "damage", "waiters")

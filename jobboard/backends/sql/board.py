@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 
 from jobboard import conf as configuration
 from jobboard import forks
-from jobboard.backends.sql import engines, migrations, transactions
+from jobboard.backends.sql import doctor, engines, migrations, transactions
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import Statements
@@ -28,6 +28,7 @@ from jobboard.primitives import (
     Draft,
     Finish,
     Nonce,
+    Oddity,
     Peeked,
     Renewed,
     Seen,
@@ -455,6 +456,9 @@ class SQLJobBoard(JobBoard):
 
     def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._reader.trash_page(after, limit)
+
+    def _examine(self) -> Iterator[Oddity]:
+        return doctor.examine(self._store, self.characteristics.durable)
 
     def _now(self) -> int:
         return self._store.now()

@@ -423,6 +423,20 @@ class TestPoison:
             board.get(uuid)
         assert board.stats().trashed == 0  # looking moves nothing
 
+    def test_examining_shows_them(self, board: JobBoard) -> None:
+        good = board.post("resize", key="k")
+        board.claim(good, "anna", expiry=LONG)
+        board.post_many([Posting("resize", delay=LONG), Posting("resize")])
+        # How a server of the tests is set up is no concern of this.
+        usual = list(board.examine())
+        assert all("job" not in odd.place for odd in usual)
+        broken = plant(board, self.broken(board)[0])
+        newer = plant(board, self.broken(board)[0], version=codec.VERSION + 1)
+        found = [odd for odd in board.examine() if odd not in usual]
+        assert sorted(odd.place for odd in found) == sorted([f"job {broken}", f"job {newer}"])
+        assert all(odd.reason and odd.advice for odd in found)
+        assert board.stats().trashed == 0
+
     def test_a_newer_version_is_skipped_and_does_not_block(
         self, board: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -1,6 +1,8 @@
 """One damaged entry stops nothing: whatever lies in a board's containers, all other jobs live as they always do."""
 
+import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -358,6 +360,80 @@ def test_an_entry_that_is_none(plant: Plant, make_board: Any, what: str) -> None
     for container in ("ready", "leases", "final", "due"):
         left = plant.client.zrange(getattr(plant, container), 0, -1)
         assert all(plant.client.hexists(plant.jobs, member) for member in left) or what == "leases: inf"
+
+
+@pytest.mark.parametrize("what", PLANTS)
+def test_the_doctor_sees_it(plant: Plant, what: str) -> None:
+    board = plant.board
+    uuid = ready(board)
+    before = list(board.examine())
+    assert before == []
+    PLANTS[what](plant, uuid)
+    found = list(board.examine())
+    container = what.partition(":")[0]
+    if what in UNSEEN:
+        assert found == []
+        return
+    assert container in " ".join(odd.place for odd in found) or uuid in found[0].place
+    assert all(odd.reason and odd.advice for odd in found)
+    assert len(found) >= (150 if what.endswith("many") else 1)
+
+
+UNSEEN = {
+    "purged: garbage",
+    # As on a board that has posted nothing yet, or has never been tidied.
+    "meta: no sequence",
+    "meta: a cursor of text",
+    "meta: no min_reader",
+}
+
+
+@pytest.mark.parametrize("what", BLOBS)
+def test_the_doctor_sees_records_that_are_none(plant: Plant, what: str) -> None:
+    uuid = ready(plant.board)
+    plant.write(uuid, blob(plant.record(uuid)) if callable(blob := BLOBS[what]) else blob)
+    # What else lies of it is not told of, as it goes along.
+    assert [odd.place for odd in plant.board.examine()] == [f"jobs {uuid}"]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_the_doctor_advises_helps(plant: Plant, situation: str) -> None:
+    """A job that has dropped out of the containers that lead to it is brought back."""
+    board = plant.board
+    uuid = SITUATIONS[situation](board)
+    for container in ("ready", "names", "busy", "leases", "final", "due", "trash"):
+        plant.client.delete(getattr(plant, container))
+    [odd] = board.examine()
+    assert uuid in odd.place
+    job = board.get(uuid)
+    for verb in re.findall(r"jobboard (release|cancel|trash restore)", odd.advice):
+        with contextlib.suppress(NotFound):
+            getattr(board, verb.split()[-1])(job)
+    assert list(board.examine()) == []
+    assert take(board) == job
+
+
+def test_a_container_of_another_type(plant: Plant) -> None:
+    plant.client.delete(plant.ready)
+    plant.client.set(plant.ready, "x")
+    first, *rest = plant.board.examine()
+    assert (first.place, "another type" in first.reason) == ("ready", True)
+    assert ["WRONGTYPE" in odd.reason for odd in rest] == [True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "reason"),
+    [
+        ({"appendonly": "no"}, {}, "no append-only file"),
+        ({"maxmemory-policy": "allkeys-lru"}, {"allow_eviction": True}, "allkeys-lru"),
+    ],
+)
+def test_settings_that_may_lose_jobs(
+    private_server: Any, settings: dict[str, str], options: dict[str, Any], reason: str
+) -> None:
+    server = private_server("redis", config=settings)
+    with jobboard.backend("board", {"board": server.uri, **options}) as board:
+        assert any(odd.place == "server" and reason in odd.reason for odd in board.examine())
 
 
 @pytest.mark.parametrize("container", ["ready", "leases", "due", "final"])

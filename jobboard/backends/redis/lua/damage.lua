@@ -104,6 +104,6 @@ function damage()
     if WRITES then redis.call('ZREM', set, member) end
   end
 
-  damage_made = {note = note, drop = drop, entry = entry, entity_of = entity_of, set_aside = set_aside, stray = stray}
+  damage_made = {note = note, drop = drop, entry = entry, entity_in = entity_in, entity_of = entity_of, set_aside = set_aside, stray = stray}
   return damage_made
 end

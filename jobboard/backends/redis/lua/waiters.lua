@@ -99,6 +99,6 @@ function waiters()
     until not told
   end
 
-  waiters_made = {BELL = BELL, bell_of = bell_of, forget = forget, serve = serve}
+  waiters_made = {BELL = BELL, bell_in = bell_in, bell_of = bell_of, forget = forget, serve = serve}
   return waiters_made
 end

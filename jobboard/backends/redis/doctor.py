@@ -1,0 +1,73 @@
+"""What is odd in the containers of a board, and how its server is set up: for ``board.examine()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jobboard.backends.redis.checks import Server
+from jobboard.backends.redis.keys import CONTAINERS, Keys
+from jobboard.primitives import Oddity
+
+HASHES = frozenset({"meta", "jobs", "postings", "keyed", "answers", "bells", "entities"})
+_PASSED = frozenset({"purged"})
+"""Anything may lie in these."""
+
+_ZREM, _HDEL = "redis-cli ZREM '{key}' '{entry}'", "redis-cli HDEL '{key}' '{entry}'"
+_BACK = "'jobboard cancel {entry}', then 'jobboard trash restore {entry}' puts it where it belongs"
+
+_ODD = {
+    "type": ("it is of another type than a board's", "no call goes well: rename '{key}', and see what it is"),
+    "damaged": (
+        "the record of the job is damaged",
+        "the call that meets it next puts what can be read of it into the trash; 'jobboard cancel {entry}' does so now",
+    ),
+    "lost": ("the job is not where it would be served from", _BACK),
+    "lost claim": ("the claim of the job will never lapse", "'jobboard release {entry}'"),
+    "lost in trash": ("the trash does not show the job", "'jobboard trash restore {entry}', or purge it"),
+    "key": ("the job's key is not held: another job can be posted with it", "let it be worked off, or cancel it"),
+    "details": ("the details of the job are missing", "the claim that meets it puts it into the trash"),
+    "uuid": ("its name is no uuid: no board has posted it", _HDEL),
+    "no job": ("its job is missing", ""),
+    "elsewhere": ("its job is in another state", ""),
+    "entry": ("it can't be read", "it goes when a board connects, or: " + _HDEL),
+    "no bell": ("nobody is there who would wait", _ZREM),
+    "layout": ("it names no layout", "it is written anew when a board connects"),
+    "counter": ("it counts no posts", "the next post makes it go on from the time"),
+}
+
+
+def examine(
+    run: Callable[[str, Sequence[Any]], Any], keys: Keys, server: Server, allow_eviction: bool
+) -> Iterator[Oddity]:
+    if not server.keeps:
+        yield Oddity("server", server.notes, "set appendonly yes, or take it that a crash loses jobs")
+    if allow_eviction and "allkeys" in server.notes:
+        yield Oddity(
+            "server", server.notes, "set maxmemory-policy noeviction, or the board is dropped for want of room"
+        )
+    kinds = ["hash" if container in HASHES else "zset" for container in CONTAINERS]
+    for container in CONTAINERS:
+        if container in _PASSED:
+            continue
+        cursor = b"0"
+        while True:
+            cursor, found = run("examine", (container, cursor.decode(), kinds))
+            for entry, what in found:
+                if what == b"type":
+                    yield _oddity(keys, CONTAINERS[entry - 1], b"", "type")
+                    return
+                yield _oddity(keys, container, entry, what.decode())
+            if cursor == b"0":
+                break
+
+
+def _oddity(keys: Keys, container: str, entry: bytes, what: str) -> Oddity:
+    reason, advice = _ODD[what]
+    if not advice:
+        advice = (
+            "it goes with the claim that meets it, or: " if container not in HASHES else "it does no harm, or: "
+        ) + (_HDEL if container in HASHES else _ZREM)
+    shown = entry.decode("utf-8", "backslashreplace")
+    where = container if what == "type" else f"{container} {shown}"
+    return Oddity(where, reason, advice.format(key=keys.of(container).decode(), entry=shown))

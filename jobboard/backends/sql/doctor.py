@@ -1,0 +1,91 @@
+"""What is odd in the tables of a board, and how its database is set up: for ``board.examine()``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql.oddities import odd_rows
+from jobboard.backends.sql.statements import HOUR
+from jobboard.backends.sql.store import Store
+from jobboard.backends.sql.tables import literal
+from jobboard.primitives import Oddity
+from jobboard.sql.prepared import Prepared, param
+from jobboard.states import TRASHED, UNCLAIMED
+
+_PAGE = 500
+_ROW = "the claim that meets it may move it to the trash; else put the row right, or delete it, by hand"
+
+_SETTINGS: dict[str, list[tuple[str, str, frozenset[str]]]] = {
+    "postgresql": [
+        ("fsync", "current_setting('fsync')", frozenset({"on"})),
+        (
+            "synchronous_commit",
+            "current_setting('synchronous_commit')",
+            frozenset({"on", "remote_write", "remote_apply"}),
+        ),
+    ],
+    "mysql": [("innodb_flush_log_at_trx_commit", "@@innodb_flush_log_at_trx_commit", frozenset({"1"}))],
+    "sqlite": [],
+}
+_SETTINGS["mariadb"] = _SETTINGS["mysql"]
+"""Of each database what may lose what it has acknowledged: its name, how to ask for it, and what does not."""
+
+
+def examine(store: Store, durable: bool) -> Iterator[Oddity]:
+    """:param durable: as the board's own options have it."""
+    yield from _settings(store, durable)
+    yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
+    yield from _rows(store)
+    yield from _answers(store)
+
+
+def _settings(store: Store, durable: bool) -> Iterator[Oddity]:
+    if not durable:
+        yield Oddity(
+            "option synchronous", "a power loss may lose what was acknowledged", "leave out synchronous=normal"
+        )
+    for name, expression, safe in _SETTINGS.get(store.statements.product.dialect.name, []):
+        [(value,)] = store.query(Prepared(sa.select(sa.literal_column(expression, sa.String()))))
+        if str(value) not in safe:
+            reason = f"it is {value}: a crash may lose what was acknowledged"
+            yield Oddity(f"setting {name}", reason, f"set it to {min(safe)} on the server")
+
+
+def _rows(store: Store) -> Iterator[Oddity]:
+    st = store.statements
+    c = st.jobs.c
+    leased = sa.and_(c.state == literal(UNCLAIMED), sa.or_(c.lock_until.is_not(None), c.wake_at.is_not(None)))
+    kept = sa.and_(c.state == literal(TRASHED), c.live_key.is_not(None))
+    reason = sa.case(
+        (leased, sa.literal("nobody has claimed it, and it has a lease", sa.String())),
+        else_=sa.literal("it is in the trash, and holds its key: no other job can be posted with that", sa.String()),
+    )
+    page = Prepared(
+        sa.select(c.id, c.uuid, reason)
+        .where(st.mine, c.id > param("id"), sa.or_(leased, kept))
+        .order_by(c.id)
+        .limit(sa.literal(_PAGE, sa.Integer(), literal_execute=True))
+    )
+    last = -(2**63)
+    while rows := store.query(page, p_id=last):
+        for number, uuid, what in rows:
+            advice = (
+                "'jobboard cancel' puts it into the trash, and 'jobboard trash restore' back"
+                if "lease" in what
+                else ("'jobboard trash purge' frees it")
+            )
+            yield Oddity(f"table {st.jobs.name}, id {number}, job {uuid}", what, advice)
+        last = rows[-1][0]
+
+
+def _answers(store: Store) -> Iterator[Oddity]:
+    st = store.statements
+    answers = st.tables.answers
+    [(count,)] = store.query(
+        Prepared(sa.select(sa.func.count()).select_from(answers).where(answers.c.stamp < st.instant - 2 * HOUR))
+    )
+    if count:
+        advice = "boards drop these when they connect: see whether their user may delete from it"
+        yield Oddity(f"table {answers.name}", f"{count} answers are older than an hour", advice)

@@ -1,0 +1,32 @@
+"""``jobboard doctor``: what is odd about a board."""
+
+from __future__ import annotations
+
+import click
+
+from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, opened
+from jobboard.cli.output import safe, say, say_json
+
+
+@click.command(epilog=example("jobboard doctor", "jobboard doctor --json | jq -r .place"))
+@board_options
+def doctor(settings: Settings) -> int:
+    """Check the board, and say what is odd about it and what to do.
+
+    It looks for entries that are damaged or have lost their counterpart, for postings that can't be read, for settings
+    of the server that may lose jobs, and for a clock that is wrong. It reads all of the board, and changes no job. The
+    exit status is 0 when nothing is odd, and 1 when something is.
+    """
+    found = 0
+    with opened(settings) as board:
+        for odd in board.examine():
+            found += 1
+            if settings.json:
+                say_json(odd._asdict())
+                continue
+            say(f"{safe(odd.place)}: {safe(odd.reason)}")
+            if odd.advice:
+                say(f"    {safe(odd.advice)}")
+    if not settings.json:
+        say(f"{found} found." if found else "Nothing is odd.")
+    return FAILED if found else DONE

@@ -1,0 +1,103 @@
+"""``jobboard doctor``: what it prints, and how it ends."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import jobboard
+from jobboard.cli import main
+from jobboard.testing.conformance.support import plant
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def board(uri: str) -> Iterator[Any]:
+    with jobboard.backend("jobboard", uri) as board:
+        yield board
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str], uri: str) -> Callable[..., tuple[int, str]]:
+    def call(*args: str, more: str = "") -> tuple[int, str]:
+        status = main(["--board", uri + more, "doctor", *args])
+        return status, capsys.readouterr().out
+
+    return call
+
+
+def test_nothing_is_odd(board: Any, doctor: Any) -> None:
+    board.post("resize", key="k")
+    assert doctor() == (0, "Nothing is odd.\n")
+    assert doctor("--json") == (0, "")
+
+
+def test_what_is_odd_and_what_to_do(board: Any, doctor: Any) -> None:
+    uuid = plant(board, "no json")
+    status, out = doctor()
+    assert status == 1
+    place, advice, count = out.splitlines()
+    assert place.startswith(f"job {uuid}: the posting can't be decoded")
+    assert advice.startswith("    ")
+    assert "jobboard cancel" in advice
+    assert count == "1 found."
+    status, out = doctor("--json")
+    assert status == 1
+    assert json.loads(out).keys() == {"place", "reason", "advice"}
+    # As the advice has it.
+    board.claim_next("anna")
+    assert doctor() == (0, "Nothing is odd.\n")
+
+
+def test_what_it_prints_is_harmless(board: Any, doctor: Any) -> None:
+    job = board.post("resize")
+    with sa.create_engine(board._url).begin() as link:
+        link.execute(sa.update(board.table).values(state="\x1b[31m"))
+    status, out = doctor()
+    assert status == 1
+    assert job.uuid in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"priority": 9}, "priority"),
+        ({"state": "LOST"}, "state"),
+        ({"token": 2**63 - 1}, "token"),
+        ({"lock_until": 5}, "it has a lease"),
+        ({"live_key": None}, "key is not held"),
+        ({"state": "TRASHED"}, "holds its key"),
+        ({"state": "CLAIMED"}, "no end"),
+    ],
+)
+def test_odd_rows(board: Any, doctor: Any, values: dict[str, Any], reason: str) -> None:
+    board.post("fine")
+    job = board.post("resize", key="k")
+    with sa.create_engine(board._url).begin() as link:
+        link.execute(sa.update(board.table).where(board.table.c.uuid == job.uuid).values(values))
+    status, out = doctor("--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert status == 1
+    assert any(job.uuid in odd["place"] and reason in odd["reason"] for odd in found)
+    assert all(job.uuid in odd["place"] and odd["advice"] for odd in found)
+
+
+def test_a_setting_that_may_lose_jobs(board: Any, doctor: Any) -> None:
+    status, out = doctor(more="?synchronous=normal")
+    assert status == 1
+    assert "option synchronous" in out
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--help"]) == 0
+    assert "exit status" in " ".join(capsys.readouterr().out.split())
