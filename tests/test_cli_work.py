@@ -112,13 +112,30 @@ def test_the_first_interrupt_finishes_and_the_second_ends_at_once(make_board: An
 
 
 def test_sigterm_finishes_too(make_board: Any, work: Start) -> None:
-    make_board()
+    board = make_board()
     running = work("handlers:resize")
-    running.says("works on")
-    eventually(lambda: make_board().entities("conductor"))
+    eventually(lambda: board.entities("conductor"))
     running.process.send_signal(signal.SIGTERM)
     assert running.ends() == 0
     assert running.said.rstrip().endswith("SIGTERM, finishing 0 jobs")
+
+
+def test_a_signal_that_does_not_wake_the_main_thread(make_board: Any, work: Start, tmp_path: Path) -> None:
+    """As one that comes while it is about to sleep."""
+    (tmp_path / "handlers.py").write_text(
+        "import os, signal, threading, time\n"
+        "def end():\n"
+        "    while not os.path.exists('end'):\n"
+        "        time.sleep(0.01)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Thread(target=end, daemon=True).start()\n"
+        "def resize(job): pass\n"
+    )
+    board = make_board()
+    running = work("handlers:resize")
+    eventually(lambda: board.entities("conductor"))
+    (tmp_path / "end").touch()
+    assert running.ends() == 0
 
 
 @pytest.mark.backends("redis")

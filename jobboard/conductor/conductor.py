@@ -31,6 +31,9 @@ WORKERS = ("threads", "processes")
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
 
+GLANCE = 1.0
+"""Every so many seconds the main thread looks whether a signal has come."""
+
 _THE_CONDUCTORS: Any = object()
 """The timeout that the conductor has for all."""
 
@@ -293,7 +296,8 @@ class Conductor:
                 left = self._left(self._reserve())
                 if left is not None and left <= 0:
                     return
-                self._changed.wait(left)
+                # A signal that comes just before a thread goes to sleep on a lock does not wake it.
+                self._changed.wait(GLANCE if left is None else min(left, GLANCE))
 
     def _left(self, reserve: float = 0.0) -> float | None:
         """Seconds until this has to end; None for no limit."""
