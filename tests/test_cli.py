@@ -322,7 +322,7 @@ def test_a_bad_line(board: Any, run: Run, tmp_path: Path, bad: str, fault: str) 
     assert "\x1b" not in ran.err
     assert board.job_count == 0
     ran = run("post", "--from", str(file), "--skip-bad")
-    assert ran.status == DONE
+    assert ran.status == FAILED
     assert ran.is_one_line_about("line 2", fault)
     assert [job.name for job in board.iterjobs()] == ["a", "c"]
 

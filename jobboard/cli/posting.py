@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
+from jobboard.cli.common import DONE, FAILED, Duration, Settings, age, board_options, example, one_line, opened
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import refuse_memory
 from jobboard.cli.output import console, job_as_dict, say, say_json, warn
@@ -44,15 +44,22 @@ class Line(NamedTuple):
 @click.command(
     epilog=example(
         "jobboard post resize --details '{\"width\": 300}' --priority HIGH",
-        "jobboard post report --delay 3600 --key daily --max-attempts 5",
+        "jobboard post resize --details @picture.json --context trace=7f3a",
+        "jobboard post report --delay 1h --key daily --max-attempts 5",
         "jobboard post --from jobs.jsonl",
         'echo \'{"name": "resize", "details": {"width": 300}}\' | jobboard post --from -',
     )
 )
 @click.argument("job_name", metavar="[NAME]", required=False)
-@click.option("--details", metavar="JSON", help="What the work needs: a JSON object.")
+@click.option(
+    "--details",
+    metavar="JSON",
+    help="What the work needs: a JSON object, or @FILE that holds one; - is standard input.",
+)
 @click.option("--priority", shell_complete=priorities, help="VERY_HIGH, HIGH, NORMAL, LOW or VERY_LOW.")
-@click.option("--delay", type=float, metavar="SECONDS", help="Not to be claimed before so many seconds have passed.")
+@click.option("--delay", type=Duration(), metavar="DURATION", help="Not to be claimed before: 90s, 5m, 2h, 1d.")
+@click.option("--due", metavar="TIME", help="The same as a time with its zone: 2030-01-31T12:00:00Z.")
+@click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
 @click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
 @click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
 @click.option(
@@ -63,11 +70,11 @@ class Line(NamedTuple):
 def post(settings: Settings, job_name: str | None, source: str | None, skip_bad: bool, **given: Any) -> int:
     """Post a job, or a whole file of them.
 
-    Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds), "due"
-    (a time with its zone, as in 2030-01-31T12:00:00Z), "key" and "max_attempts". All lines are checked before the
-    first one is posted.
+    Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
+    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "max_attempts" and "context". All lines are
+    checked before the first one is posted.
     """
-    arguments = {key: value for key, value in given.items() if value is not None}
+    arguments = {key: value for key, value in given.items() if value not in (None, ())}
     if source is not None:
         if job_name is not None or arguments:
             raise click.UsageError("with --from, what to post stands in the file")
@@ -77,12 +84,8 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
         raise click.UsageError("--skip-bad goes with --from")
     if job_name is None:
         raise click.UsageError("give the NAME of the job, or --from FILE")
-    if "details" in arguments:
-        try:
-            arguments["details"] = json.loads(arguments["details"])
-        except (ValueError, RecursionError) as error:
-            raise click.UsageError(f"--details is not JSON: {error}") from None
     refuse_memory(settings.uri)
+    _read(arguments)
     with opened(settings, create=True) as board:
         try:
             job = board.post(job_name, **arguments)
@@ -93,6 +96,26 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
         else:
             say(job.uuid)
     return DONE
+
+
+def _read(arguments: dict[str, Any]) -> None:
+    """What was given as text, as the board takes it."""
+    if "details" in arguments:
+        try:
+            arguments["details"] = json.loads(_text_of(arguments["details"]))
+        except (ValueError, RecursionError) as error:
+            raise click.UsageError(f"--details is not JSON: {error}") from None
+    if "due" in arguments:
+        try:
+            arguments["due"] = datetime.datetime.fromisoformat(arguments["due"])
+        except ValueError:
+            raise click.UsageError(f"--due {arguments['due']!r} is not a time, as in 2030-01-31T12:00:00Z") from None
+    if "context" in arguments:
+        pairs = [each.partition("=") for each in arguments["context"]]
+        for pair in pairs:
+            if not (pair[0] and pair[1]):
+                raise click.UsageError(f"--context {''.join(pair)!r} is not of the form KEY=VALUE")
+        arguments["context"] = {key: value for key, _, value in pairs}
 
 
 def _post_file(settings: Settings, source: str, skip_bad: bool) -> int:
@@ -112,7 +135,7 @@ def _post_file(settings: Settings, source: str, skip_bad: bool) -> int:
             warn(f"skipped: {fault}")
         if bad > len(faults):
             warn(f"skipped: {bad - len(faults)} more lines")
-    return DONE
+    return FAILED if bad else DONE
 
 
 def _check(board: JobBoard, file: IO[bytes], size: int, skip_bad: bool, progress: _Bar) -> tuple[int, list[str], int]:
@@ -205,6 +228,11 @@ def _posting(text: str) -> Posting:
             raise ValueError(f"unknown field {name!r}; a job has {', '.join(sorted(known))}")
     if "name" not in fields:
         raise ValueError('it has no "name"')
+    if isinstance(fields.get("delay"), str):
+        try:
+            fields["delay"] = age(fields["delay"])
+        except click.BadParameter as error:
+            raise ValueError(f"delay: {error.message}") from None
     if isinstance(fields.get("due"), str):
         fields["due"] = datetime.datetime.fromisoformat(fields["due"])
     # In a file, a field that is null is one that was left out.
@@ -231,6 +259,16 @@ def _readable_twice(source: str) -> Iterator[IO[bytes]]:
             shutil.copyfileobj(file, spool)
             file = spool
         yield file
+
+
+def _text_of(details: str) -> str | bytes:
+    """Of ``-`` and ``@FILE``, what is in there."""
+    if details == "-":
+        return sys.stdin.buffer.read()
+    if not details.startswith("@"):
+        return details
+    with _open(details[1:]) as file:
+        return file.read()
 
 
 def _open(source: str) -> IO[bytes]:
