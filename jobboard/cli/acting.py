@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, opened
+from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, find_job, opened
 from jobboard.cli.output import log_to_stderr, say, say_json, warn
 from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
 from jobboard.job import Job
@@ -82,7 +82,7 @@ def each(
     count = failed = 0
     for one in chosen:
         try:
-            act(board.get(one) if isinstance(one, str) else one)
+            act(find_job(board, one) if isinstance(one, str) else one)
             count += 1
         except ConnectionFailure:
             warn(f"{count} jobs were {done} before the backend could no longer be reached")

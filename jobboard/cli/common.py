@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import os
 import re
@@ -16,11 +17,18 @@ from jobboard.cli.output import safe
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
+    from jobboard.job import Job
+
+UUID_LENGTH = 36
+FEWEST = 4
+"""So many first characters of a uuid are taken for it, at least."""
+AMONG = 1000
+"""So many jobs of a board, and of its trash, are looked through for one whose uuid begins so."""
+_LISTED = 10
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
-INTERRUPTED = 130
 DEFAULT_NAME = "jobboard"
 _SECRET_LENGTH = 3
 
@@ -108,6 +116,47 @@ def opened(settings: Settings, *, create: bool = False, **options: Any) -> Itera
         yield board
     finally:
         board.close()
+
+
+def find_job(board: JobBoard, uuid: str) -> Job:
+    """The job with this uuid; of a small board, the only one whose uuid begins so.
+
+    :raises NotFound: there is none.
+    :raises JobFailure: several begin so, or there are too many jobs to tell.
+    """
+    from jobboard.exceptions import JobFailure, NotFound
+
+    try:
+        return board.get(uuid)
+    except NotFound:
+        if not re.fullmatch(rf"[0-9a-f-]{{{FEWEST},{UUID_LENGTH - 1}}}", uuid):
+            raise
+    found: dict[str, Job] = {}
+    for jobs in (board.iterjobs(ensure_fresh=True), board.trashed()):
+        for number, job in enumerate(jobs):
+            if number == AMONG:
+                raise JobFailure(f"the board has more than {AMONG} jobs: give the whole uuid instead of {uuid!r}")
+            if job.uuid.startswith(uuid):
+                found[job.uuid] = job
+    if not found:
+        raise NotFound(f"there is no job whose uuid begins with {uuid!r}")
+    if len(found) > 1:
+        listed = ", ".join(list(found)[:_LISTED]) + (" and others" if len(found) > _LISTED else "")
+        raise JobFailure(f"{uuid!r} is how the uuids of {len(found)} jobs begin: {listed}")
+    return found.popitem()[1]
+
+
+class Group(click.Group):
+    """Commands; a mistyped one is met with the nearest that there is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
 
 def without_secrets(text: str, word: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import Settings, age, board_options, example, opened
+from jobboard.cli.common import Settings, age, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
 from jobboard.cli.naming import named, others
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
@@ -74,7 +74,7 @@ def list_jobs(
     narrowed = any((states, names, older, newer, after))
     ages = tuple(None if each is None else age(each) for each in (older, newer))
     with opened(settings) as board:
-        behind = None if after is None else board.get(after)
+        behind = None if after is None else find_job(board, after)
         jobs = board.iterjobs(ensure_fresh=True, names=names or None, states=wanted, after=behind)
         say_jobs(
             _of_age(board, jobs, *ages),
@@ -112,9 +112,12 @@ def _of_age(board: JobBoard, jobs: Iterator[Job], older: float | None, newer: fl
 @click.argument("uuid")
 @board_options
 def show(settings: Settings, uuid: str) -> None:
-    """Show one job, on the board or in the trash, with its details and its last error."""
+    """Show one job, on the board or in the trash, with its details and its last error.
+
+    The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
+    """
     with opened(settings) as board:
-        shown = job_as_dict(board.get(uuid), details=True)
+        shown = job_as_dict(find_job(board, uuid), details=True)
     if settings.json:
         say_json(shown)
         return

@@ -7,15 +7,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
+from jobboard.cli import INTERRUPTED
 from jobboard.cli.common import (
     DONE,
     FAILED,
-    INTERRUPTED,
     UNREACHABLE,
     USAGE,
+    Group,
     Settings,
     board_options,
     example,
@@ -24,6 +26,9 @@ from jobboard.cli.common import (
 )
 
 LOG = logging.getLogger(__name__)
+
+# Before click 8.2, it printed the help by itself.
+_NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 COMMANDS = {
     "setup": "setting_up:setup",
@@ -46,7 +51,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Imports a command when it is called, so that none pays for what only another needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -91,6 +96,9 @@ def root(context: click.Context, settings: Settings) -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args)
+    _make_streams_safe()
+    # What a driver says while it connects is said once more by the error; with -v it is shown.
+    logging.getLogger("jobboard.drivers").setLevel(logging.CRITICAL)
     try:
         status = root.main(args=words, prog_name="jobboard", standalone_mode=False)
         sys.stdout.flush()
@@ -102,8 +110,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _unread()
     except click.UsageError as error:
-        if not words:
-            click.echo(root.get_help(click.Context(root, info_name="jobboard")), err=True)
+        if error.ctx is not None and isinstance(error, _NO_COMMAND):
+            click.echo(error.ctx.get_help(), err=True)
             return USAGE
         where = error.ctx.command_path if error.ctx else "jobboard"
         _complain(error.format_message(), words)
@@ -115,6 +123,17 @@ def run(args: Sequence[str] | None = None) -> int:
         LOG.debug("failed", exc_info=True)
         return _failed(error, words)
     return status if isinstance(status, int) else DONE
+
+
+def _make_streams_safe() -> None:
+    """A closed one loses what is written; what its encoding does not have is escaped."""
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            # In this order, the number that is free goes to the right one, and not to a database.
+            setattr(sys, name, Path(os.devnull).open("w" if number else "r"))  # noqa: SIM115
+        elif number and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _unread() -> int:

@@ -8,14 +8,15 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.acting import each, report
-from jobboard.cli.common import Settings, age, board_options, example, opened
+from jobboard.cli.common import Group, Settings, age, board_options, example, opened
 from jobboard.cli.naming import named
 from jobboard.cli.output import last_line, limit_option, say_jobs
 from jobboard.job import Job
 
 
 @click.group(
-    epilog=example("jobboard trash list", "jobboard trash restore --all", "jobboard trash purge --older-than 7d")
+    cls=Group,
+    epilog=example("jobboard trash list", "jobboard trash restore --all", "jobboard trash purge --older-than 7d"),
 )
 @board_options
 @click.pass_context

@@ -95,6 +95,7 @@ def work(
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
     log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json")
+    logging.getLogger("jobboard.drivers").setLevel(logging.INFO if verbose else logging.CRITICAL)
     # What it works on, and how it ends, is said without -v, too.
     for name in (__name__, "jobboard.conductor.signals"):
         logging.getLogger(name).setLevel(logging.INFO)

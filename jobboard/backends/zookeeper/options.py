@@ -18,7 +18,7 @@ from jobboard.backends.zookeeper.handler import PollingHandler
 from jobboard.conf import Option, Settings, bracketed, flag, mapping, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 
-KAZOO_LOG = logging.getLogger("jobboard.backends.zookeeper.kazoo")
+KAZOO_LOG = logging.getLogger("jobboard.drivers.kazoo")
 
 
 def _no_secrets(record: logging.LogRecord) -> bool:
