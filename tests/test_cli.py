@@ -459,8 +459,7 @@ def test_work_with_a_mapping_takes_what_it_names(board: Any, work: Any) -> None:
     board.post_many([{"name": "good"}] * 3)
     with work("handlers:HANDLERS", "--max-jobs", "3", "--jobs", "2", "--who", "me") as process:
         out, err = process.communicate(timeout=30)
-    assert process.returncode == DONE
-    assert len(err.splitlines()) == 1
+    assert (process.returncode, len(err.splitlines())) == (DONE, 1)
     assert "consumed 3" in out
     assert [job.name for job in board.iterjobs()] == ["bad"]
 
