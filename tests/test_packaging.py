@@ -152,3 +152,11 @@ def test_the_wheel_has_the_licence_and_one_version(wheel: zipfile.ZipFile) -> No
     version = email.message_from_bytes(wheel.read(described))["Version"]
     assert version == metadata.version("jobboard")
     assert f"\n{version} (" in (ROOT / "CHANGELOG.rst").read_text()
+
+
+def test_all_brings_what_async_engines_need(wheel: zipfile.ZipFile) -> None:
+    """SQLAlchemy's asyncio wants greenlet, which only its extra asks for everywhere."""
+    (described,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    required = email.message_from_bytes(wheel.read(described)).get_all("Requires-Dist") or []
+    named = [line.lower().replace('"', "'") for line in required if "extra == 'all'" in line.replace('"', "'")]
+    assert any(line.startswith("sqlalchemy[asyncio]") for line in named), named
