@@ -124,7 +124,7 @@ class Reader:
         return {state: counts[state] for state in State if counts.get(state)}
 
     def boards(self, most: int) -> list[str]:
-        found: list[str] = [name for (name,) in self._store.query(self._st.there)]
+        found: list[str] = [name for (name,) in self._store.query(self._st.there, p_limit=1)]
         after = ""
         while len(found) < most and (rows := self._store.query(self._st.next_board, p_after=after)):
             after = rows[0][0]

@@ -131,10 +131,10 @@ class Statements:
         self.ready_ids = self.pick_ids()
 
         # Along an index that begins with the board, a name at a time: DISTINCT reads it all.
-        first = sa.select(c.board).order_by(c.board).limit(sa.literal(1, sa.Integer(), literal_execute=True))
-        serving = f"{tables.prefix}_serving"
-        self.there = Prepared(by_index(first.where(self.mine), jobs, serving))
-        self.next_board = Prepared(by_index(first.where(c.board > text("after")), jobs, serving))
+        self.there = Prepared(self.in_order(sa.select(c.board).where(self.mine), "serving"))
+        later = sa.select(c.board).where(c.board > text("after")).order_by(c.board, c.priority, c.id)
+        one = later.limit(sa.literal(1, sa.Integer(), literal_execute=True))
+        self.next_board = Prepared(by_index(one, jobs, f"{tables.prefix}_serving"))
 
         self.event = Prepared(sa.select(now, self.first_event().scalar_subquery()))
         self.overdue = Prepared(

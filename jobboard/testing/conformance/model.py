@@ -182,11 +182,17 @@ class BoardMachine(RuleBasedStateMachine):
         self.both(lambda board, side: board.trash(pair[side], who, reason=reason))
         self.same(pair)
 
-    @rule(some=st.lists(st.tuples(pairs, st.sampled_from(["consume", "abandon", "trash"])), max_size=3), who=WHO)
+    @rule(
+        some=st.lists(st.tuples(pairs, st.sampled_from(["consume", "abandon", "trash", "retry"])), max_size=3), who=WHO
+    )
     def finish_many(self, some: list[tuple[Pair, str]], who: str) -> None:
         # One job once: in which order the acts of one request take place is not promised.
         acts = {pair.real.uuid: (pair, verb) for pair, verb in some}.values()
-        self.both(lambda board, side: board.finish_many([Act(pair[side], verb) for pair, verb in acts], who))
+
+        def act(pair: Pair, verb: str, side: int) -> Act:
+            return Act(pair[side], "abandon", retry=True) if verb == "retry" else Act(pair[side], verb)
+
+        self.both(lambda board, side: board.finish_many([act(*each, side) for each in acts], who))
 
     @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]), lose=LOSE)
     def operate(self, pair: Pair, verb: str, lose: bool) -> None:
@@ -264,7 +270,7 @@ def shown(job: Job) -> tuple[Any, ...]:
     """What can be seen of a job, but for what only the server knows."""
     return (
         *(number_of(job), job.name, job.priority, job.key, job.seen_state),
-        *(job.attempts, job.max_attempts, job.error, job.due is None),
+        *(job.attempts, job.retries, job.max_attempts, job.error, job.due is None),
     )
 
 

@@ -103,6 +103,7 @@ CALLS = {
     "sweep": lambda b: b._store.transact(None, lambda run, _: b._writer.sweep(run)),
     "peek": lambda b: b._peek(["n3"], codec.VERSION),
     "read": lambda b: b._read([f"no-such-{i}" for i in range(100)]),
+    "siblings": lambda b: b.siblings(),
     "first page": lambda b: next(iter(b.iterjobs())),
     "trash": lambda b: list(b.trashed()),
     "nothing": lambda b: b.claim_next("anna", names=["no such name"]),
