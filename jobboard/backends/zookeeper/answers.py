@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
-from kazoo.exceptions import NodeExistsError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.paths import Paths
@@ -32,8 +33,9 @@ class Slot:
 
 
 class Answers:
-    def __init__(self, connection: Connection, paths: Paths, ops: Ops) -> None:
+    def __init__(self, connection: Connection, paths: Paths, ops: Ops, mend: Callable[[], None]) -> None:
         self._connection = connection
+        self._mend = mend
         self._paths = paths
         self._ops = ops
         self._slots: dict[tuple[str, int], Slot] = {}
@@ -56,14 +58,22 @@ class Answers:
     def read(self, slot: Slot) -> None:
         [found] = self._connection.read([get(slot.path)])
         if found is None:
-            try:
-                self._connection.commit([self._ops.create(slot.path)])
-            except Refused as refusal:
-                if not isinstance(refusal.error, NodeExistsError):
-                    raise JobFailure(f"can't store answers: {refusal.error!r}", refusal.error) from refusal
-            [found] = self._connection.read([get(slot.path)])
+            self._create(slot.path)
+            [found] = self._connection.read([get(slot.path)], sync=self._paths.root)
         slot.version = found.stat.version
         slot.call, slot.answer = msgpack.unpackb(found.data) if found.data else (0, None)
+
+    def _create(self, path: str) -> None:
+        for again in (False, True):
+            try:
+                self._connection.commit([self._ops.create(path)])
+            except Refused as refusal:
+                if isinstance(refusal.error, NoNodeError) and not again:
+                    self._mend()
+                    continue
+                if not isinstance(refusal.error, NodeExistsError):
+                    raise JobFailure(f"can't store answers: {refusal.error!r}", refusal.error) from refusal
+            return
 
     def op(self, slot: Slot, nonce: Nonce, answer: Any) -> Op:
         """Keeps the answer; refused if the slot was written since it was read, by a try that was late, say."""

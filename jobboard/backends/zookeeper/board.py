@@ -24,6 +24,7 @@ from jobboard.backends.zookeeper.paths import Paths, quoted
 from jobboard.backends.zookeeper.records import entity_of
 from jobboard.backends.zookeeper.store import Store
 from jobboard.backends.zookeeper.taking import Taker
+from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.wire import EPHEMERAL, Ops, Refused, children, get
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -322,6 +323,7 @@ class ZooKeeperJobBoard(JobBoard):
         store.check_writable()
         path = f"{store.paths.entities}/{quoted(kind)}.{quoted(name)}"
         data = json.dumps([handle, kind, name, metadata]).encode()
+        tries = Tries(f"show the {kind} {name!r}")
         while True:
             [there] = store.connection.read([get(path)])
             ops = [store.ops.create(path, data, EPHEMERAL)]
@@ -329,9 +331,14 @@ class ZooKeeperJobBoard(JobBoard):
                 ops = [store.ops.set(path, data, there.stat.version)]
             elif there is not None:
                 ops.insert(0, store.ops.delete(path, there.stat.version))
-            with contextlib.suppress(Refused):
+            try:
                 store.connection.commit(ops)
                 return
+            except Refused as refusal:
+                if isinstance(refusal.error, kazoo.NoAuthError):
+                    raise translated(refusal.error) from refusal
+                tries.again(refusal.error)
+                store.mend()
 
     def _delist(self, handle: str) -> None:
         store = self._store
@@ -363,7 +370,7 @@ class ZooKeeperJobBoard(JobBoard):
 
     def _entities(self) -> list[tuple[str, int, str, str, str, str]]:
         store = self._store
-        [names] = store.connection.read([children(store.paths.entities)])
+        [names] = store.need([children(store.paths.entities)])
         paths = [f"{store.paths.entities}/{name}" for name in names]
         data = store.connection.read([get(path) for path in paths]) if paths else []
         found = []

@@ -18,6 +18,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from jobboard import forks
 from jobboard.backends.zookeeper.replies import send
+from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, Ops, RemoveWatches, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.session import time_left
@@ -35,6 +36,8 @@ _BROKEN = (
 )
 
 _AWAY = "there is no connection to ZooKeeper: no server answers"
+
+CHANGED = JobFailure("they change all the time")
 
 DATA_WATCHES, CHILD_WATCHES = 2, 1
 
@@ -182,6 +185,8 @@ class Connection:
         def noting_end() -> None:
             try:
                 loop()
+            except Exception as error:  # noqa: BLE001 - its callers are told by what they wait for
+                LOG.warning("kazoo has given up a connection to ZooKeeper: %s", error)
             finally:
                 self._ended = client
 
@@ -289,12 +294,13 @@ class Connection:
                         raise
                 self._nudge(client)
                 pause *= 2
-        except _BROKEN as error:
-            raise ConnectionFailure(
-                f"the connection to ZooKeeper broke: {type(error).__name__}",
-                error,
-                outcome="unknown" if changes else "none",
-            ) from error
+        except kazoo.KazooException as error:
+            if not isinstance(error, _BROKEN):
+                raise
+            raise _broken(error, changes) from error
+        except Exception as error:
+            # kazoo gives a connection up whose replies it can't make out, and tells that in errors of any kind.
+            raise _broken(error, changes) from error
 
     def _nudge(self, client: KazooClient) -> None:
         """Ask for something else: a member of an ensemble may miss that a request can be answered, and sleep over it
@@ -344,6 +350,7 @@ class Connection:
     def _read_twice(self, ops: Sequence[Op], before: list[Any], patience: float | None) -> list[Any]:
         """For servers before 3.6: what reads the same twice was all there at one instant in between."""
         earlier: list[Any] | None = None
+        tries = Tries("read several znodes at one instant")
         while True:
             client = self.open()
             results = [send(client, op) for op in [*before, *ops]]
@@ -361,6 +368,8 @@ class Connection:
                     found.append(Data(*answer) if isinstance(answer, tuple) else sorted(answer))
             if found == earlier:
                 return found
+            if earlier is not None:
+                tries.again(CHANGED)
             earlier = found
 
     def commit(self, ops: Sequence[Op], patience: float | None = None) -> list[Any]:
@@ -380,6 +389,14 @@ class Connection:
         self._watches = [each for each in self._watches if each != (path, kind, call)]
         self._watches.append((path, kind, call))
         self.call([request])
+
+
+def _broken(error: Exception, changes: bool) -> ConnectionFailure:
+    return ConnectionFailure(
+        f"the connection to ZooKeeper broke: {type(error).__name__}",
+        error,
+        outcome="unknown" if changes else "none",
+    )
 
 
 def checked(found: list[Any]) -> list[Any]:

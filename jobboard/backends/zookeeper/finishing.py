@@ -12,6 +12,7 @@ from jobboard.backends.zookeeper.keeping import Keeper
 from jobboard.backends.zookeeper.paths import Node
 from jobboard.backends.zookeeper.records import Found, stands
 from jobboard.backends.zookeeper.store import Change, Stale, Store
+from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.wire import LIMIT, get
 from jobboard.primitives import Finish, Nonce
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, State, Status, Verb
@@ -28,6 +29,7 @@ class Finisher:
         store.check_writable()
         slot = self._keeper.slot(nonce)
         done = self._done(slot, nonce)
+        tries = Tries("finish jobs")
         while True:
             rest = acts[len(done) :]
             if not rest and (done or nonce.attempt == 1):
@@ -40,10 +42,13 @@ class Finisher:
             try:
                 store.commit(changes, slot, nonce, [status.value for status in [*done, *statuses]])
             except Stale as stale:
+                # The bell comes behind the changes.
+                uuid = None if stale.index in (None, len(changes)) else changes[stale.index].it.node.uuid
+                tries.again(stale.error, uuid)
                 if stale.index is None:
                     store.answers.unknown(slot)
-                else:
-                    store.forget(changes[stale.index].it.node.uuid)
+                elif uuid is not None:
+                    store.forget(uuid)
                 slot = self._keeper.slot(nonce)
                 done = self._done(slot, nonce) or done
                 continue
@@ -108,6 +113,7 @@ class Finisher:
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         store = self._store
         store.check_writable()
+        tries = Tries(f"extend the claim of job {uuid}")
         while True:
             slot = self._keeper.slot(nonce)
             [it] = store.read([uuid])
@@ -121,6 +127,7 @@ class Finisher:
             try:
                 store.commit(changes, slot, nonce, [status.value])
             except Stale as stale:
+                tries.again(stale.error)
                 if stale.index is None:
                     store.answers.unknown(slot)
                 continue
@@ -131,6 +138,7 @@ class Finisher:
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         store = self._store
         store.check_writable()
+        tries = Tries(f"{verb} job {uuid}")
         while True:
             slot = self._keeper.slot(nonce)
             if slot.call == nonce.call and slot.answer:
@@ -145,6 +153,7 @@ class Finisher:
             try:
                 store.commit(changes, slot, nonce, [status.value])
             except Stale as stale:
+                tries.again(stale.error)
                 if stale.index is None:
                     store.answers.unknown(slot)
                 elif verb == Verb.RESTORE and isinstance(stale.error, NodeExistsError) and self._key_taken(it, now):

@@ -14,6 +14,7 @@ from jobboard import logs
 from jobboard.backends.zookeeper.answers import HOUR, Slot
 from jobboard.backends.zookeeper.records import Found, entity_of, stands, token_of
 from jobboard.backends.zookeeper.store import Change, Stale, Store
+from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.wire import Data, Refused, children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import boottime
@@ -94,6 +95,7 @@ class Keeper:
 
     def revived(self, it: Found | State, token: int, handle: str) -> bool:
         """Whether a claim without its znode is not lost: not this handle's to keep, or taken up again."""
+        tries = Tries("take a claim up again")
         while True:
             if isinstance(it, State) or it.trashed is not None or it.record.token != token:
                 return False
@@ -107,7 +109,8 @@ class Keeper:
             try:
                 self._store.commit([Change(it, it.record)])
                 return True
-            except Stale:
+            except Stale as stale:
+                tries.again(stale.error)
                 [it] = self._store.read([it.node.uuid])
 
     def extended(self, uuid: str, token: int) -> None:
@@ -123,6 +126,7 @@ class Keeper:
 
     def _free(self, uuid: str, token: int) -> None:
         store = self._store
+        tries = Tries(f"free job {uuid}")
         while (uuid, token) in self._forsaken:
             [it] = store.read([uuid])
             if isinstance(it, State) or it.held is None or it.held.token != token or it.record.token != token:
@@ -133,9 +137,12 @@ class Keeper:
                 store.ops.delete(store.paths.claim(uuid), it.held.version),
                 store.scribe.ring(),
             ]
-            with contextlib.suppress(Refused):
+            try:
                 store.connection.commit(ops)
                 break
+            except Refused as refusal:
+                tries.again(refusal.error)
+                store.mend()
         self._forsaken.discard((uuid, token))
 
     def doubt(self, nonce: Nonce) -> None:
@@ -146,6 +153,7 @@ class Keeper:
     def _resolve(self, nonce: Nonce) -> None:
         store = self._store
         slot = Slot(f"{store.paths.answers}/{nonce.handle}.{nonce.slot}")
+        tries = Tries("find out what became of a call")
         while self._doubted.get((nonce.handle, nonce.slot)) == nonce:
             store.answers.read(slot)
             if slot.call == nonce.call and isinstance(slot.answer, dict):
@@ -158,7 +166,8 @@ class Keeper:
                 # From now on it comes too late.
                 try:
                     store.connection.commit([store.answers.op(slot, nonce, None)])
-                except Refused:
+                except Refused as refusal:
+                    tries.again(refusal.error)
                     continue
             self._doubted.pop((nonce.handle, nonce.slot), None)
 
@@ -173,7 +182,7 @@ class Keeper:
         store = self._store
         now = store.now() // 1000
         for folder, age in ((store.paths.answers, HOUR), (store.paths.purged, DAY)):
-            [it] = store.connection.read([get(folder)])
+            [it] = store.need([get(folder)])
             if it.stat.version and it.stat.mtime > now - PAUSE:
                 continue
             with contextlib.suppress(Refused):
@@ -182,7 +191,7 @@ class Keeper:
 
     def _drop_old(self, folder: str, before: int) -> None:
         connection = self._store.connection
-        names = connection.read([children(folder)])[0]
+        names = self._store.need([children(folder)])[0]
         random.shuffle(names)
         for start in range(0, len(names), AT_ONCE):
             chunk = [f"{folder}/{name}" for name in names[start : start + AT_ONCE]]
@@ -297,7 +306,7 @@ class Farewell:
     def _ours(self, folder: str) -> Iterator[tuple[str, Data]]:
         """The session's znodes in a folder."""
         connection = self._store.connection
-        names = connection.read([children(folder)])[0]
+        names = self._store.need([children(folder)])[0]
         for start in range(0, len(names), 200):
             chunk = names[start : start + 200]
             data = connection.read([get(f"{folder}/{name}") for name in chunk])

@@ -76,7 +76,7 @@ class Reader:
         store, paths, view = self._store, self._store.paths, self._store.view
         view.look(sync=True, everything=True)
         reads = [*(get(path) for path in paths.jobs), get(paths.trash), children(paths.claims), children(paths.timed)]
-        *stats, claims, names = store.connection.read(reads)
+        *stats, claims, names = store.need(reads, sync=paths.root)
         timed = [each for name in names if (each := _timed(name)) is not None]
         if any(view.place(uuid) is None for uuid in [*claims, *(each.uuid for each in timed)]):
             view.look(everything=True)

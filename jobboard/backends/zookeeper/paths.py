@@ -156,10 +156,12 @@ class Paths:
         self.jobs = [f"{self.root}/jobs/{rank}" for rank in RANKS]
 
     def everything(self) -> list[str]:
-        """All that a board consists of, parents first; the layout comes last."""
-        parents = [f"{self.chroot}/{parent}" for parent in self.parents]
+        """What a board consists of, and what it lies in; parents first, the layout last."""
+        return [*(f"{self.chroot}/{parent}" for parent in self.parents), *self.own()]
+
+    def own(self) -> list[str]:
         folders = [self.claims, self.timed, self.trash, self.keys, self.purged, self.answers, self.entities]
-        return [*parents, self.root, self.bell, self.clock, self.arrivals, *self.jobs, *folders, self.layout]
+        return [self.root, self.bell, self.clock, self.arrivals, *self.jobs, *folders, self.layout]
 
     def job(self, node: Node) -> str:
         return f"{self.jobs[node.rank]}/{node.name}"

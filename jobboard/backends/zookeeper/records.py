@@ -152,10 +152,12 @@ def stands(it: Found, now: int) -> Record:
 
 
 class Written(NamedTuple):
-    """What a change consists of, and at which of the operations the job's record is written (None: it is gone)."""
+    """What a change consists of, at which of the operations the job's record is written (None: it is gone), and which
+    deletions the rest may do without."""
 
     ops: list[Op]
     at: int | None
+    spare: list[Op]
 
 
 class Scribe:
@@ -172,14 +174,14 @@ class Scribe:
         if record.state == TRASHED:
             when = record.modified_on
             place = f"{self.paths.trash}/{when:016d}.{draft.priority}.{name}{IN_TRASH}"
-            return Written([self.ops.create(place, encode(record, when, record.created_on), SEQUENCE)], 0)
+            return Written([self.ops.create(place, encode(record, when, record.created_on), SEQUENCE)], 0, [])
         place = f"{self.paths.jobs[draft.priority]}/{name}"
         ops = [self.ops.create(place, encode(record, None, record.created_on or None), SEQUENCE)]
         if (timed := timed_of(record)) is not None:
             ops.append(self.ops.create(self.paths.timed_entry(timed)))
         if draft.key is not None:
             ops.append(self.ops.create(self.paths.key(draft.key), draft.uuid.encode()))
-        return Written(ops, 0)
+        return Written(ops, 0, [])
 
     def made(self, draft: Draft, path: str, now: int, posted: int) -> tuple[Node, Record]:
         """What :meth:`post` has made: ``path`` and ``posted`` are the server's."""
@@ -200,6 +202,7 @@ class Scribe:
         """From what was found to ``new`` (None: the job is gone); refused if anybody has changed it since."""
         was_live, live = it.trashed is None, new is not None and new.state in LIVE
         ops: list[Op] = []
+        spare: list[Op] = []
         at: int | None = None
         old_path = self.paths.job(it.node) if it.trashed is None else self.paths.trashed(it.trashed)
         if new is not None and was_live == live:
@@ -218,15 +221,18 @@ class Scribe:
         before, after = (timed_of(it.record) if was_live else None), (timed_of(new) if live and new else None)
         if before != after:
             if before is not None:
-                ops.append(self.ops.delete(self.paths.timed_entry(before), -1))
+                spare.append(self.ops.delete(self.paths.timed_entry(before), -1))
             if after is not None:
                 ops.append(self.ops.create(self.paths.timed_entry(after)))
         if it.record.key is not None and was_live != live:
             path = self.paths.key(it.record.key)
-            ops.append(self.ops.create(path, it.node.uuid.encode()) if live else self.ops.delete(path, -1))
+            if live:
+                ops.append(self.ops.create(path, it.node.uuid.encode()))
+            else:
+                spare.append(self.ops.delete(path, -1))
         if purged:
             ops.append(self.ops.create(self.paths.purged + "/" + it.node.uuid))
-        return Written(ops, at)
+        return Written([*ops, *spare], at, spare)
 
     def _claim(self, it: Found, new: Record | None, session: int | None) -> list[Op]:
         path = self.paths.claim(it.node.uuid)

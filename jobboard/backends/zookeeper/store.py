@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from jobboard import states
 from jobboard.backends.zookeeper.answers import Answers, Slot
@@ -16,12 +17,12 @@ from jobboard.backends.zookeeper.records import (
     Found,
     Held,
     Scribe,
-    Written,
     decode,
     found,
     rings,
     stands,
 )
+from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.watches import View
 from jobboard.backends.zookeeper.wire import Data, Op, Ops, Refused, get
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -29,11 +30,16 @@ from jobboard.job import boottime
 from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, Holder, Record, State, Verb
 
+LOG = logging.getLogger(__name__)
+
 READ_AT_ONCE = 200
 """How many jobs one request reads."""
 
 PREFETCH = 100
 PREFETCH_BYTES = 256 * 1024
+
+CACHED = 1000
+CACHED_BYTES = 4 * 1024 * 1024
 
 
 class Change:
@@ -53,8 +59,8 @@ class Store:
         self.paths = paths
         self.ops = ops
         self.scribe = Scribe(paths, ops)
-        self.view = View(connection, paths, wake)
-        self.answers = Answers(connection, paths, ops)
+        self.view = View(connection, paths, wake, self.need, self.mend)
+        self.answers = Answers(connection, paths, ops, self.mend)
         self.read_only = read_only
         self._cache: dict[str, Found] = {}
         self._size = 1024.0
@@ -69,12 +75,48 @@ class Store:
         """The server's time in µs."""
         at = boottime()
         if self.read_only:
-            [clock] = self.connection.read([get(self.paths.clock)])
+            [clock] = self.need([get(self.paths.clock)])
             return int(clock.stat.mtime * MILLISECOND)
-        [stat] = self.connection.commit([self.ops.set(self.paths.clock, b"", -1)])
+        try:
+            [stat] = self.send([self.ops.set(self.paths.clock, b"", -1)], [], None)
+        except Stale as stale:
+            raise translated(stale.error) from stale
         now = int(stat.mtime * MILLISECOND)
         self.view.learn_time(now, at)
         return now
+
+    # What belongs to every board
+
+    def need(self, reads: Sequence[Any], sync: str | None = None) -> list[Any]:
+        """Read znodes that every board has; what somebody has deleted of them is made anew."""
+        found = self.connection.read(reads, sync=sync)
+        if None in found:
+            self.mend()
+            found = self.connection.read(reads, sync=sync)
+        if None in found:
+            missing = ", ".join(str(op.path) for op, each in zip(reads, found, strict=True) if each is None)
+            raise JobFailure(f"the board at {self.paths.root} is damaged: {missing} is missing")
+        return found
+
+    def mend(self) -> None:
+        """Make anew what every board has, where it is missing.
+
+        :raises JobFailure: the whole board is gone.
+        """
+        paths = self.paths.own()
+        found = self.connection.read([get(path) for path in paths], sync=self.paths.root)
+        if found[-1] is None:
+            raise JobFailure(f"the board at {self.paths.root} was deleted; connect() after a close() creates it anew")
+        missing = [path for path, each in zip(paths, found, strict=True) if each is None]
+        if missing:
+            self.check_writable()
+            LOG.warning("what others have deleted of the board is made anew: %s", ", ".join(missing))
+        for path in missing:
+            try:
+                self.connection.commit([self.ops.create(path)])
+            except Refused as refusal:
+                if not isinstance(refusal.error, NodeExistsError):
+                    raise translated(refusal.error) from refusal
 
     # Reading
 
@@ -85,8 +127,8 @@ class Store:
         self._cache.pop(uuid, None)
 
     def remember(self, it: Found) -> None:
-        if len(self._cache) > 20_000:
-            # What is not known is read again.
+        if len(self._cache) >= max(2 * PREFETCH, min(CACHED, CACHED_BYTES / self._size)):
+            # Most of it others have taken. What is not known is read again.
             self._cache.clear()
         self._cache[it.node.uuid] = it
 
@@ -208,18 +250,11 @@ class Store:
         """
         self.check_writable()
         session = self.connection.session_id
-        written: list[Written] = []
-        ops: list[Op] = []
-        lengths: list[int] = []
+        written = [self.scribe.change(each.it, each.new, session, each.purged) for each in changes]
+        lengths = [len(each.ops) for each in written]
+        ops: list[Op] = [op for each in written for op in each.ops]
         rung = None
-        ring = False
-        for change in changes:
-            each = self.scribe.change(change.it, change.new, session, change.purged)
-            written.append(each)
-            ops += each.ops
-            lengths.append(len(each.ops))
-            ring = ring or rings(change.it.record, change.new)
-        if ring:
+        if any(rings(each.it.record, each.new) for each in changes):
             rung = len(ops)
             ops.append(self.scribe.ring(-1 if bell is None else bell))
             lengths.append(1)
@@ -228,7 +263,7 @@ class Store:
             lengths.append(1)
         if slot is not None and nonce is not None:
             ops.append(self.answers.op(slot, nonce, answer))
-        results = self.send(ops, lengths, slot)
+        results = self._send_whole(ops, lengths, slot, [spare for each in written for spare in each.spare])
         # The answer, or the job itself, tells the instant of all of it.
         if slot is not None and nonce is not None:
             self.answers.kept(slot, nonce, answer, results[-1])
@@ -247,24 +282,37 @@ class Store:
                 self.view.rang(results[rung].version)
         return after
 
+    def _send_whole(self, ops: list[Op], lengths: Sequence[int], slot: Slot | None, spare: Sequence[Op]) -> list[Any]:
+        """As :meth:`send`; where one of the ``spare`` deletions finds nothing, all the rest is carried out without it.
+
+        They come after the job's own znode, whose version has told by then that nobody of ours has changed anything."""
+        while True:
+            try:
+                return self.send(ops, lengths, slot)
+            except Stale as stale:
+                if not isinstance(stale.error, NoNodeError) or ops[stale.at] not in spare:
+                    raise
+                LOG.warning("a znode that goes with a job was deleted by something else: %r", ops[stale.at])
+                ops[stale.at] = self.ops.check(self.paths.root, -1)
+
     def send(self, ops: Sequence[Op], lengths: Sequence[int], slot: Slot | None) -> list[Any]:
         """:param lengths: how many of the operations belong to each change."""
-        try:
-            return self.connection.commit(ops)
-        except Refused as refusal:
-            if isinstance(refusal.error, NoAuthError):
-                raise translated(refusal.error) from refusal
-            reached = 0
-            for number, length in enumerate(lengths):
-                if refusal.index < reached + length:
-                    gone = refusal.index == reached and isinstance(refusal.error, NoNodeError)
-                    raise Stale(number, refusal.error, gone) from refusal
-                reached += length
-            raise Stale(None, refusal.error) from refusal
-        except ConnectionFailure:
-            if slot is not None:
-                self.answers.unknown(slot)
-            raise
+        mended = False
+        while True:
+            try:
+                return self.connection.commit(ops)
+            except Refused as refusal:
+                if isinstance(refusal.error, NoAuthError):
+                    raise translated(refusal.error) from refusal
+                stale = _stale(refusal, lengths)
+                if mended or stale.gone or not isinstance(refusal.error, NoNodeError):
+                    raise stale from refusal
+                self.mend()
+                mended = True
+            except ConnectionFailure:
+                if slot is not None:
+                    self.answers.unknown(slot)
+                raise
 
     def _after(self, change: Change, version: int | None, at: int) -> Found | None:
         """What is stored since ``at``; ``version`` is that of the job's znode, None where it is gone."""
@@ -316,6 +364,7 @@ class Store:
 
     def give_back(self, uuid: str, token: int) -> None:
         """A claim that nobody knows to be theirs: the job is free again, and that attempt does not count."""
+        tries = Tries(f"give job {uuid} back")
         while True:
             [it] = self.read([uuid])
             if isinstance(it, State):
@@ -328,19 +377,30 @@ class Store:
             try:
                 self.commit([Change(it, record)])
                 return
-            except Stale:
-                continue
+            except Stale as stale:
+                tries.again(stale.error)
 
 
 class Stale(Exception):
-    """Somebody was quicker: ``index`` is the change that does not fit, None if it is the answer. ``gone``: the job's
-    znode is not there any more."""
+    """Somebody was quicker: ``index`` is the change that does not fit, None if it is the answer; ``at``, which of all
+    the operations. ``gone``: the job's znode is not there any more."""
 
-    def __init__(self, index: int | None, error: Exception, gone: bool = False) -> None:
+    def __init__(self, index: int | None, error: Exception, at: int, gone: bool = False) -> None:
         super().__init__(index, error)
         self.index = index
         self.error = error
+        self.at = at
         self.gone = gone
+
+
+def _stale(refusal: Refused, lengths: Sequence[int]) -> Stale:
+    reached = 0
+    for number, length in enumerate(lengths):
+        if refusal.index < reached + length:
+            gone = refusal.index == reached and isinstance(refusal.error, NoNodeError)
+            return Stale(number, refusal.error, refusal.index, gone)
+        reached += length
+    return Stale(None, refusal.error, refusal.index)
 
 
 def _plain(uuid: str) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Sequence
 
-from kazoo.exceptions import NodeExistsError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from jobboard import states
 from jobboard.backends.zookeeper.answers import Slot
@@ -12,10 +14,13 @@ from jobboard.backends.zookeeper.keeping import Keeper
 from jobboard.backends.zookeeper.paths import Node
 from jobboard.backends.zookeeper.records import MILLISECOND, Found, stands
 from jobboard.backends.zookeeper.store import Change, Stale, Store
-from jobboard.backends.zookeeper.wire import LIMIT, Multi, Op, get
+from jobboard.backends.zookeeper.tries import Tries
+from jobboard.backends.zookeeper.wire import LIMIT, Data, Multi, Op, Refused, get
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Nonce, Taken
 from jobboard.states import CLAIMED, OK, TRASHED, Record, State, Status
+
+LOG = logging.getLogger(__name__)
 
 
 class Taker:
@@ -35,12 +40,18 @@ class Taker:
         open_ = [index for index in range(len(drafts)) if index not in before and index not in holders]
         arriving = {drafts[index].uuid: index for index in open_ if drafts[index].arrival is not None}
         holders |= _held_within(drafts, open_)
+        tries = Tries("post")
         while True:
             guards = self._arrive(arriving, holders, known) if arriving else []
             fresh = [index for index in open_ if index not in holders]
             try:
                 made = self._post([drafts[index] for index in fresh], now, slot, nonce, holders, guards)
             except Stale as stale:
+                # Of a batch, each may be refused as often.
+                tries.again(stale.error, stale.index and drafts[fresh[stale.index - 1]].uuid)
+                if isinstance(stale.error, NoNodeError):
+                    store.mend()
+                    continue
                 if stale.index == 0:
                     # Others have arrived meanwhile.
                     continue
@@ -90,7 +101,7 @@ class Taker:
         """Take those that have arrived before as the holders of their own places. What is answered keeps others from
         bringing the same jobs until these are written, and forgets that any were purged."""
         store = self._store
-        [jobs] = store.connection.read([get(store.paths.arrivals)], sync=store.paths.root)
+        [jobs] = store.need([get(store.paths.arrivals)], sync=store.paths.root)
         guards = [store.ops.set(store.paths.arrivals, b"", jobs.stat.version)]
         for (uuid, index), it in zip(arriving.items(), store.read(list(arriving)), strict=True):
             if holders.get(index) == uuid:
@@ -148,7 +159,8 @@ class Taker:
         if data is None:
             return None
         [it] = store.read([data.data.decode(errors="replace")])
-        if isinstance(it, State):
+        if isinstance(it, State) or it.trashed is not None:
+            self._free_key(key, data)
             return None
         record = stands(it, store.now())
         if record.state == TRASHED:
@@ -156,11 +168,21 @@ class Taker:
             return None
         return record
 
+    def _free_key(self, key: str, seen: Data) -> None:
+        """Its holder is gone. Both go at once, so that a key which stays was left over by something else."""
+        store = self._store
+        [again] = store.connection.read([get(store.paths.key(key))])
+        if again is not None and again.stat.czxid == seen.stat.czxid:
+            LOG.warning("key %r belonged to a job that is not on the board; it is given free", key)
+            with contextlib.suppress(Refused):
+                store.connection.commit([store.ops.delete(store.paths.key(key), again.stat.version)])
+
     # Claiming
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         store = self._store
         store.check_writable()
+        tries = Tries(f"claim job {uuid}")
         while True:
             slot = self._keeper.slot(nonce)
             if slot.call == nonce.call:
@@ -181,6 +203,7 @@ class Taker:
             try:
                 after = store.commit(changes, slot, nonce, {"claims": [[status.value, uuid, token]]})
             except Stale as stale:
+                tries.again(stale.error)
                 store.forget(uuid)
                 if stale.index is None:
                     store.answers.unknown(slot)
@@ -223,6 +246,7 @@ class Taker:
         wanted = None if names is None else frozenset(names)
         trashed: list[Record] = []
         synced = rung = False
+        tries = Tries("claim a job")
         view.freshen()
         self.settle_times()
         while True:
@@ -237,7 +261,7 @@ class Taker:
             bell = None if rung else view.bell
             chosen = view.candidates(limit, wanted, readable)
             if chosen:
-                taken = self._try(chosen, who, expiry, slot, nonce, bell)
+                taken = self._try(chosen, who, expiry, slot, nonce, bell, tries)
                 if isinstance(taken, Taken):
                     taken.trashed.extend(trashed)
                     return taken
@@ -250,13 +274,14 @@ class Taker:
                 view.look(sync=True, everything=True)
                 self.settle_times(sure=True)
             else:
-                break
-        if nonce.attempt > 1:
-            try:
-                store.commit([], slot, nonce, None)
-            except Stale:
-                return self.take(who, limit, expiry, names, readable, nonce)
-        return Taken([], None, trashed, view.next_event(), None)
+                if nonce.attempt > 1:
+                    try:
+                        store.commit([], slot, nonce, None)
+                    except Stale as stale:
+                        tries.again(stale.error)
+                        store.answers.unknown(slot)
+                        continue
+                return Taken([], None, trashed, view.next_event(), None)
 
     def settle_times(self, sure: bool = False) -> None:
         """Bring back what is overdue."""
@@ -265,7 +290,14 @@ class Taker:
             view.settle(self._store.now())
 
     def _try(
-        self, chosen: Sequence[Node], who: str, expiry: int | None, slot: Slot, nonce: Nonce, bell: int | None
+        self,
+        chosen: Sequence[Node],
+        who: str,
+        expiry: int | None,
+        slot: Slot,
+        nonce: Nonce,
+        bell: int | None,
+        tries: Tries,
     ) -> Taken | bool:
         """Claim these in one request. Otherwise somebody was quicker with one of them, or (True) what was known of the
         order is not true any longer.
@@ -302,6 +334,9 @@ class Taker:
             if stale.index == len(changes):
                 view.doubt()
                 return True
+            if stale.index is None:
+                # Others can only be quicker for as long as there are jobs; this might go on for ever.
+                tries.again(stale.error)
             self._overtaken(stale, changes, slot)
             return False
         view.won_race()

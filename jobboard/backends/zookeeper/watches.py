@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from kazoo.exceptions import NoNodeError
+
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.folders import SMALL, Folder, created
 from jobboard.backends.zookeeper.paths import (
@@ -35,12 +37,16 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.ready import Ready, few
 from jobboard.backends.zookeeper.wire import children, get
+from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.states import CLAIMED, LIVE, Record
 
 _BUSY, _CROWDED, _PARTIAL, _QUIET = 0.002, 0.02, 0.1, 0.5
 """For how many seconds a look will do: while the bell rings, while others are quicker, where it has not shipped a list
 again that had changed, and otherwise."""
+
+NOTED = 1000
+"""How many posts of its own a process that never looks keeps in mind."""
 
 _SLACK = 50_000
 """How far, in µs, our idea of the server's clock is trusted."""
@@ -53,10 +59,19 @@ def _when(trashed: Trashed) -> tuple[int, int]:
 class View:
     """All methods may be called from any thread; ``lock`` guards what is known."""
 
-    def __init__(self, connection: Connection, paths: Paths, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        paths: Paths,
+        wake: Callable[[], None],
+        need: Callable[..., list[Any]],
+        mend: Callable[[], None],
+    ) -> None:
         self._connection = connection
         self._paths = paths
         self._wake = wake
+        self._need = need
+        self._mend = mend
         self.lock = threading.RLock()
         self._looking = threading.Lock()
         self._jobs = [Folder(path) for path in paths.jobs]
@@ -85,6 +100,7 @@ class View:
         self.bell = -1
         """The bell's version; what is known is at least as young."""
         self.spread = 1
+        self._noted = 0
 
     # Looking
 
@@ -116,9 +132,10 @@ class View:
             folders = [*self._jobs, self._claims, self._timed_folder, *([self._trash] if trash else [])]
             start = boottime()
             self._dirty = False
+            self._noted = 0
             small = [folder for folder in folders if len(folder.names) <= SMALL]
             ops = [get(folder.path) for folder in folders] + [children(folder.path) for folder in small]
-            bell, *found = self._connection.read([get(self._paths.bell), *ops], sync=self._paths.root if sync else None)
+            bell, *found = self._need([get(self._paths.bell), *ops], sync=self._paths.root if sync else None)
             stats = dict(zip((folder.path for folder in folders), found, strict=False))
             names = dict(zip((folder.path for folder in small), found[len(folders) :], strict=True))
             now = boottime()
@@ -128,7 +145,7 @@ class View:
                 if folder.path not in names and self._stale(folder, stats[folder.path].stat, now, everything or trash)
             ]
             if rest:
-                found = self._connection.read([op for each in rest for op in (get(each.path), children(each.path))])
+                found = self._need([op for each in rest for op in (get(each.path), children(each.path))])
                 for folder, stat, listed in zip(rest, found[::2], found[1::2], strict=True):
                     stats[folder.path], names[folder.path] = stat, listed
             spent = boottime() - now
@@ -364,6 +381,16 @@ class View:
 
     def posted(self, node: Node, record: Record) -> None:
         with self.lock:
+            trashed = self._trashed.pop(node.uuid, None)
+            if trashed is not None:
+                # It may be trashed again under this very name.
+                self._trash.names.discard(trashed.name)
+                self._trash_walk = None
+            self._noted += 1
+            if self._noted > NOTED:
+                # Who only posts would remember it all for ever.
+                self._dirty = True
+                return
             folder = self._jobs[node.rank]
             if node.name not in folder.names:
                 folder.names.add(node.name)
@@ -374,11 +401,6 @@ class View:
                 walk.append(node)
             else:
                 self._walks[node.rank] = None
-            trashed = self._trashed.pop(node.uuid, None)
-            if trashed is not None:
-                # It may be trashed again under this very name.
-                self._trash.names.discard(trashed.name)
-                self._trash_walk = None
         self.changed(node, record)
 
     def changed(self, node: Node, record: Record | None) -> None:
@@ -394,6 +416,9 @@ class View:
                     self._claimed.discard(uuid)
                 timed = timed_of(record)
                 if timed != self._timed.get(uuid):
+                    old = self._timed.get(uuid)
+                    if old is not None:
+                        self._timed_folder.names.discard(old.name)
                     self._forget_timed(uuid)
                     if timed is not None:
                         self._note_timed([timed])
@@ -436,17 +461,26 @@ class View:
         if not self._ringing:
             self._ringing = True
             try:
-                self._connection.watch_data(self._paths.bell, self._rung)
+                self._watch(self._connection.watch_data, self._paths.bell, self._rung)
             except BaseException:
                 self._ringing = False
                 raise
         if not self._hearing:
             self._hearing = True
             try:
-                self._connection.watch_children(self._paths.claims, self._vanished)
+                self._watch(self._connection.watch_children, self._paths.claims, self._vanished)
             except BaseException:
                 self._hearing = False
                 raise
+
+    def _watch(self, watch: Callable[..., None], path: str, call: Callable[[Any], None]) -> None:
+        try:
+            watch(path, call)
+        except JobFailure as error:
+            if not isinstance(error.cause, NoNodeError):
+                raise
+            self._mend()
+            watch(path, call)
 
     def _rung(self, event: Any) -> None:
         self._ringing = False

@@ -1,0 +1,314 @@
+"""Znodes that somebody has deleted by hand, replies that nobody can make out, and changes that are always refused: each
+call comes to its end, and says what is wrong where it can't be mended."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from jobboard.backends.zookeeper.tries import LIMIT
+from jobboard.backends.zookeeper.watches import View
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import Posting
+from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, Waiter, take
+
+pytestmark = pytest.mark.backends("zookeeper")
+
+
+def paths_of(board: Any) -> Any:
+    return board._opened.paths
+
+
+def sent(board: Any) -> int:
+    count: int = board._opened.connection.sent
+    return count
+
+
+class TestWhatABoardHas:
+    @pytest.mark.parametrize(
+        "name",
+        ["bell", "clock", "jobs/2", "claims", "timed", "trash", "keys", "purged", "answers", "entities"],
+    )
+    def test_is_made_anew(
+        self, make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture, name: str
+    ) -> None:
+        board = make_board()
+        path = f"{paths_of(board).root}/{name}"
+        caller.delete(path, recursive=True)
+        before = sent(board)
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            job = board.post("resize", key="k", max_attempts=3)
+            assert list(board.iterjobs()) == [job]
+            taken = take(board, expiry=LONG)
+            board.abandon(taken, "anna", delay=0.001)
+            eventually(lambda: job.state == UNCLAIMED)
+            board.trash(take(board), "anna")
+            assert list(board.trashed()) == [job]
+            board.restore(job)
+            assert board.stats().unclaimed == 1
+            assert board.entities() == []
+            board.consume(take(board), "anna")
+            other = board.post("other")
+            board.cancel(other)
+            board.purge(other)
+        assert other.state == TRASHED
+        assert caller.exists(path)
+        assert sent(board) - before < 200
+        assert "made anew" in caplog.text
+
+    def test_a_waiter_survives_it(self, make_board: Any, caller: KazooClient) -> None:
+        board, other = make_board(), make_board()
+        waiter = Waiter(board, lambda: board.claim_next("anna", timeout=LONG))
+        caller.delete(paths_of(board).bell)
+        job = other.post("resize")
+        assert waiter.wait() == job
+
+    def test_a_whole_board(self, make_board: Any, caller: KazooClient) -> None:
+        board = make_board(retry_for=0)
+        job = board.post("resize")
+        caller.delete(paths_of(board).root, recursive=True)
+        for call in (
+            lambda: board.post("resize"),
+            lambda: board.claim_next("anna"),
+            lambda: board.claim(job, "anna"),
+            lambda: list(board.iterjobs()),
+            board.stats,
+        ):
+            with pytest.raises(JobFailure, match="was deleted"):
+                call()
+        board.close()
+        board.connect()
+        assert board.post("resize").state == UNCLAIMED
+
+    def test_who_only_looks_says_so(self, make_board: Any, caller: KazooClient) -> None:
+        make_board()
+        board = make_board(read_only=True)
+        caller.delete(paths_of(board).claims)
+        with pytest.raises(JobFailure, match="looking only"):
+            board.stats()
+
+
+class TestWhatAJobHas:
+    @pytest.mark.parametrize("end", ["consume", "trash", "cancel"])
+    def test_a_key_that_is_gone(
+        self, make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture, end: str
+    ) -> None:
+        board = make_board()
+        job = board.post("resize", key="k")
+        caller.delete(paths_of(board).key("k"))
+        taken = None if end == "cancel" else take(board)
+        before = sent(board)
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            if taken is None:
+                board.cancel(job)
+            else:
+                getattr(board, end)(taken, "anna")
+        assert sent(board) - before < 10
+        assert job.state == (COMPLETE if end == "consume" else TRASHED)
+        assert "deleted by something else" in caplog.text
+        again = board.post("resize", key="k")
+        assert again != job
+        assert board.post("resize", key="k") == again
+
+    def test_of_many(self, make_board: Any, caller: KazooClient) -> None:
+        board = make_board()
+        jobs = board.post_many([Posting("resize", key=f"k{number}") for number in range(100)])
+        caller.delete(paths_of(board).keys, recursive=True)
+        board.consume_many(board.claim_many("anna", 100), "anna")
+        assert [job.state for job in jobs] == [COMPLETE] * 100
+
+    @pytest.mark.parametrize("last", [True, False])
+    def test_a_time_that_is_gone(self, make_board: Any, caller: KazooClient, last: bool) -> None:
+        board = make_board()
+        job = board.post("resize", max_attempts=1 if last else None)
+        taken = take(board, expiry=LONG)
+        caller.delete(paths_of(board).timed, recursive=True)
+        before = sent(board)
+        board.consume(taken, "anna")
+        assert sent(board) - before < 10
+        assert job.state == COMPLETE
+
+    @pytest.mark.parametrize("where", ["nowhere", "trashed"])
+    def test_a_key_without_its_job(
+        self, make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture, where: str
+    ) -> None:
+        board = make_board()
+        gone = board.post("resize")
+        if where == "trashed":
+            board.cancel(gone)
+        else:
+            board.consume(take(board), "anna")
+        caller.create(paths_of(board).key("k"), gone.uuid.encode())
+        before = sent(board)
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            job = board.post("resize", key="k")
+        assert sent(board) - before < 30
+        assert "is given free" in caplog.text
+        assert job != gone
+        assert board.post("resize", key="k") == job
+
+    def test_two_times(self, make_board: Any, caller: KazooClient) -> None:
+        """What is left over of one lease is taken neither for the other nor off another job's."""
+        board, other = make_board(), make_board()
+        job = board.post("resize")
+        taken = take(board, expiry=LONG)
+        for until in (5, 7):
+            caller.create(f"{paths_of(board).timed}/{until:016d}.c.{job.uuid}")
+        view: View = other._opened.view
+        late = board.post("late", delay=LONG)
+        for _ in range(2):
+            assert other.claim_next("bert") is None
+        board.consume(taken, "anna")
+        assert other.claim_next("bert") is None
+        assert late.uuid in view._timed
+        assert [uuid for _, uuid in view._times] == [late.uuid]
+
+
+class TestAlwaysRefused:
+    """Something writes the job's znode between each look and the change that rests on it."""
+
+    @pytest.fixture
+    def board(self, make_board: Any, caller: KazooClient, monkeypatch: pytest.MonkeyPatch) -> Any:
+        board = make_board(retry_for=0)
+        self.job = board.post("resize")
+        self.meddle = False
+        commit = board._opened.connection.commit
+
+        def meddling(ops: Any, *arguments: Any) -> Any:
+            node = board._opened.view.place(self.job.uuid)
+            if self.meddle and node is not None and any(node.name.encode() in op for op in ops):
+                path = paths_of(board).job(node)
+                caller.set(path, caller.get(path)[0])
+            return commit(ops, *arguments)
+
+        monkeypatch.setattr(board._opened.connection, "commit", meddling)
+        return board
+
+    def refused(self, board: Any, call: Callable[[], Any]) -> None:
+        self.meddle = True
+        before = sent(board)
+        with pytest.raises(ConnectionFailure, match=f"refused it {LIMIT} times, last with BadVersion") as caught:
+            call()
+        assert caught.value.outcome == "none"
+        assert sent(board) - before < 6 * LIMIT
+        self.meddle = False
+
+    def test_claim(self, board: Any) -> None:
+        self.refused(board, lambda: board.claim(self.job, "anna"))
+        assert self.job.state == UNCLAIMED
+
+    @pytest.mark.parametrize("verb", ["consume", "abandon", "trash", "extend"])
+    def test_acts_of_a_claim(self, board: Any, verb: str) -> None:
+        taken = take(board)
+        self.refused(board, lambda: getattr(board, verb)(taken, "anna"))
+        board.consume(taken, "anna")
+
+    @pytest.mark.parametrize("verb", ["cancel", "release"])
+    def test_acts_of_an_operator(self, board: Any, verb: str) -> None:
+        if verb == "release":
+            take(board)
+        self.refused(board, lambda: getattr(board, verb)(self.job))
+        assert self.job.state == (UNCLAIMED if verb == "cancel" else CLAIMED)
+
+    def test_give_back(self, board: Any) -> None:
+        token = take(board).claim.token
+        self.refused(board, lambda: board._opened.give_back(self.job.uuid, token))
+
+    def test_claim_next_passes_on(self, board: Any) -> None:
+        """It is as if others had been quicker."""
+        self.meddle = True
+        before = sent(board)
+        assert board.claim_next("anna") is None
+        assert sent(board) - before < 30
+        self.meddle = False
+        assert take(board) == self.job
+
+
+class Scrambler:
+    """Stands before a server; when told so, one reply comes under another number than it was asked under, as they do
+    from servers that have lost their leader."""
+
+    def __init__(self, port: int) -> None:
+        self.wrong = threading.Event()
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._port))
+            self._sockets += [client, server]
+            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+    def _answer(self, source: socket.socket, target: socket.socket) -> None:
+        file = source.makefile("rb")
+        handshake = True
+        try:
+            while length := file.read(4):
+                reply = bytearray(file.read(int.from_bytes(length, "big")))
+                number = int.from_bytes(reply[:4], "big", signed=True)
+                if not handshake and number > 0 and self.wrong.is_set():
+                    self.wrong.clear()
+                    reply[:4] = (number + 1).to_bytes(4, "big")
+                handshake = False
+                target.sendall(length + reply)
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+
+@pytest.fixture
+def scrambler(address: str) -> Iterator[Scrambler]:
+    scrambler = Scrambler(int(address.rpartition(":")[2]))
+    yield scrambler
+    scrambler.close()
+
+
+class TestRepliesOutOfTurn:
+    def test_are_a_broken_connection(self, scrambler: Scrambler, make_board: Any) -> None:
+        board = make_board(board=f"zookeeper://127.0.0.1:{scrambler.port}", claim_ttl=4)
+        job = board.post("resize")
+        for call in (lambda: board.job_count, lambda: take(board), lambda: board.post("other")):
+            scrambler.wrong.set()
+            assert call()
+            assert not scrambler.wrong.is_set()
+        assert board.job_count == 2
+        assert board.find_owner(job) == "anna"
+
+    def test_tell_that_nobody_knows(self, scrambler: Scrambler, make_board: Any) -> None:
+        board = make_board(board=f"zookeeper://127.0.0.1:{scrambler.port}", retry_for=0)
+        board.post("first")
+        eventually(lambda: board._keeper._thread is None)
+        scrambler.wrong.set()
+        with pytest.raises(ConnectionFailure) as caught:
+            board.post("resize")
+        assert caught.value.outcome == "unknown"
+        assert isinstance(caught.value.cause, RuntimeError)
