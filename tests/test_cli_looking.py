@@ -434,7 +434,7 @@ def test_watch_tells_what_happens(board: Any, run_until: Any) -> None:
     assert (last["event"], last["name"], last["who"]) == ("ABANDONED", "busy", "worker[/]")
 
 
-@pytest.mark.backends("sqlite", "zookeeper")
+@pytest.mark.backends("sqlite", "postgresql")
 def test_watch_looks_for_itself_where_nobody_tells(
     board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,8 +93,8 @@ class Sampler:
     def __init__(self, board: JobBoard) -> None:
         self.board = board
         self.pace = Pace(board)
-        self.told = board.characteristics.remote_events
-        """Whether the board hears of what others do; if not, rates are what its conductors tell of themselves."""
+        self.told = board.characteristics.remote_events and board.hears_all
+        """Whether the board hears of all that others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
         self.conductors = Conductors()
         self.entities: Sequence[Entity] = ()

@@ -37,8 +37,8 @@ def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -
     When (UTC), what, the job's uuid and name, and who has it. The events are POSTED, CLAIMED, EXTENDED, ABANDONED,
     CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and TRASHED; it is shown when it is asked for.)
 
-    Redis and Valkey tell a process of what others do. Elsewhere the first 500 jobs are looked at about once a second,
-    and the lines say what has become of them: what came and went in between is not seen, nor is EXTENDED.
+    Redis, Valkey and ZooKeeper tell a process of what others do. Elsewhere the first 500 jobs are looked at about once
+    a second, and the lines say what has become of them: what came and went in between is not seen, nor is EXTENDED.
     """
     from jobboard.cli.happening import NOTICED, noticed, told
     from jobboard.notifier import REMOTE, REMOVAL

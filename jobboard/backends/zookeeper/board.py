@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ from jobboard import conf as configuration
 from jobboard.backends.zookeeper import checks
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.finishing import Finisher
+from jobboard.backends.zookeeper.hearing import Listener
 from jobboard.backends.zookeeper.keeping import Farewell, Keeper
 from jobboard.backends.zookeeper.looking import Reader
 from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check, check_client, make_client
@@ -64,6 +66,7 @@ class ZooKeeperJobBoard(JobBoard):
     options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
 
+    hears_all = False
     poll_cap = 3600.0
 
     def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
@@ -73,6 +76,7 @@ class ZooKeeperJobBoard(JobBoard):
             check_client(client, self._conf, self._common["claim_ttl"].default)
         self._home = os.getpid()
         self._opened: Store | None = None
+        self._ears = threading.Lock()
         self._woken = 0.0
 
     @property
@@ -110,7 +114,7 @@ class ZooKeeperJobBoard(JobBoard):
             survives_failover=not alone,
             exact_order=True,
             blocking_wait=True,
-            remote_events=False,
+            remote_events=True,
             transactional=False,
             claim_ttl=store.connection.session_timeout,
             notes="kept claims live as long as the session, whose timeout the server bounds; "
@@ -178,6 +182,8 @@ class ZooKeeperJobBoard(JobBoard):
         store, self._opened = self._opened, None
         if store is not None:
             store.connection.hurry()
+            if store.listener is not None:
+                store.listener.stop()
             handles, session = store.answers.handles(), store.connection.session_id
             self._keeper.close()
             store.connection.close()
@@ -190,9 +196,13 @@ class ZooKeeperJobBoard(JobBoard):
         opened = self._opened
         if opened is not None:
             opened.connection.leak()
+            self._ears = threading.Lock()
             fresh = self._make_store()
             fresh.connection.session_timeout = self._conf["claim_ttl"]
             self._begin(fresh)
+            if opened.listener is not None:
+                fresh.listener = Listener(fresh, self._overheard)
+                fresh.listener.start(at_once=False)
 
     @property
     def _store(self) -> Store:
@@ -207,6 +217,8 @@ class ZooKeeperJobBoard(JobBoard):
         if opened is None:
             return
         opened.view.deaf()
+        if opened.listener is not None:
+            opened.listener.deaf()
         if state == KazooState.CONNECTED:
             self._keeper.connected()
             if session is not None:
@@ -216,6 +228,22 @@ class ZooKeeperJobBoard(JobBoard):
         session = self._session
         if session is not None:
             session.wake()
+
+    def _listen(self, on: bool) -> None:
+        opened = self._opened
+        if opened is None:
+            return
+        with self._ears:
+            listener, opened.listener = opened.listener, None
+            if listener is not None:
+                listener.stop()
+            if on:
+                opened.listener = Listener(opened, self._overheard)
+                opened.listener.start()
+
+    def _overheard(self, event: str, record: Record) -> None:
+        if self._session is not None:
+            self._heard(event, record)
 
     # Jobs
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo
@@ -385,10 +385,19 @@ class Connection:
     def watch_children(self, path: str, call: Callable[[Any], None]) -> None:
         self._watch(children(path)._replace(watcher=call), CHILD_WATCHES, path, call)
 
+    def watch_lists(self, calls: Mapping[str, Callable[[Any], None]]) -> list[list[str]]:
+        """The children of these folders, watched from here on."""
+        for path, call in calls.items():
+            self._note(path, CHILD_WATCHES, call)
+        return self.call([children(path)._replace(watcher=call) for path, call in calls.items()])
+
     def _watch(self, request: Any, kind: int, path: str, call: Callable[[Any], None]) -> None:
+        self._note(path, kind, call)
+        self.call([request])
+
+    def _note(self, path: str, kind: int, call: Callable[[Any], None]) -> None:
         self._watches = [each for each in self._watches if each != (path, kind, call)]
         self._watches.append((path, kind, call))
-        self.call([request])
 
 
 def _broken(error: Exception, changes: bool) -> ConnectionFailure:

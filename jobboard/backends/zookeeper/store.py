@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
@@ -11,6 +12,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from jobboard import states
 from jobboard.backends.zookeeper.answers import Answers, Slot
 from jobboard.backends.zookeeper.connection import Connection, translated
+from jobboard.backends.zookeeper.hearing import GONE, MADE, Listener, Mark
 from jobboard.backends.zookeeper.paths import Node, Paths, Trashed
 from jobboard.backends.zookeeper.records import (
     MILLISECOND,
@@ -62,6 +64,7 @@ class Store:
         self.view = View(connection, paths, wake, self.need, self.mend)
         self.answers = Answers(connection, paths, ops, self.mend)
         self.read_only = read_only
+        self.listener: Listener | None = None
         self._cache: dict[str, Found] = {}
         self._size = 1024.0
 
@@ -263,7 +266,8 @@ class Store:
             lengths.append(1)
         if slot is not None and nonce is not None:
             ops.append(self.answers.op(slot, nonce, answer))
-        results = self._send_whole(ops, lengths, slot, [spare for each in written for spare in each.spare])
+        with self.ours(map(_mark, changes)):
+            results = self._send_whole(ops, lengths, slot, [spare for each in written for spare in each.spare])
         # The answer, or the job itself, tells the instant of all of it.
         if slot is not None and nonce is not None:
             self.answers.kept(slot, nonce, answer, results[-1])
@@ -281,6 +285,21 @@ class Store:
             if rung is not None:
                 self.view.rang(results[rung].version)
         return after
+
+    @contextlib.contextmanager
+    def ours(self, marks: Iterable[Mark]) -> Iterator[None]:
+        """What is done within is not told as somebody else's doing."""
+        listener = self.listener
+        if listener is None:
+            yield
+            return
+        marks = list(marks)
+        listener.expect(marks)
+        try:
+            yield
+        except Stale:
+            listener.withdraw(marks)
+            raise
 
     def _send_whole(self, ops: list[Op], lengths: Sequence[int], slot: Slot | None, spare: Sequence[Op]) -> list[Any]:
         """As :meth:`send`; where one of the ``spare`` deletions finds nothing, all the rest is carried out without it.
@@ -401,6 +420,16 @@ def _stale(refusal: Refused, lengths: Sequence[int]) -> Stale:
             return Stale(number, refusal.error, refusal.index, gone)
         reached += length
     return Stale(None, refusal.error, refusal.index)
+
+
+def _mark(change: Change) -> Mark:
+    """How the job lies after it."""
+    uuid = change.it.node.uuid
+    if change.new is None:
+        return uuid, GONE
+    if change.new.state == TRASHED:
+        return uuid, Trashed.of(change.it.node, change.new.modified_on).name
+    return uuid, MADE if change.it.trashed is not None else (change.it.node.name, change.it.version + 1)
 
 
 def _plain(uuid: str) -> bool:

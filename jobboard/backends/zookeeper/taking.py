@@ -10,6 +10,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from jobboard import states
 from jobboard.backends.zookeeper.answers import Slot
+from jobboard.backends.zookeeper.hearing import MADE
 from jobboard.backends.zookeeper.keeping import Keeper
 from jobboard.backends.zookeeper.paths import Node
 from jobboard.backends.zookeeper.records import MILLISECOND, Found, stands
@@ -135,7 +136,8 @@ class Taker:
                 f"1 MB at most in a request ({LIMIT:,} with what a claim adds): keep large details elsewhere, and post "
                 "a reference to them"
             )
-        results = store.send(ops, [len(guards), *(len(each.ops) for each in written)], slot)
+        with store.ours((draft.uuid, MADE) for draft in drafts):
+            results = store.send(ops, [len(guards), *(len(each.ops) for each in written)], slot)
         store.answers.kept(slot, nonce, answer, results[-1])
         posted = results[-1].mtime * MILLISECOND
         records = []
