@@ -189,9 +189,9 @@ local function load(id)
   return settle(as_job(id, redis.call('HGET', JOBS, id)))
 end
 
--- The records of some ids, by one call.
+-- The records of several ids, by one call; nil: not worth it.
 local function blobs_of(ids)
-  return #ids > 0 and redis.call('HMGET', JOBS, unpack(ids)) or ids
+  return ids[2] and redis.call('HMGET', JOBS, unpack(ids))
 end
 
 local function next_token(record)

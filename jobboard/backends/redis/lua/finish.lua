@@ -39,7 +39,7 @@ end
 statuses = {}
 local ids, met = {}, {}
 for index, act in ipairs(args[4]) do ids[index] = act[1] end
-local blobs = #ids > 1 and blobs_of(ids)
+local blobs = blobs_of(ids)
 for index, act in ipairs(args[4]) do
   local id, who, token, verb = unpack(act, 1, 4)
   local job

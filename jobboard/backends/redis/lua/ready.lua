@@ -28,7 +28,8 @@ local function ready(names, limit, readable)
       end
       local blobs = blobs_of(ids)
       for index, id in ipairs(ids) do
-        local job = settle(as_job(id, blobs[index]))
+        local job
+        if blobs then job = settle(as_job(id, blobs[index])) else job = load(id) end
         if not job or job.state ~= 'U' then
           damage().stray(container, set, members[index], id, job)
           if WRITES then offset = offset - 1 end
