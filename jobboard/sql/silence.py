@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -84,11 +84,9 @@ class Line:
         """Whether somebody sits on it who sends nothing by himself."""
         self.asks = asks
         self.session: tuple[int, str] | None = None
-        # For the one who watches: the last request seen, since when no answer has come to it, and whether the server
-        # has said that it works on nothing.
+        # For the one who watches: the last request seen, and since when no answer has come to it.
         self.seen = -1
         self.since = 0.0
-        self.doubted = False
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._sessions = _SESSIONS.get(product.dialect.name)
@@ -242,7 +240,7 @@ class Watch:
     def _look(self, busy: list[Line], now: float) -> None:
         for line in busy:
             if line.seen != line.requests:
-                line.seen, line.since, line.doubted = line.requests, now, False
+                line.seen, line.since = line.requests, now
         late = [line for line in busy if now - line.since >= self._soon]
         late = [line for line in late if not line.heard(self._soon)]
         if self._closing is not None:
@@ -288,26 +286,18 @@ class Watch:
     def _judge(self, raw: Raw, asked: list[tuple[Line, int]], sessions: _Sessions) -> None:
         assert self._product is not None
         asking = Line(raw, self._product)
-        timer = threading.Timer(_ASKING, asking.cut)
+        timer = threading.Timer(_ASKING + self._soon / 4, asking.cut)
         timer.daemon = True
         timer.start()
         try:
             cursor = raw.cursor()
-            numbers = ", ".join(str(line.session[0]) for line, _ in asked if line.session is not None)
-            cursor.execute(sessions.some + "(" + numbers + ")")
-            working = {(int(number), str(mark)): bool(works) for number, mark, works in cursor.fetchall()}
-            for line, request in asked:
-                session = line.session
-                if session is None or not line.busy or line.requests != request:
-                    continue
-                if working.get(session):
-                    line.since, line.doubted = time.monotonic(), False
-                elif not line.doubted:
-                    # The answer may be on its way: so once more.
-                    line.doubted = True
-                else:
-                    if session in working:
-                        cursor.execute(sessions.end.format(session[0]))
+            if idle := _idle(cursor, asked, sessions):
+                # Their answers may be on the way. And in one transaction PostgreSQL tells the same again.
+                raw.rollback()
+                time.sleep(self._soon / 4)
+                for line, there in _idle(cursor, [each for each in asked if each[0] in idle], sessions).items():
+                    if there and line.session is not None:
+                        cursor.execute(sessions.end.format(line.session[0]))
                     self._give_up(line, "the server works on nothing for it")
         finally:
             timer.cancel()
@@ -326,3 +316,20 @@ class Watch:
         # What silenced it may not have spared the one that has nothing to say.
         for each in (line, *listening):
             each.cut()
+
+
+def _idle(cursor: Any, asked: list[tuple[Line, int]], sessions: _Sessions) -> dict[Line, bool]:
+    """On which connections' requests the server does not work, and whether it still has their sessions."""
+    numbers = ", ".join(str(line.session[0]) for line, _ in asked if line.session is not None)
+    cursor.execute(sessions.some + "(" + numbers + ")")
+    working = {(int(number), str(mark)): bool(works) for number, mark, works in cursor.fetchall()}
+    idle: dict[Line, bool] = {}
+    for line, request in asked:
+        session = line.session
+        if session is None or not line.busy or line.requests != request:
+            continue
+        if working.get(session):
+            line.since = time.monotonic()
+        else:
+            idle[line] = session in working
+    return idle
