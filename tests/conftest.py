@@ -92,10 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _log_level() -> Iterator[None]:
     """A command that was called in this process has set it for good."""
-    log = logging.getLogger("jobboard")
-    level = log.level
+    names = ("jobboard", "jobboard.drivers", "jobboard.cli.working", "jobboard.conductor.signals")
+    levels = [(log, log.level) for log in map(logging.getLogger, names)]
     yield
-    log.setLevel(level)
+    for log, level in levels:
+        log.setLevel(level)
 
 
 @pytest.fixture(scope="session")
