@@ -80,7 +80,8 @@ class Transaction:
             raised = _in_theirs(error, database(connection.dialect), connection.engine.url, remedy)
             if raised is error:
                 raise
-            raise raised from error
+            # Not the driver's own error, where that shows the password.
+            raise raised from (raised.cause if isinstance(raised, JobFailure) else error)
 
 
 def check_savepoint(connection: Connection, name: str) -> None:
@@ -118,9 +119,11 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
     """What an error in the caller's transaction is for them."""
     raised = sorted_out(error, product, url, remedy)
     if isinstance(raised, Contended):
-        return JobFailure(f"this transaction lost against another: roll it back, and do all of it again ({raised})")
+        return JobFailure(
+            f"this transaction lost against another: roll it back, and do all of it again ({raised})", raised.cause
+        )
     if isinstance(raised, Refused):
-        return JobFailure(f"the database refused it: {raised}")
+        return JobFailure(f"the database refused it: {raised}", raised.cause)
     return raised
 
 

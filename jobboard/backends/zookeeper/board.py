@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -38,6 +38,7 @@ from jobboard.primitives import (
     Draft,
     Finish,
     Nonce,
+    Oddity,
     Peeked,
     Renewed,
     Seen,
@@ -330,9 +331,9 @@ class ZooKeeperJobBoard(JobBoard):
         taker.settle_times(sure=True)
         return Peeked(view.any(wanted, readable), view.next_event(), None)
 
-    def _oddities(self) -> list[checks.Oddity]:
-        """What is odd on this board: where, and what that is and what to do. Reads all of it, and writes nothing."""
-        return checks.oddities(self._store)
+    def _examine(self) -> Iterator[Oddity]:
+        for place, what in checks.oddities(self._store):
+            yield Oddity(place, what)
 
     def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         session = self._session

@@ -12,7 +12,7 @@ from jobboard.backends.zookeeper.store import READ_AT_ONCE, Store
 from jobboard.backends.zookeeper.wire import Data, children, get
 from jobboard.states import CLAIMED, Record
 
-Oddity = tuple[str, str]
+Odd = tuple[str, str]
 """Where something is odd, and what that is and what to do."""
 
 _STRAY = "nothing of a board's has such a name: delete it"
@@ -20,7 +20,7 @@ _STRAY = "nothing of a board's has such a name: delete it"
 _FULL = "something lies in it, so that this job can't leave: delete that"
 
 
-def oddities(store: Store) -> list[Oddity]:
+def oddities(store: Store) -> list[Odd]:
     """What is odd, as (path, what and what to do). It reads the whole board, and writes nothing."""
     first = list(_Look(store).all())
     if not first:
@@ -36,7 +36,7 @@ class _Look:
         self._paths = store.paths
         self._live: dict[str, tuple[str, Record | None]] = {}
 
-    def all(self) -> Iterator[Oddity]:
+    def all(self) -> Iterator[Odd]:
         yield from self._layout()
         for rank in RANKS:
             yield from self._jobs(rank)
@@ -69,7 +69,7 @@ class _Look:
                 if data is not None:
                     yield path, data
 
-    def _layout(self) -> Iterator[Oddity]:
+    def _layout(self) -> Iterator[Odd]:
         own = [path for path in self._paths.everything() if path.startswith(self._paths.root)]
         there = dict(self._read(own))
         for path in own:
@@ -83,7 +83,7 @@ class _Look:
             if f"{self._paths.arrivals}/{name}" not in self._paths.jobs:
                 yield f"{self._paths.arrivals}/{name}", _STRAY
 
-    def _jobs(self, rank: int) -> Iterator[Oddity]:
+    def _jobs(self, rank: int) -> Iterator[Odd]:
         for path, data in self._contents(self._paths.jobs[rank]):
             try:
                 node = Node.parse(path.rpartition("/")[2], rank)
@@ -103,7 +103,7 @@ class _Look:
             else:
                 self._live[node.uuid] = path, decode(node, data)
 
-    def _claims(self) -> Iterator[Oddity]:
+    def _claims(self) -> Iterator[Odd]:
         for path, data in self._contents(self._paths.claims):
             uuid = path.rpartition("/")[2]
             _, record = self._live.get(uuid, (None, None))
@@ -114,7 +114,7 @@ class _Look:
             elif record is not None and (record.state != CLAIMED or record.keeper is None):
                 yield path, "nobody keeps a claim of this job, which is not served because of it: delete it"
 
-    def _times(self, names: Sequence[str]) -> Iterator[Oddity]:
+    def _times(self, names: Sequence[str]) -> Iterator[Odd]:
         for name in names:
             path = f"{self._paths.timed}/{name}"
             try:
@@ -128,13 +128,13 @@ class _Look:
             elif record is not None and timed_of(record) != timed:
                 yield path, "its job says otherwise: delete it"
 
-    def _keys(self, contents: Sequence[tuple[str, Data]]) -> Iterator[Oddity]:
+    def _keys(self, contents: Sequence[tuple[str, Data]]) -> Iterator[Odd]:
         for path, data in contents:
             _, record = self._live.get(data.data.decode(errors="replace"), (None, None))
             if record is None or record.key is None or self._paths.key(record.key) != path:
                 yield path, "the job that it names is not on the board, or has another key: delete it"
 
-    def _trash(self) -> Iterator[Oddity]:
+    def _trash(self) -> Iterator[Odd]:
         for path, data in self._contents(self._paths.trash):
             try:
                 Trashed.parse(path.rpartition("/")[2])
@@ -148,7 +148,7 @@ class _Look:
             except ValueError as error:
                 yield path, f"{error}; purge it"
 
-    def _asides(self) -> Iterator[Oddity]:
+    def _asides(self) -> Iterator[Odd]:
         for path, data in self._contents(self._paths.answers):
             try:
                 if data.data:

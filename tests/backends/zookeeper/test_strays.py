@@ -23,11 +23,17 @@ GARBAGE = {
     "cut off": msgpack.packb(("k", "UNCLAIMED"))[:-3],
     "another shape": msgpack.packb({"a": 1}),
     "another length": msgpack.packb([1, 2, 3]),
-    "another type": msgpack.packb((None, "UNCLAIMED", "0", None, 0, None, None, None, 1, 1, None, b"")),
-    "no such state": msgpack.packb((None, "LOST", 0, None, 0, None, None, None, 1, 1, None, b"")),
-    "a claim of nobody's": msgpack.packb((None, "CLAIMED", 1, None, 1, None, None, None, 1, 1, None, b"")),
-    "the last of all tokens": msgpack.packb((None, "UNCLAIMED", 0, None, 2**64 - 1, None, None, None, 1, 1, None, b"")),
+    "another type": msgpack.packb((None, "UNCLAIMED", "0", None, 0, None, None, None, 1, 1, None, b"", 0)),
+    "no such state": msgpack.packb((None, "LOST", 0, None, 0, None, None, None, 1, 1, None, b"", 0)),
+    "a claim of nobody's": msgpack.packb((None, "CLAIMED", 1, None, 1, None, None, None, 1, 1, None, b"", 0)),
+    "the last of all tokens": msgpack.packb(
+        (None, "UNCLAIMED", 0, None, 2**64 - 1, None, None, None, 1, 1, None, b"", 0)
+    ),
 }
+
+
+def odd(board: Any) -> list[tuple[str, str]]:
+    return [(each.place, each.reason) for each in board._examine()]
 
 
 def path_of(board: Any, job: Any) -> str:
@@ -48,7 +54,7 @@ def test_a_job_of_garbage(make_board: Any, caller: Any, caplog: pytest.LogCaptur
     assert bad.state == TRASHED
     with pytest.raises(NotFound):
         other.claim(bad, "bert")
-    [(place, what)] = other._oddities()
+    [(place, what)] = odd(other)
     assert bad.uuid in place
     assert "decoded" in what
     # The claim that meets it moves it to the trash, and takes the next one.
@@ -58,7 +64,7 @@ def test_a_job_of_garbage(make_board: Any, caller: Any, caplog: pytest.LogCaptur
     [trashed] = board.trashed()
     assert trashed == bad
     assert "decoded" in (trashed.error or "")
-    assert other._oddities() == []
+    assert odd(other) == []
     # Brought back, it is a posting that can't be decoded.
     board.restore(trashed)
     assert board.claim_next("anna") is None
@@ -91,9 +97,9 @@ def test_trash_of_garbage(make_board: Any, caller: Any) -> None:
     assert errors.keys() == {first.uuid, second.uuid}
     assert "decoded" in errors[first.uuid]
     assert board.stats().trashed == 2
-    assert len(board._oddities()) == 1
+    assert len(odd(board)) == 1
     assert board.purge_trash(0) == 2
-    assert board._oddities() == []
+    assert odd(board) == []
 
 
 STRAYS = (
@@ -145,7 +151,7 @@ def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
     early.consume(held, "anna")
     root = board._opened.paths.root
     expected = {f"{root}/{stray}" for stray in STRAYS if data or not stray.startswith("answers")}
-    assert {place for place, _ in board._oddities()} == expected
+    assert {place for place, _ in odd(board)} == expected
 
 
 def test_strays_that_come_and_go(make_board: Any, caller: Any) -> None:
@@ -169,7 +175,7 @@ def test_a_kept_claim_that_something_has_written_over(make_board: Any, caller: A
     board._renew_held(board._session)
     assert not claim.lost
     assert other.find_owner(job) == "anna"
-    assert [place for place, _ in other._oddities()] == [board._opened.paths.claim(job.uuid)]
+    assert [place for place, _ in odd(other)] == [board._opened.paths.claim(job.uuid)]
     board.consume(job, "anna")
 
 
@@ -180,7 +186,7 @@ def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
         caller.create(f"{paths.entities}/conductor.{number}", garbage)
     board.register_entity(Entity("conductor", "one", {"a": 1}))
     assert [entity.name for entity in other.entities()] == ["one"]
-    assert len(other._oddities()) == 5
+    assert len(odd(other)) == 5
     board.close()
     assert other.entities() == []
 
@@ -196,7 +202,7 @@ def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
     board = make_board()
     paths = board._opened.paths
     lost, timed, claimed = board.post("lost", key="a"), board.post("timed", delay=LONG), board.post("claimed")
-    assert board._oddities() == []
+    assert odd(board) == []
     caller.delete(paths.key("a"))
     [name] = caller.get_children(paths.timed)
     caller.delete(f"{paths.timed}/{name}")
@@ -204,8 +210,8 @@ def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
     caller.create(paths.claim(claimed.uuid), b"1 nobody")
     caller.create(paths.key("b"), claimed.uuid.encode())
     caller.create(path_of(board, claimed) + "/stray")
-    odd = dict(board._oddities())
-    assert odd.keys() == {
+    found = dict(odd(board))
+    assert found.keys() == {
         path_of(board, lost),
         path_of(board, timed),
         path_of(board, claimed),
