@@ -90,7 +90,7 @@ end
 -- Stands for a place from which to go on, as a job that nobody has asked for.
 local function sign(at)
   local record = {'damaged', math.floor(at / 2 ^ 50), math.ceil(at % 2 ^ 50), false, 1, false, now, 'T', 0, 0, false,
-                  false, false, now, false}
+                  false, false, now, false, 0}
   return {'', cmsgpack.pack(record), ''}
 end
 

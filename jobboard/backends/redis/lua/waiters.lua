@@ -58,7 +58,7 @@ function waiters()
         claimed(job.record, bell[BELL.WHO], bell[BELL.LEASE], bell[BELL.KEEPER])
         local heard = redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], shown(job)}))
         if type(heard) == 'number' and heard > 0 then
-          local given = cmsgpack.pack({bell[BELL.TICKET], now, {id, job.record[TOKEN]}})
+          local given = cmsgpack.pack({bell[BELL.TICKET], now, {id, job.record[TOKEN]}, 1})
           redis.call('HSET', ANSWERS, 'bell:' .. waiter, given)
           store(job)
           tell('CLAIMED', job, bell[BELL.HANDLE])
