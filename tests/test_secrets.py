@@ -126,6 +126,7 @@ def test_a_password_in_a_dict(form: tuple[str, dict[str, Any]], password: str) -
 
 
 @settings(max_examples=20, deadline=None)
+@example("mariadb", "sesame€sesame")
 @given(st.sampled_from(["postgresql", "mariadb", "redis", "zookeeper"]), passwords)
 def test_a_server_that_can_not_be_reached(scheme: str, password: str) -> None:
     where = {"board": f"{scheme}://u@{NOBODY}", "password": password, **FAST}

@@ -78,8 +78,8 @@ def sorted_out(
 
 
 def _tells(url: URL, error: BaseException) -> bool:
-    """Whether the text of an error shows the password."""
-    return bool(url.password) and str(url.password) in str(error)
+    """Whether an error shows the password, in its text or in what it holds."""
+    return isinstance(error, UnicodeError) or (bool(url.password) and str(url.password) in f"{error} {error!r}")
 
 
 class Link(Runner):
