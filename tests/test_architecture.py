@@ -21,12 +21,11 @@ MAX_LINES = 500
 LAYERS = (
     ("states", "exceptions", "forks"),
     ("primitives",),
-    ("conf", "codec", "notifier", "retry", "history", "job", "logs", "tracing"),
+    ("conf", "codec", "notifier", "retry", "job", "logs", "tracing"),
     ("arguments", "outcomes", "heartbeat"),
     ("session", "base", "claiming", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
-    ("aio",),
     ("cli", "contrib"),
 )
 # A backend may import what its board may.

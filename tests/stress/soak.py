@@ -28,7 +28,7 @@ import jobboard
 from jobboard.backends.zookeeper.paths import quoted
 from jobboard.backends.zookeeper.wire import children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
-from jobboard.history import disorder, judge
+from jobboard.testing.history import disorder, judge
 from jobboard.job import Job, Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually

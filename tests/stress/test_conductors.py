@@ -15,7 +15,7 @@ import pytest
 
 import jobboard
 from jobboard import Conductor
-from jobboard.history import Entry, judge
+from jobboard.testing.history import Entry, judge
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually

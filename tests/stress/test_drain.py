@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.history import disorder, judge
+from jobboard.testing.history import disorder, judge
 from jobboard.job import JobPriority, Posting, boottime
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually

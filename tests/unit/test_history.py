@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from jobboard.history import Entry, Left, judge, left_over
+from jobboard.testing.history import Entry, Left, judge, left_over
 from jobboard.states import State, Verb
 
 POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME

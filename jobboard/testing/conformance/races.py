@@ -1,4 +1,4 @@
-"""Many at once, with all that can happen to a claim; :mod:`jobboard.history` judges what was recorded."""
+"""Many at once, with all that can happen to a claim; :mod:`jobboard.testing.history` judges what was recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
-from jobboard.history import Entry, judge, left_over
+from jobboard.testing.history import Entry, judge, left_over
 from jobboard.job import Job, JobPriority, Posting, boottime
 from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.conformance.support import SHORT, MakeBoard

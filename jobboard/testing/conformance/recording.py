@@ -1,4 +1,4 @@
-"""Writes down what a process does to a board and what it sees of it, for :func:`jobboard.history.judge`."""
+"""Writes down what a process does to a board and what it sees of it, for :func:`jobboard.testing.history.judge`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.history import Entry, Left, Outcome
+from jobboard.testing.history import Entry, Left, Outcome
 from jobboard.job import Job, boottime
 from jobboard.states import UNCLAIMED, Verb
 

@@ -16,7 +16,7 @@ import pytest
 import jobboard
 from jobboard.backends.zookeeper.wire import Multi
 from jobboard.exceptions import NotFound
-from jobboard.history import judge
+from jobboard.testing.history import judge
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
