@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 import jobboard
-from jobboard.conf import Option
+from jobboard.conf import COMMON, Option
 from jobboard.job import Act, Claim, Entity, Job, Posting
 from jobboard.outcomes import Reject, Retry, RetryPolicy
 
@@ -52,7 +52,7 @@ def reference() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def board_classes() -> dict[str, Any]:
+def engine_classes() -> dict[str, Any]:
     points = {point.name: point for point in metadata.entry_points(group="jobboard.backends")}
     return {title: points[name].load() for title, name in BACKENDS.items()}
 
@@ -62,10 +62,10 @@ def _options() -> Iterable[str]:
     yield "In a URI they follow a ``?``, in a dict they are its keys: see :doc:`configuration`.\n"
     columns = ("option", "type", "default", "what it is")
     yield _title("Of every board", "^")
-    yield _table(columns, map(_option, jobboard.JobBoard._common.items()))
-    for title, board in board_classes().items():
+    yield _table(columns, map(_option, COMMON.items()))
+    for title, engine in engine_classes().items():
         yield _title(title, "^")
-        yield _table(columns, map(_option, board.options.items()))
+        yield _table(columns, map(_option, engine.options.items()))
 
 
 def _option(item: tuple[str, Option]) -> tuple[str, ...]:
@@ -97,9 +97,9 @@ def _verbs() -> Iterable[str]:
     yield _title("Verbs", "-")
     yield _title("The board", "^")
     yield _members(jobboard.JobBoard)
-    for title, board in board_classes().items():
+    for title, engine in engine_classes().items():
         added = [
-            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``" for verb, names in board.extras.items()
+            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``" for verb, names in engine.extras.items()
         ]
         if added:
             yield f"The {title} board adds {', '.join(added)}.\n"

@@ -70,7 +70,7 @@ def extras(backend: str, verb: str, given: Mapping[str, Any], known: frozenset[s
     """The arguments that a backend adds to a verb; None counts as not given."""
     for name in given:
         if name not in known:
-            raise TypeError(f"{verb}() of {backend} has no argument {name!r}")
+            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}")
     return {name: value for name, value in given.items() if value is not None}
 
 

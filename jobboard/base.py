@@ -10,10 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
+from jobboard.door import Door
+from jobboard.engine import Engine, Seat
 from jobboard.exceptions import (
     ClaimLost,
     ConnectionFailure,
@@ -23,7 +25,7 @@ from jobboard.exceptions import (
     UnclaimableJob,
 )
 from jobboard.job import Claim, Job, boottime, load_book
-from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Primitives, Seen
+from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen
 from jobboard.session import Session
 from jobboard.states import Holder, Record, State, Status, Verb
 from jobboard.tracing import NO_TRACING
@@ -55,45 +57,33 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
 }
 
 
-class BoardBase(Primitives):
-    """The life of a board. Its verbs are in the classes above it."""
+class BoardBase(abc.ABC):
+    """The life of a board and of the engine that it holds. Its verbs are in the classes above it."""
 
-    options: ClassVar[Mapping[str, configuration.Option]] = {}
-    """The options of a backend, beside the common ones."""
-
-    uri_parts: ClassVar[Mapping[str, str]] = {}
-    """Which option each part of a URI sets: user, password, host, port, path."""
-
-    _common: ClassVar[Mapping[str, configuration.Option]] = {
-        "claim_ttl": configuration.Option(
-            configuration.seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"
-        ),
-        "retry_for": configuration.Option(
-            configuration.seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"
-        ),
-        "max_details": configuration.Option(
-            configuration.integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"
-        ),
-        "auto_setup": configuration.Option(configuration.flag, True, "create what is missing at connect()"),
-    }
-
-    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        conf: str | Mapping[str, Any],
+        client: Any = None,
+        persistence: Any = None,
+        *,
+        engine: type[Engine],
+    ) -> None:
         self._name = codec.check_text("a board's name", name)
-        self._conf = configuration.parse(conf, {**self._common, **self.options}, self.uri_parts)
-        self._shown = configuration.redacted(conf, self._conf, self.uri_parts)
-        self._client = client
+        self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
+        self._shown = configuration.redacted(conf, self._conf, engine.uri_parts)
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
         self._notifier = notifier.Notifier(name, self._listening)
-        self._characteristics: Characteristics | None = None
         self._session: Session | None = None
         self._stats: tuple[float, BoardStats] | None = None
         self._lifecycle = threading.RLock()
         self._tidied = 0.0
+        self.engine = engine(Seat(name, self._conf, client, self._shown, self._heard))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} at {self._shown}{', closed' if self.closed else ''}>"
+        return f"<JobBoard {self._name!r} at {self._shown}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
@@ -110,7 +100,7 @@ class BoardBase(Primitives):
     @property
     def connected(self) -> bool:
         """Whether the board is open; on ZooKeeper, whether it also has a connection at this moment."""
-        return not self.closed
+        return not self.closed and self.engine.connected
 
     @property
     def closed(self) -> bool:
@@ -121,10 +111,33 @@ class BoardBase(Primitives):
     def characteristics(self) -> Characteristics:
         """What this board promises; known once it is connected."""
         self._live()
-        assert self._characteristics is not None
-        return self._characteristics
+        return self.engine.characteristics
+
+    @property
+    def table(self) -> Any:
+        """On SQL: the table of the jobs, for conditions as ``where=board.table.c.attempts < 2`` in a claim; there
+        before the board is connected.
+
+        :raises AttributeError: the board is not on SQL.
+        """
+        return self.engine.table
+
+    @property
+    def door(self) -> Door:
+        """The engine, for what works below the verbs: its calls, repeated as those of the verbs are."""
+        return Door(self.engine, self._live())
 
     # Life
+
+    @final
+    def setup(self) -> None:
+        """Create what the board needs on its backend, or bring what is there up to date, keeping the jobs: what
+        ``jobboard setup`` does. Any number of times, in any number of processes at once, also on a board that is not
+        connected.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        """
+        self.engine.setup()
 
     @final
     def connect(self) -> None:
@@ -135,12 +148,12 @@ class BoardBase(Primitives):
         """
         with self._lifecycle:
             if self._session is None:
-                self._open()
+                self.engine.open()
                 self._tidy_up()
-                self._session = self._new_session()
+                self._begin()
                 _boards.add(self)
                 if self._notifier.listened_to:
-                    self._listen(True)
+                    self.engine.listen(True)
 
     @final
     def close(self) -> None:
@@ -149,43 +162,43 @@ class BoardBase(Primitives):
         Claims of a fixed lease run on. A closed board can be connected again.
         """
         with self._lifecycle:
-            session, self._session = self._session, None
+            session, self._session, self.engine.life = self._session, None, None
             if session is None:
                 return
             _boards.discard(self)
-            self._closing()
+            self.engine.closing()
             kept = [claim for claim in session.end() if not claim.inherited]
             try:
                 acts = [Finish(c.uuid, Holder(c.who, c.token), Verb.ABANDON, refund=True) for c in kept]
                 for start in range(0, len(acts), BATCH):
-                    session.mutate(self._finish, acts[start : start + BATCH])
+                    session.mutate(self.engine.finish, acts[start : start + BATCH])
                 if session.entities:
-                    session.query(self._delist, session.handle)
+                    session.query(self.engine.delist, session.handle)
             except JobBoardError as error:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
                     claim._mark_lost()
-                self._shut()
+                self.engine.shut()
                 self._notifier.close()
 
-    def _new_session(self) -> Session:
-        return Session(
+    def _begin(self) -> None:
+        self.engine.life = self._session = Session(
             self._name,
-            interval=(self._characteristics.claim_ttl if self._characteristics else self._conf["claim_ttl"]) / 3,
+            interval=self.engine.characteristics.claim_ttl / 3,
             retry_for=self._conf["retry_for"],
             renew=self._renew_held,
             on_lost=self._claim_lost,
-            on_doubt=self._doubt,
+            on_doubt=self.engine.doubt,
         )
 
     def _claim_lost(self, claim: Claim) -> None:
         self._notify(notifier.LOST, claim.job)
-        self._forsake(claim.uuid, claim.token)
+        self.engine.forsake(claim.uuid, claim.token)
 
     def _listening(self, on: bool) -> None:
         if self._session is not None:
-            self._listen(on)
+            self.engine.listen(on)
 
     def _live(self) -> Session:
         session = self._session
@@ -196,19 +209,19 @@ class BoardBase(Primitives):
     def _forked_child(self) -> None:
         self._lifecycle = threading.RLock()
         self._notifier._after_fork()
-        self._forked()
-        self._session = self._new_session()
+        self.engine.forked()
+        self._begin()
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        self._tidy()
+        self.engine.tidy()
 
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]
         for first in range(0, len(asked), RENEW_BATCH):
             chunk = asked[first : first + RENEW_BATCH]
             start = boottime()
-            lost, margin = self._renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
+            lost, margin = self.engine.renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
             session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
         with session.roster:
             self._renew_entities(session)
@@ -223,7 +236,7 @@ class BoardBase(Primitives):
                 # It is its own affair: the others go on being shown.
                 LOG.exception("the %s %r tells of itself what can't be shown", kind, name)
                 continue
-            self._enlist(session.handle, kind, name, metadata, self._ttl)
+            self.engine.enlist(session.handle, kind, name, metadata, self._ttl)
 
     def _metadata_of(self, entity: Any) -> str:
         return json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
@@ -239,17 +252,17 @@ class BoardBase(Primitives):
     ) -> None: ...
 
     def _mutate(self, primitive: Any, what: Any, **extra: Any) -> Any:
-        if extra and self._joins(extra):
+        if extra and self.engine.joins(extra):
             return primitive(what, None, **extra)
         return self._live().mutate(primitive, what, **extra)[0]
 
     def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
         if not extra:
             return extra
-        return arguments.extras(type(self).__name__, verb, extra, self.extras.get(verb, frozenset()))
+        return arguments.extras(self._conf.scheme, verb, extra, self.engine.extras.get(verb, frozenset()))
 
     def _refresh(self, job: Job) -> Seen:
-        [seen] = self._live().query(self._read, [job.uuid])
+        [seen] = self._live().query(self.engine.read, [job.uuid])
         job.seen_state = seen.state
         if seen.record is not None:
             job._record = seen.record
@@ -279,7 +292,7 @@ class BoardBase(Primitives):
         """:raises codec.Undecodable: the record is damaged."""
         if record.priority not in RANKS:
             raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
-        return codec.decode(record.posting, self.wire)
+        return codec.decode(record.posting, self.engine.wire)
 
     def _readable(self, seen: Seen) -> Job | None:
         assert seen.record is not None

@@ -92,13 +92,13 @@ class JobBoard(Claiming):
 
     def _insert_all(self, postings: Sequence[Posting], extra: dict[str, Any]) -> list[Job]:
         session = self._live()
-        drafts = [arguments.draft(posting, self._conf["max_details"], self.wire) for posting in postings]
+        drafts = [arguments.draft(posting, self._conf["max_details"], self.engine.wire) for posting in postings]
         jobs: list[Job] = []
         start = 0
         while start < len(drafts):
             end = _batch_end(drafts, start)
             try:
-                answers = self._mutate(self._insert, [draft for draft, _ in drafts[start:end]], **extra)
+                answers = self._mutate(self.engine.insert, [draft for draft, _ in drafts[start:end]], **extra)
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
@@ -120,7 +120,7 @@ class JobBoard(Claiming):
                 if created:
                     fresh.append(job)
                 jobs.append(job)
-            self._when_settled(extra, functools.partial(self._posted, session, fresh), _nothing)
+            self.engine.when_settled(extra, functools.partial(self._posted, session, fresh), _nothing)
             start = end
         return jobs
 
@@ -157,10 +157,10 @@ class JobBoard(Claiming):
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
         if ensure_fresh:
-            session.query(self._sync)
+            session.query(self.engine.sync)
         return JobBoardIterator(
             self,
-            lambda after: self._live().query(self._page, after, PAGE, wanted_names, wanted),
+            lambda after: self._live().query(self.engine.page, after, PAGE, wanted_names, wanted),
             # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
             lambda seen: (
                 seen.state in (LIVE if wanted is None else wanted)
@@ -184,7 +184,7 @@ class JobBoard(Claiming):
         except ValueError as error:
             # No job has it, and not every backend can even be asked.
             raise NotFound(f"there is no job {uuid!r}: {error}") from None
-        [seen] = self._live().query(self._read, [uuid])
+        [seen] = self._live().query(self.engine.read, [uuid])
         if seen.record is None:
             raise NotFound(f"there is no job {uuid}")
         return self._job(seen.record, seen.state)
@@ -198,7 +198,7 @@ class JobBoard(Claiming):
     @property
     def job_count(self) -> int:
         """How many jobs are on the board, in any state but trashed."""
-        tally = self._live().query(self._tally)
+        tally = self._live().query(self.engine.tally)
         return sum(tally.get(state, 0) for state in LIVE)
 
     @final
@@ -206,7 +206,7 @@ class JobBoard(Claiming):
         """How many jobs are in each state; an answer up to ``max_age`` seconds old will do."""
         session = self._live()
         if self._stats is None or time.monotonic() - self._stats[0] >= max_age:
-            tally = session.query(self._tally)
+            tally = session.query(self.engine.tally)
             counts = {state.lower(): tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
             self._stats = (time.monotonic(), BoardStats(**counts))
         return self._stats[1]
@@ -216,7 +216,7 @@ class JobBoard(Claiming):
         """The jobs in the trash, the last trashed first; ``job.error`` says why."""
         session = self._live()
         after: Record | None = None
-        while page := session.query(self._trash_page, after, PAGE):
+        while page := session.query(self.engine.trash_page, after, PAGE):
             for record in page:
                 yield self._job_or_shell(record, TRASHED)
             after = page[-1]
@@ -229,7 +229,7 @@ class JobBoard(Claiming):
         :raises NotFound: no job in time.
         """
         for turn in self._rounds(timeout):
-            peeked = turn.session.query(self._peek, None, codec.VERSION)
+            peeked = turn.session.query(self.engine.peek, None, codec.VERSION)
             if peeked.any:
                 return self.iterjobs(only_unclaimed=True)
             if turn.left() <= 0:
@@ -243,7 +243,7 @@ class JobBoard(Claiming):
         changes nothing. What others do meanwhile is not taken for damage, but look again before you act on it."""
         session = self._live()
         asked = time.time()
-        now = session.query(self._now) / 1e6
+        now = session.query(self.engine.now) / 1e6
         most = self.characteristics.claim_ttl / 10
         # Whatever the request took is no skew.
         skew = max(asked - now, now - time.time(), 0.0)
@@ -254,7 +254,7 @@ class JobBoard(Claiming):
                 "leases go by the server's; set both by NTP, or what people are shown is wrong",
             )
         try:
-            yield from self._examine()
+            yield from self.engine.examine()
             yield from self._odd_postings(session)
         except ConnectionFailure:
             raise
@@ -263,7 +263,7 @@ class JobBoard(Claiming):
 
     def _odd_postings(self, session: Session) -> Iterator[Oddity]:
         after: Record | None = None
-        while page := session.query(self._page, after, PAGE, None, None):
+        while page := session.query(self.engine.page, after, PAGE, None, None):
             for seen in page:
                 if seen.record is not None and seen.state in LIVE:
                     yield from self._odd_posting(seen.record)
@@ -348,19 +348,19 @@ class JobBoard(Claiming):
         """
         age = arguments.micros("older_than", older_than)
         assert age is not None
-        limit = self._live().query(self._now) - age
+        limit = self._live().query(self.engine.now) - age
         session, after, purged = self._live(), None, 0
-        while page := session.query(self._trash_page, after, PAGE):
+        while page := session.query(self.engine.trash_page, after, PAGE):
             after = page[-1]
             # Only what is still as it was listed: restored, worked on and trashed again, it is another failure.
             acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
             for start in range(0, len(acts), BATCH):
-                statuses, _ = session.mutate(self._finish, acts[start : start + BATCH])
+                statuses, _ = session.mutate(self.engine.finish, acts[start : start + BATCH])
                 purged += statuses.count(OK)
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status, _ = self._live().mutate(self._operate, verb, arguments.job(job).uuid, error, token=token)
+        status, _ = self._live().mutate(self.engine.operate, verb, arguments.job(job).uuid, error, token=token)
         if status == Status.LOST:
             raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
         if status != OK:
@@ -375,7 +375,7 @@ class JobBoard(Claiming):
         job lies on it or in its trash; of a Redis Cluster, only this board's node is searched.
         """
         arguments.limit(limit)
-        found = self._live().query(self._boards, limit + 1)
+        found = self._live().query(self.engine.boards, limit + 1)
         return sorted(name for name in found if name != self._name)[:limit]
 
     # Entities
@@ -392,7 +392,7 @@ class JobBoard(Claiming):
         metadata = self._metadata_of(entity)
         session = self._live()
         with session.roster:
-            session.query(self._enlist, session.handle, kind, name, metadata, self._ttl)
+            session.query(self.engine.enlist, session.handle, kind, name, metadata, self._ttl)
             session.enlist(kind, name, entity)
 
     @final
@@ -403,13 +403,13 @@ class JobBoard(Claiming):
         with session.roster:
             if session.entities.pop((entity.kind, entity.name), None) is None:
                 return
-            session.query(self._delist, session.handle)
+            session.query(self.engine.delist, session.handle)
             session.query(self._renew_entities, session)
 
     @final
     def entities(self, kind: str | None = None) -> list[Entity]:
         """The entities that are alive, by kind and name."""
-        found = sorted(self._live().query(self._roster))
+        found = sorted(self._live().query(self.engine.roster))
         return [
             Entity(of, name, known)
             for of, name, metadata in found

@@ -100,7 +100,7 @@ class Claiming(BoardBase):
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
-        answer, start = self._live().mutate(self._claim, arguments.job(job).uuid, who, span)
+        answer, start = self._live().mutate(self.engine.claim, arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
             raise self._refusal(answer.status, job)
         job._record = answer.record
@@ -153,7 +153,7 @@ class Claiming(BoardBase):
         session = self._session
         if session is not None:
             session.wake()
-            self._rouse()
+            self.engine.rouse()
 
     @final
     def working(
@@ -218,13 +218,15 @@ class Claiming(BoardBase):
         wanted = arguments.names(names)
         for turn in self._rounds(timeout):
             if unless is not None and unless():
-                self._forgo()
+                self.engine.forgo()
                 break
             jobs: list[Job] = []
             while True:
                 want = min(BATCH, limit - len(jobs))
                 try:
-                    taken, start = turn.session.mutate(self._take, who, want, span, wanted, codec.VERSION, **extra)
+                    taken, start = turn.session.mutate(
+                        self.engine.take, who, want, span, wanted, codec.VERSION, **extra
+                    )
                 except ConnectionFailure as error:
                     if not jobs:
                         raise
@@ -257,11 +259,11 @@ class Claiming(BoardBase):
 
     def _doze(self, turn: _Round, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
         """Sleep between two rounds, until something may have changed."""
-        polls = self.poll_cap <= POLL_CAP
-        limit = retry.backoff(turn.number, 0.01, self.poll_cap) if polls else self.poll_cap
+        polls = self.engine.poll_cap <= POLL_CAP
+        limit = retry.backoff(turn.number, 0.01, self.engine.poll_cap) if polls else self.engine.poll_cap
         if next_event is not None:
             limit = min(limit, max(next_event / 1e6, 0.001))
-        self._wait(mark, names, min(limit, turn.left()))
+        self.engine.wait(mark, names, min(limit, turn.left()))
 
     def _claimed_job(self, record: Record, who: str) -> Job | None:
         try:
@@ -271,11 +273,11 @@ class Claiming(BoardBase):
             shell = Job(self, record, UNREADABLE, TRASHED)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
             try:
-                self._live().mutate(self._finish, [poison])
+                self._live().mutate(self.engine.finish, [poison])
             except ConnectionFailure as failure:
                 # The others of the batch are claimed, and must not be forgotten; this one comes back to somebody.
                 LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
-                self._forsake(record.uuid, record.token)
+                self.engine.forsake(record.uuid, record.token)
             else:
                 self._gone(notifier.TRASHED, shell)
             return None
@@ -369,7 +371,7 @@ class Claiming(BoardBase):
         holder = self._holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
         session = self._live()
-        (status, margin), start = session.mutate(self._extend, job.uuid, holder, span)
+        (status, margin), start = session.mutate(self.engine.extend, job.uuid, holder, span)
         if status != OK:
             raise self._refusal(status, job, claim)
         if claim is not None:
@@ -416,14 +418,14 @@ class Claiming(BoardBase):
             # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
             kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
             try:
-                statuses = self._mutate(self._finish, [act for _, act in chunk], **extra)
+                statuses = self._mutate(self.engine.finish, [act for _, act in chunk], **extra)
             except BaseException:
                 session.hold(*kept)
                 raise
             answered = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
             done = [ends[index] for index, status in answered if status == OK]
             back = [claim for end in done if (claim := end.claim) in kept and claim is not None]
-            self._when_settled(
+            self.engine.when_settled(
                 extra,
                 functools.partial(self._ended, session, done),
                 functools.partial(session.hold, *back),

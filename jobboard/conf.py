@@ -303,3 +303,12 @@ def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: 
     host = host if "," in host else bracketed(host)
     path = quote(told.get("path", ""))
     return f"{where.scheme}://{user}{host}{number}/{path}"
+
+
+COMMON: Mapping[str, Option] = {
+    "claim_ttl": Option(seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"),
+    "retry_for": Option(seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"),
+    "max_details": Option(integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"),
+    "auto_setup": Option(flag, True, "create what is missing at connect()"),
+}
+"""The options that every board has."""

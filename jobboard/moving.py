@@ -180,9 +180,9 @@ class Mover:
         return self._moved
 
     def _pages(self, states: frozenset[State]) -> Iterator[list[Seen]]:
-        self._source._live().query(self._source._sync)
+        self._source.door.sync()
         after: Record | None = None
-        while page := self._source._live().query(self._source._page, after, PAGE, None, states):
+        while page := self._source.door.page(after, PAGE, None, states):
             yield [seen for seen in page if seen.state in states]
             after = page[-1].record
 
@@ -190,22 +190,22 @@ class Mover:
 
     def _put_signs(self) -> None:
         for board in (self._source, self._target):
-            now = board._live().query(board._now)
+            now = board.door.now()
             sign = Draft(
                 uuid=self._run,
                 name=NAME,
                 priority=0,
                 key=None,
                 version=codec.VERSION,
-                posting=codec.encode(codec.Content({}, None), board.wire),
+                posting=codec.encode(codec.Content({}, None), board.engine.wire),
                 max_attempts=None,
                 delay=None,
                 due=None,
                 arrival=Arrival(f"{NAME} {self._run}", 0, self._sign, now, now),
             )
-            [(created, _)], _ = board._live().mutate(board._insert, [sign])
+            [(created, _)] = board.door.insert([sign])
             if not created:
-                self._purge(board, [board._live().query(board._read, [self._run])[0].record])
+                self._purge(board, [board.door.read([self._run])[0].record])
                 raise JobFailure(f"{_place(self._source)} and {_place(self._target)} are the same board")
 
     def _take_signs(self) -> None:
@@ -219,7 +219,7 @@ class Mover:
     def _known(self, board: JobBoard, run: str) -> bool:
         """Whether a run had to do with this board."""
         if (run, board) not in self._runs:
-            [seen] = board._live().query(board._read, [run])
+            [seen] = board.door.read([run])
             self._runs[run, board] = seen.state == TRASHED
         return self._runs[run, board]
 
@@ -229,8 +229,8 @@ class Mover:
         """Decide about the copies that are held at the target."""
         after: Record | None = None
         target = self._target
-        target._live().query(target._sync)
-        while page := target._live().query(target._page, after, PAGE, None, frozenset({CLAIMED})):
+        target.door.sync()
+        while page := target.door.page(after, PAGE, None, frozenset({CLAIMED})):
             held = [seen.record for seen in page if _Copy.of(seen.record) is not None and seen.record]
             for start in range(0, len(held), BATCH):
                 self._judge(held[start : start + BATCH])
@@ -244,7 +244,7 @@ class Mover:
         source = self._source
         landing: list[Record] = []
         dropping: list[Record] = []
-        for copy, seen in zip(copies, source._live().query(source._read, [each.uuid for each in copies]), strict=True):
+        for copy, seen in zip(copies, source.door.read([each.uuid for each in copies]), strict=True):
             about, job = _Copy.of(copy), seen.record
             assert about is not None
             mark = None if job is None else _Mark.of(job)
@@ -282,7 +282,7 @@ class Mover:
     def _carry_batch(self, jobs: Sequence[Record], drafts: Sequence[Draft]) -> None:
         target = self._target
         try:
-            answers, _ = target._live().mutate(target._insert, drafts)
+            answers = target.door.insert(drafts)
         except ValueError as error:
             # Too large for the target; together, or the one.
             if len(jobs) == 1:
@@ -347,7 +347,7 @@ class Mover:
 
     def _unmark(self, uuids: Sequence[str]) -> None:
         source = self._source
-        found = source._live().query(source._read, uuids) if uuids else []
+        found = source.door.read(uuids) if uuids else []
         self._purge(source, [seen.record for seen in found if seen.record is not None and _Mark.of(seen.record)])
 
     def _drop(self, copies: Sequence[Record]) -> None:
@@ -359,7 +359,7 @@ class Mover:
     def _check_there(self, jobs: Sequence[Record]) -> None:
         """What the target has already is either no longer at the source, or must not be there."""
         source = self._source
-        found = source._live().query(source._read, [job.uuid for job in jobs]) if jobs else []
+        found = source.door.read([job.uuid for job in jobs]) if jobs else []
         for job, seen in zip(jobs, found, strict=True):
             if seen.record is not None and _Version.of(seen.record) == _Version.of(job):
                 self._leave(job, f"{_place(self._target)} has it already: was it restored after a move?")
@@ -383,7 +383,7 @@ class Mover:
         target = self._target
         arrived: list[str] = []
         copies: list[Record] = []
-        found = target._live().query(target._read, [record.uuid for record in marked])
+        found = target.door.read([record.uuid for record in marked])
         for record, seen in zip(marked, found, strict=True):
             mark, copy = _Mark.of(record), seen.record
             assert mark is not None
@@ -427,10 +427,10 @@ class Mover:
     def _posting(self, job: Record) -> bytes | str:
         """The posting as the target wants it."""
         source, target = self._source, self._target
-        if job.version > codec.VERSION and source.wire != target.wire:
+        if job.version > codec.VERSION and source.engine.wire != target.engine.wire:
             raise JobFailure("posted by a newer version of this library; upgrade to move it")
         try:
-            return codec.transcode(job.posting, source.wire, target.wire)
+            return codec.transcode(job.posting, source.engine.wire, target.engine.wire)
         except codec.Undecodable as error:
             raise JobFailure(str(error), error) from error
 
@@ -445,13 +445,13 @@ class Mover:
     def _finish(board: JobBoard, acts: Sequence[Finish]) -> list[Status]:
         statuses: list[Status] = []
         for start in range(0, len(acts), BATCH):
-            statuses += board._live().mutate(board._finish, acts[start : start + BATCH])[0]
+            statuses += board.door.finish(acts[start : start + BATCH])
         return statuses
 
 
 def _trash(board: JobBoard) -> Iterator[Record]:
     after: Record | None = None
-    while page := board._live().query(board._trash_page, after, PAGE):
+    while page := board.door.trash_page(after, PAGE):
         yield from page
         after = page[-1]
 

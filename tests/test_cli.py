@@ -106,7 +106,7 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "memory", "trash", "purge", "--all", "--older-than", "3d"], "--all"),
         (["--board", "memory", "trash", "purge", "--older-than", "next week"], "next week"),
         (["--board", "memory", "work", "handlers"], "MODULE:NAME"),
-        (["--board", "memory", "work", "jobboard.base:BoardBase.options"], "empty mapping"),
+        (["--board", "memory", "work", "jobboard.engine:Engine.options"], "empty mapping"),
         (["--board", "memory", "work", "no_such_module:x"], "no_such_module"),
         (["--board", "memory", "work", "os:no_such_name"], "no_such_name"),
         (["--board", "memory", "work", "os:name"], "callable"),
@@ -358,7 +358,7 @@ def test_post_from_a_pipe_with_a_name(board: Any, run: Run, tmp_path: Path) -> N
 def test_post_that_breaks_off_says_how_far_it_came(
     board: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert = type(board)._insert
+    insert = type(board.engine).insert
     calls = []
 
     def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -367,8 +367,8 @@ def test_post_that_breaks_off_says_how_far_it_came(
             raise jobboard.ConnectionFailure("the server has gone away")
         return insert(self, *args, **kwargs)
 
-    monkeypatch.setattr(type(board), "_insert", failing)
-    monkeypatch.setattr("jobboard.base.BoardBase._common", _impatient(board))
+    monkeypatch.setattr(type(board.engine), "insert", failing)
+    monkeypatch.setattr("jobboard.conf.COMMON", _impatient(board))
     file = tmp_path / "jobs"
     file.write_text(lines_of(*[{"name": "a"}] * 1500))
     ran = run("post", "--from", str(file))
@@ -378,7 +378,7 @@ def test_post_that_breaks_off_says_how_far_it_came(
 
 
 def _impatient(board: Any) -> Any:
-    common = dict(type(board)._common)
+    common = dict(jobboard.conf.COMMON)
     common["retry_for"] = type(common["retry_for"])(common["retry_for"].parse, 0.0, "")
     return common
 

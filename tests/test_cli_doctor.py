@@ -60,7 +60,7 @@ def test_what_is_odd_and_what_to_do(board: Any, doctor: Any) -> None:
 
 def test_what_it_prints_is_harmless(board: Any, doctor: Any) -> None:
     job = board.post("resize")
-    with sa.create_engine(board._url).begin() as link:
+    with sa.create_engine(board.engine._url).begin() as link:
         link.execute(sa.update(board.table).values(state="\x1b[31m"))
     status, out = doctor()
     assert status == 1
@@ -83,7 +83,7 @@ def test_what_it_prints_is_harmless(board: Any, doctor: Any) -> None:
 def test_odd_rows(board: Any, doctor: Any, values: dict[str, Any], reason: str) -> None:
     board.post("fine")
     job = board.post("resize", key="k")
-    with sa.create_engine(board._url).begin() as link:
+    with sa.create_engine(board.engine._url).begin() as link:
         link.execute(sa.update(board.table).where(board.table.c.uuid == job.uuid).values(values))
     status, out = doctor("--json")
     found = [json.loads(line) for line in out.splitlines()]

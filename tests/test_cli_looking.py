@@ -253,10 +253,10 @@ def test_a_look_that_takes_several_requests_counts_as_such(board: Any, backend: 
     sampler.look()
     most = 0
     for _ in range(5):
-        begun, told = count(), board._requests
+        begun, told = count(), board.engine.requests
         sampler.look()
         sent = count() - begun - 1  # for the counting itself
-        assert sent == board._requests - told
+        assert sent == board.engine.requests - told
         assert sampler.pace.pause() > sent / 2 - 0.1
         most = max(most, sent)
     assert most >= 2
@@ -275,7 +275,7 @@ def questions(board: Any) -> int:
         link.cursor.execute("SHOW SESSION STATUS LIKE 'Questions'")
         return int(link.cursor.fetchall()[0][1])
 
-    return int(board._opened.run(ask))
+    return int(board.engine._opened.run(ask))
 
 
 # What top knows
@@ -305,14 +305,14 @@ def test_what_is_known_of_the_first_jobs_alone_is_shown_as_such(board: Any) -> N
     board.post("late", priority="LOW")
     claims = board.claim_many("me", 3)
     calls: list[int] = []
-    page = type(board)._page
+    page = type(board.engine).page
 
     def spying(self: Any, after: Any, limit: int, *args: Any) -> Any:
         calls.append(limit)
         return page(self, after, limit, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(board), "_page", spying)
+        patch.setattr(type(board.engine), "page", spying)
         sampler = seen_by(board)
     assert sampler.oldest_waiting is not None
     assert sampler.oldest_waiting.uuid == starved.uuid

@@ -217,4 +217,4 @@ def test_metrics_without_their_package(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "jobboard.contrib.prometheus", raising=False)
     assert main(["work", "os:getpid", "--metrics-port", "0"]) == 1
-    assert "install 'jobboard[prometheus]'" in capsys.readouterr().err
+    assert "pip install '.[prometheus]'" in capsys.readouterr().err

@@ -418,7 +418,7 @@ def test_what_is_refused(make_board: MakeBoard) -> None:
         Conductor("one", board, print).handles("a")(print)
     with pytest.raises(TypeError, match="names"):
         Conductor("one", board).handles()
-    with pytest.raises(TypeError, match=r"Conductor\(\) of a \w+JobBoard has no argument 'job_timout'"):
+    with pytest.raises(TypeError, match=r"Conductor\(\) of a \w+ board has no argument 'job_timout'"):
         Conductor("one", board, print, job_timout=5)
     for wrong in (0, -1):
         with pytest.raises(ValueError, match="1 or more"):
@@ -468,14 +468,14 @@ def test_a_wait_that_is_called_off_while_it_looks_does_not_begin(
 ) -> None:
     board = make_board()
     off = threading.Event()
-    take = board._take
+    take = board.engine.take
 
     def called_off(*args: Any, **kwargs: Any) -> Any:
         off.set()
         board.wake()
         return take(*args, **kwargs)
 
-    monkeypatch.setattr(board, "_take", called_off)
+    monkeypatch.setattr(board.engine, "take", called_off)
     answers: list[Any] = []
     waiter = threading.Thread(
         target=lambda: answers.append(board.claim_next("me", timeout=30, unless=off.is_set)), daemon=True

@@ -147,13 +147,13 @@ def test_draining_lets_what_ends_in_time_end(make_board: MakeBoard, start: Runne
     assert conductor.tally.consumed == 1
 
 
-@pytest.mark.parametrize("stuck", ["_take", "_finish"])
+@pytest.mark.parametrize("stuck", ["take", "finish"])
 def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: str
 ) -> None:
     """Jobs that a late answer brings are given back."""
     board = make_board()
-    primitive = getattr(board, stuck)
+    primitive = getattr(board.engine, stuck)
     asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
         finally:
             answered.set()
 
-    monkeypatch.setattr(board, stuck, slow)
+    monkeypatch.setattr(board.engine, stuck, slow)
     board.post("a")
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     assert asked.wait(30)
@@ -174,7 +174,7 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert time.monotonic() - begun < 1
     silent.set()
     assert answered.wait(30)
-    eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "_take" else 0))
+    eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "take" else 0))
     [job] = list(board.iterjobs()) or [None]
     assert job is None or job.attempts == 0
 

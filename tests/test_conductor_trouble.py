@@ -31,7 +31,7 @@ class Outage:
         self.failed = Counter[str]()
         self.on = False
         for name in names:
-            monkeypatch.setattr(board, name, self._broken(name, getattr(board, name), after))
+            monkeypatch.setattr(board.engine, name, self._broken(name, getattr(board.engine, name), after))
 
     def _broken(self, name: str, primitive: Callable[..., Any], after: bool) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -51,7 +51,7 @@ def test_it_survives_an_outage(
 ) -> None:
     monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
     board, other = make_board(retry_for=retry_for), make_board()
-    outage = Outage(board, monkeypatch, "_take", "_finish")
+    outage = Outage(board, monkeypatch, "take", "finish")
     runs = Counter[str]()
     gate, begun = threading.Event(), threading.Event()
 
@@ -66,7 +66,7 @@ def test_it_survives_an_outage(
     outage.on = True
     other.post("a")
     gate.set()
-    eventually(lambda: outage.failed["_finish"] >= 2 and outage.failed["_take"] >= 2)
+    eventually(lambda: outage.failed["finish"] >= 2 and outage.failed["take"] >= 2)
     assert conductor.tally.consumed == 0
     outage.on = False
     eventually(lambda: conductor.tally.consumed == 2)
@@ -79,12 +79,12 @@ def test_work_that_was_consumed_without_an_answer_is_not_done_again(
 ) -> None:
     monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
     board, other = make_board(retry_for=0), make_board()
-    outage = Outage(board, monkeypatch, "_finish", after=True)
+    outage = Outage(board, monkeypatch, "finish", after=True)
     outage.on = True
     runs = Counter[str]()
     job = other.post("a")
     conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
-    eventually(lambda: outage.failed["_finish"])
+    eventually(lambda: outage.failed["finish"])
     outage.on = False
     eventually(lambda: conductor.tally.lost + conductor.tally.consumed == 1)
     assert job.state == "COMPLETE"
@@ -97,12 +97,12 @@ def test_claims_do_not_pile_up_behind_results_that_can_not_be_handed_over(
     monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
     board = make_board(retry_for=0)
     board.post_many([{"name": "a"}] * 50)
-    outage = Outage(board, monkeypatch, "_finish")
+    outage = Outage(board, monkeypatch, "finish")
     outage.on = True
     conductor = start(Conductor("one", board, lambda job: None, max_simultaneous_jobs=4))
     eventually(lambda: conductor.tally.dispatched == 8)
-    seen = outage.failed["_finish"]
-    eventually(lambda: outage.failed["_finish"] >= seen + 3)
+    seen = outage.failed["finish"]
+    eventually(lambda: outage.failed["finish"] >= seen + 3)
     assert conductor.tally.dispatched == board.stats().claimed == 8
     outage.on = False
     eventually(lambda: conductor.tally.consumed == 50)
@@ -110,7 +110,7 @@ def test_claims_do_not_pile_up_behind_results_that_can_not_be_handed_over(
 
 def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     board = make_board(retry_for=0)
-    outage = Outage(board, monkeypatch, "_take", "_finish")
+    outage = Outage(board, monkeypatch, "take", "finish")
     gate, begun = threading.Event(), threading.Event()
 
     def handler(job: jobboard.Job) -> None:
@@ -122,7 +122,7 @@ def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch
     assert begun.wait(30)
     outage.on = True
     gate.set()
-    eventually(lambda: outage.failed["_finish"])
+    eventually(lambda: outage.failed["finish"])
     conductor.stop()
     assert conductor.wait(30)
     assert conductor.tally.lost == 1

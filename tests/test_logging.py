@@ -114,7 +114,7 @@ def test_jobs_that_are_left_behind(make_board: MakeBoard, caplog: pytest.LogCapt
     def gone(*args: Any, **kwargs: Any) -> None:
         raise jobboard.ConnectionFailure("the server is gone")
 
-    with replaced(board, "_finish", gone):
+    with replaced(board, "finish", gone):
         jobboard.Conductor("worker", board, lambda job: None).run(max_dispatches=2)
     left = {record.job: record for record in caplog.records if record.levelno == logging.ERROR}
     assert set(left) == {job.uuid for job in jobs}

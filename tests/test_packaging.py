@@ -16,11 +16,11 @@ IMPORT_LIMIT = 0.150
 CONTRIB = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 """What a module of ``jobboard.contrib`` needs; the extra of its name brings it."""
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
-SQL_BOARD = "jobboard.backends.sql:SQLJobBoard"
-REDIS_BOARD = "jobboard.backends.redis:RedisJobBoard [redis]"
-ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperJobBoard [zookeeper]"
+SQL_BOARD = "jobboard.backends.sql:SQLEngine"
+REDIS_BOARD = "jobboard.backends.redis:RedisEngine [redis]"
+ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperEngine [zookeeper]"
 BACKENDS = {
-    "memory": "jobboard.backends.memory:MemoryJobBoard",
+    "memory": "jobboard.backends.memory:MemoryEngine",
     "sql": SQL_BOARD,
     "sqlite": SQL_BOARD,
     "postgresql": SQL_BOARD,

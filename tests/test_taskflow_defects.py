@@ -76,7 +76,7 @@ def test_a_refused_reclaim_does_not_reset_the_lease(board: JobBoard) -> None:
 @pytest.mark.parametrize("expiry", [None, LONG])
 def test_a_dropped_reply_does_not_lock_the_claimer_out(board: JobBoard, expiry: float | None) -> None:
     job = board.post("resize")
-    with lost_reply(board, "_claim"):
+    with lost_reply(board, "claim"):
         claim = board.claim(job, "anna", expiry)
     assert board.get(job.uuid).attempts == 1
     claim.consume()
@@ -84,7 +84,7 @@ def test_a_dropped_reply_does_not_lock_the_claimer_out(board: JobBoard, expiry: 
 
 
 def test_a_dropped_reply_does_not_make_a_post_fail_that_stands(board: JobBoard) -> None:
-    with lost_reply(board, "_insert"):
+    with lost_reply(board, "insert"):
         job = board.post("resize")
     assert [each.uuid for each in board.iterjobs()] == [job.uuid]
     assert board.claim_many("anna", 2, names=["resize"]) == [job]
@@ -92,7 +92,7 @@ def test_a_dropped_reply_does_not_make_a_post_fail_that_stands(board: JobBoard) 
 
 def test_one_undecodable_posting_is_kept_and_ends_no_iteration(board: JobBoard) -> None:
     before = board.post("resize", priority="VERY_HIGH")
-    bad = plant(board, b"\xc1" if board.wire == "msgpack" else "[]")
+    bad = plant(board, b"\xc1" if board.engine.wire == "msgpack" else "[]")
     after = board.post("resize", priority="VERY_LOW")
     assert [job.uuid for job in board.iterjobs()] == [before.uuid, after.uuid]
     assert board.job_count == 3
@@ -255,7 +255,7 @@ def test_a_conductor_does_not_try_to_claim_its_own_running_jobs(board: JobBoard,
         asked.append(uuid)
         return original(uuid, *args)
 
-    with replaced(board, "_claim", claim):
+    with replaced(board, "claim", claim):
         short = [board.post("short") for _ in range(5)]
         eventually(lambda: running.conductor.tally.consumed == 5)
     assert asked == []

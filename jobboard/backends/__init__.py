@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -13,12 +12,13 @@ from stevedore import ExtensionManager, exception
 from stevedore.driver import DriverManager
 
 from jobboard import conf as configuration
+from jobboard.board import JobBoard
 from jobboard.exceptions import MissingDriver, NotFound
 
 NAMESPACE = "jobboard.backends"
 
 
-def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Any:
+def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> JobBoard:
     """The board called ``name`` on the backend that ``conf`` names; connect it before use.
 
     :param conf: the plain name of a backend (``'sqlite'``), a URI (``'postgresql://app@db/prod?claim_ttl=30'``), or a
@@ -39,14 +39,14 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
         near = difflib.get_close_matches(scheme, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise NotFound(f"there is no backend {scheme!r}; {hint}installed are: {', '.join(known) or 'none'}") from None
-    taken = inspect.signature(manager.driver).parameters
     for argument in kwargs:
-        if argument not in taken and all(each.kind is not each.VAR_KEYWORD for each in taken.values()):
+        if argument not in ("client", "persistence"):
             raise TypeError(
                 f"fetch() has no argument {argument!r}: options of a board stand in its URI, as in "
                 f"'sqlite:///jobs.db?{argument}=…', or in a dict, as in {{'board': 'sqlite', {argument!r}: …}}"
             )
-    return manager.driver(name, conf, **kwargs)
+    engine: Any = manager.driver
+    return JobBoard(name, conf, engine=engine, **kwargs)
 
 
 def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:
@@ -58,7 +58,7 @@ def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> 
 
 
 @contextlib.contextmanager
-def backend(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Iterator[Any]:
+def backend(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Iterator[JobBoard]:
     """``with jobboard.backend(…) as board:`` a board that is connected within the block and closed after it."""
     board = fetch(name, conf, namespace, **kwargs)
     board.connect()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from jobboard import conf, states
-from jobboard.board import JobBoard
+from jobboard.engine import Engine
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Characteristics, Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
 from jobboard.states import (
@@ -172,7 +172,7 @@ def _clock(value: Any) -> Callable[[], float]:
     return value  # type: ignore[no-any-return]
 
 
-class MemoryJobBoard(JobBoard):
+class MemoryEngine(Engine):
     """A board in this process's memory. ``clock`` (in a dict) sets the clock of a board that is not stored yet."""
 
     options: ClassVar[Mapping[str, conf.Option]] = {
@@ -181,7 +181,7 @@ class MemoryJobBoard(JobBoard):
 
     poll_cap = 3600.0
 
-    def _open(self) -> None:
+    def open(self) -> None:
         clock = self._conf["clock"]
         with _stores_lock:
             store = _stores.get(self._name)
@@ -190,7 +190,7 @@ class MemoryJobBoard(JobBoard):
             elif clock not in (None, store.clock):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._opened: _Store | None = store
-        self._characteristics = Characteristics(
+        self.characteristics = Characteristics(
             durable=False,
             survives_failover=False,
             exact_order=True,
@@ -201,11 +201,11 @@ class MemoryJobBoard(JobBoard):
             notes="lives and dies with this process",
         )
 
-    def _shut(self) -> None:
+    def shut(self) -> None:
         store, self._opened = self._store, None
         store.wake()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         # The child has a copy of everything, perhaps with the lock held by a thread that it has not.
         if self._opened is not None:
             self._opened.lock = threading.Condition()
@@ -231,7 +231,7 @@ class MemoryJobBoard(JobBoard):
         stored = self._store.answers.get((nonce.handle, nonce.slot))
         return stored is not None and stored.call == nonce.call
 
-    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
         store = self._store
         with store.lock:
             now = store.now()
@@ -268,7 +268,7 @@ class MemoryJobBoard(JobBoard):
         store.put(record)
         return OK, draft.uuid, 0
 
-    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         store = self._store
         with store.lock:
             now = store.now()
@@ -293,7 +293,7 @@ class MemoryJobBoard(JobBoard):
         record = store.jobs.get(uuid)
         return record if record is not None and record.token == token and record.state == CLAIMED else None
 
-    def _take(
+    def take(
         self,
         who: str,
         limit: int,
@@ -319,10 +319,10 @@ class MemoryJobBoard(JobBoard):
             trashed, store.exhausted = store.exhausted, []
             return Taken(records, _left(records, expiry, now), trashed, store.next_event(now), mark, replayed)
 
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         return Renewed([], None)  # a kept claim has no lease here
 
-    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         store = self._store
         with store.lock:
             now = store.now()
@@ -337,7 +337,7 @@ class MemoryJobBoard(JobBoard):
             done = act() if self._answered(nonce) else self._once(nonce, act)
             return done[0][0], expiry
 
-    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         store = self._store
         with store.lock:
             now = store.now()
@@ -355,7 +355,7 @@ class MemoryJobBoard(JobBoard):
 
             return [status for status, _, _ in self._once(nonce, act)]
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         store = self._store
         with store.lock:
             now = store.now()
@@ -386,7 +386,7 @@ class MemoryJobBoard(JobBoard):
         elif status == OK and found is not None:
             store.drop(found)
 
-    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
         store = self._store
         with store.lock:
             now = store.now()
@@ -397,7 +397,7 @@ class MemoryJobBoard(JobBoard):
                 for uuid in uuids
             ]
 
-    def _page(
+    def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
     ) -> list[Seen]:
         store = self._store
@@ -412,7 +412,7 @@ class MemoryJobBoard(JobBoard):
             )
             return [Seen.at(now, record) for record in heapq.nsmallest(limit, found, key=_place)]
 
-    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         store = self._store
         with store.lock:
             store.now()
@@ -421,45 +421,45 @@ class MemoryJobBoard(JobBoard):
             start = 0 if after is None else sum(_trashed_at(record) >= _trashed_at(after) for record in newest)
             return newest[start : start + limit]
 
-    def _now(self) -> int:
+    def now(self) -> int:
         with self._store.lock:
             return self._store.now()
 
-    def _tally(self) -> dict[State, int]:
+    def tally(self) -> dict[State, int]:
         with self._store.lock:
             self._store.now()
             return Counter(record.state for record in self._store.jobs.values())
 
-    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         store = self._store
         with store.lock:
             mark = store.generation
             now = store.now()
             return Peeked(store.first(names, readable) is not None, store.next_event(now), mark)
 
-    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         store = self._store
         with store.lock:
             store.lock.wait_for(lambda: store.generation != mark or self._opened is None, limit)
 
-    def _rouse(self) -> None:
+    def rouse(self) -> None:
         self._store.wake()
 
-    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         with self._store.lock:
             self._store.entities[kind, name] = (handle, metadata)
 
-    def _delist(self, handle: str) -> None:
+    def delist(self, handle: str) -> None:
         store = self._store
         with store.lock:
             store.entities = {key: value for key, value in store.entities.items() if value[0] != handle}
 
-    def _boards(self, most: int) -> list[str]:
+    def boards(self, most: int) -> list[str]:
         with _stores_lock:
             others = [name for name in _stores if name != self._name]
         return [self._name, *others][:most]
 
-    def _roster(self) -> list[tuple[str, str, str]]:
+    def roster(self) -> list[tuple[str, str, str]]:
         with self._store.lock:
             return [(kind, name, metadata) for (kind, name), (_, metadata) in self._store.entities.items()]
 

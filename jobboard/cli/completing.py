@@ -66,10 +66,9 @@ def job_names(context: click.Context, parameter: click.Parameter, begun: str) ->
     found: set[str] = set()
     # Whatever is wrong, a shell can't show it to who has pressed a key.
     with contextlib.suppress(Exception), opened(_settings(context), retry_for=0) as board:
-        session = board._live()
         for entity in board.entities("conductor"):
             found.update(map(str, entity.metadata.get("names") or ()))
-        page = session.query(board._page, None, PAGE, None, None)
+        page = board.door.page(None, PAGE, None, None)
         found.update(seen.record.name for seen in page if seen.record is not None)
     return sorted(name for name in found if name.startswith(begun) and _PLAIN.fullmatch(name))
 

@@ -81,13 +81,13 @@ class Comparison:
 
     def look(self) -> list[Happening]:
         """What has happened since the last look; nothing at the first one."""
-        page = self.pace.query(self._board._page, None, PAGE, self._names, None)
+        page = self.pace.ask(self._board.door.page, None, PAGE, self._names, None)
         now = {seen.record.uuid: seen for seen in page if seen.record is not None}
         end = _place(page[-1]) if len(page) == PAGE else None
         before, last_end = self._before, self._end
         known = (before or {}).items()
         gone = [uuid for uuid, seen in known if uuid not in now and (not end or _place(seen) < end)]
-        became = self.pace.query(self._board._read, gone) if gone else []
+        became = self.pace.ask(self._board.door.read, gone) if gone else []
         # Only now: what could not be read is asked for again by the next look.
         self._before, self._end = now, end
         if before is None:

@@ -103,7 +103,7 @@ def _of_age(board: JobBoard, jobs: Iterator[Job], older: float | None, newer: fl
     if older is None and newer is None:
         return jobs
     # By the clock that jobs are stamped with; ours may be wrong.
-    now = board._live().query(board._now) / 1e6
+    now = board.door.now() / 1e6
     oldest, newest = (-math.inf if newer is None else now - newer), now - (older or 0)
     return (job for job in jobs if oldest <= job.created_on.timestamp() <= newest)
 

@@ -75,7 +75,7 @@ def _existing(settings: Settings) -> Iterator[JobBoard]:
     from jobboard.primitives import MENTIONED, mentioned
 
     with opened(settings) as board:
-        there = board._live().query(board._boards, MENTIONED)
+        there = board.door.boards(MENTIONED)
         if board.name not in there:
             raise JobFailure(f"nothing is there of {board!r}{mentioned(there)}")
         yield board

@@ -84,8 +84,8 @@ def post(settings: Settings, job_name: str | None, source: str | None, skip_bad:
         raise click.UsageError("--skip-bad goes with --from")
     if job_name is None:
         raise click.UsageError("give the NAME of the job, or --from FILE")
-    refuse_memory(settings.uri)
     _read(arguments)
+    refuse_memory(settings.uri)
     with opened(settings, create=True) as board:
         try:
             job = board.post(job_name, **arguments)
@@ -210,7 +210,7 @@ def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[Line]:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             if text:
                 posting = _posting(text)
-                arguments.draft(posting, most, board.wire)
+                arguments.draft(posting, most, board.engine.wire)
         except (TypeError, ValueError, RecursionError) as error:
             posting, fault = None, _fault(error)
         yield Line(number, end, posting, fault)

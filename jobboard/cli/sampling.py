@@ -64,7 +64,7 @@ class Pace:
         self._ready = time.monotonic()
 
     def ask(self, function: Callable[..., T], *args: Any) -> T:
-        began, before = time.monotonic(), self._board._requests
+        began, before = time.monotonic(), self._board.door.requests
         share = 0
         try:
             answer = function(*args)
@@ -72,14 +72,9 @@ class Pace:
             return answer
         finally:
             # A server that was away has not worked for as long as it took to find out.
-            now, after = time.monotonic(), self._board._requests
+            now, after = time.monotonic(), self._board.door.requests
             sent = 1 if before is None or after is None else after - before
             self._ready = now + max(sent / REQUESTS, min(LONGEST, share * (now - began)))
-
-    def query(self, primitive: Callable[..., T], *args: Any) -> T:
-        """Ask a primitive of the board's."""
-        answer: T = self.ask(self._board._live().query, primitive, *args)
-        return answer
 
     def pause(self) -> float:
         """For how many seconds the server is to be left alone now."""
@@ -93,7 +88,7 @@ class Sampler:
     def __init__(self, board: JobBoard) -> None:
         self.board = board
         self.pace = Pace(board)
-        self.told = board.characteristics.remote_events and board.hears_all
+        self.told = board.characteristics.remote_events and board.engine.hears_all
         """Whether the board hears of all that others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
         self.conductors = Conductors()
@@ -161,7 +156,7 @@ class Sampler:
             yield self._ask_trash
 
     def _ask_clock(self) -> None:
-        self._offset = self.pace.query(self.board._now) / 1e6 - time.time()
+        self._offset = self.pace.ask(self.board.door.now) / 1e6 - time.time()
 
     def _count(self) -> None:
         stats = self.pace.ask(self.board.stats)
@@ -182,7 +177,7 @@ class Sampler:
         self.stats = stats
 
     def _ask_all(self) -> None:
-        self._claims = self._ahead = self._later = self.pace.query(self.board._page, None, PAGE, None, None)
+        self._claims = self._ahead = self._later = self.pace.ask(self.board.door.page, None, PAGE, None, None)
         self.running_at = self.now
         self._heads = ()
         self._all_claims = self._all_ahead = self._all_heads = True
@@ -192,19 +187,19 @@ class Sampler:
         # They come early in the order of serving, as they were taken from there: who asks for no more of them than
         # there are does not have a store without an index of them walk to the end.
         limit = min(PAGE, self.stats.claimed) or 1
-        self._claims = self.pace.query(self.board._page, None, limit, None, frozenset({CLAIMED}))
+        self._claims = self.pace.ask(self.board.door.page, None, limit, None, frozenset({CLAIMED}))
         self.running_at = self.now
         self._all_claims = len(self._claims) < limit
 
     def _ask_later(self) -> None:
         assert self.stats is not None
         limit = min(PAGE, self.stats.scheduled) or 1
-        self._later = self.pace.query(self.board._page, None, limit, None, frozenset({SCHEDULED}))
+        self._later = self.pace.ask(self.board.door.page, None, limit, None, frozenset({SCHEDULED}))
 
     def _ask_ahead(self) -> None:
         assert self.stats is not None
         limit = min(PAGE, self.stats.unclaimed) or 1
-        self._ahead = self.pace.query(self.board._page, None, limit, None, frozenset({UNCLAIMED}))
+        self._ahead = self.pace.ask(self.board.door.page, None, limit, None, frozenset({UNCLAIMED}))
         self._heads, self._all_ahead = (), len(self.waiting) >= self.stats.unclaimed
         self._all_heads = self._all_ahead
 
@@ -226,7 +221,7 @@ class Sampler:
         assert last is not None
         # Behind all the jobs of that priority.
         after = last._replace(sequence=_LAST)
-        found = self.pace.query(self.board._page, after, 1, None, frozenset({UNCLAIMED}))
+        found = self.pace.ask(self.board.door.page, after, 1, None, frozenset({UNCLAIMED}))
         self._heads = (*self._heads, *found)
         self._all_heads = not found
 
@@ -235,7 +230,7 @@ class Sampler:
         self.conductors.hear(self.entities)
 
     def _ask_trash(self) -> None:
-        self.trashed = self.pace.query(self.board._trash_page, None, ERRORS)
+        self.trashed = self.pace.ask(self.board.door.trash_page, None, ERRORS)
         self.complete = self.stats is not None
 
     # What is known

@@ -18,9 +18,7 @@ def setup(settings: Settings) -> None:
     Does no harm when it is repeated, or called by many at once; the jobs on the board stay.
     """
     board = fetch_board(settings.uri, settings.board_name)
-    prepare = getattr(board, "setup", None)
-    if prepare is not None:
-        prepare()
+    board.setup()
     board.connect()
     try:
         traits = dataclasses.asdict(board.characteristics)

@@ -91,8 +91,8 @@ class Conductor:
         self._drain_timeout = drain_timeout
         arguments.micros("drain_timeout", drain_timeout)
         self._retry = retry
-        known = board.extras.get("claim_many", frozenset())
-        self._extra = arguments.extras(f"a {type(board).__name__}", "Conductor", extra, known)
+        known = board.engine.extras.get("claim_many", frozenset())
+        self._extra = arguments.extras(board._conf.scheme, "Conductor", extra, known)
         self._notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
             if not callable(on_error):

@@ -28,11 +28,11 @@ import jobboard
 from jobboard.backends.zookeeper.paths import quoted
 from jobboard.backends.zookeeper.wire import children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
-from jobboard.testing.history import disorder, judge
 from jobboard.job import Job, Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+from jobboard.testing.history import disorder, judge
 from jobboard.testing.servers import ZooKeeper
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 
@@ -239,7 +239,7 @@ class Soak:
 def odd(board: Any) -> list[str]:
     """Znodes that don't fit together, on a board that nobody works on: what belongs to a job that isn't there, and what
     a job lacks."""
-    store = board._opened
+    store = board.engine._opened
     paths = store.paths
     jobs = {job.uuid: job for job in board.iterjobs(ensure_fresh=True)}
     records = {uuid: job._record for uuid, job in jobs.items()}

@@ -15,11 +15,11 @@ import pytest
 
 import jobboard
 from jobboard import Conductor
-from jobboard.testing.history import Entry, judge
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+from jobboard.testing.history import Entry, judge
 
 CONDUCTOR = Path(__file__).with_name("conductor.py")
 TTL = 1.0

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.testing.history import disorder, judge
 from jobboard.job import JobPriority, Posting, boottime
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.faults import Fault, FaultyProxy
+from jobboard.testing.history import disorder, judge
 
 # The memory board lives in one process alone.
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper"), pytest.mark.timeout(180)]

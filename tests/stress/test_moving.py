@@ -154,7 +154,7 @@ def test_large_jobs(move: Move) -> None:
     jobs = [move.source.post("job", details={"a": "é" * 20_000}) for _ in range(40)]
     for job in move.source.claim_many("worker", 40):
         move.source.abandon(job, "worker", error="ø" * 8192)
-    posting = codec.encode(codec.Content({"a": "x" * 2**20}), move.source.wire)
+    posting = codec.encode(codec.Content({"a": "x" * 2**20}), move.source.engine.wire)
     huge = plant(move.source, posting)
     [left] = Mover(move.source, move.target).run().left
     assert left.uuid == huge

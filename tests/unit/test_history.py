@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from jobboard.testing.history import Entry, Left, judge, left_over
 from jobboard.states import State, Verb
+from jobboard.testing.history import Entry, Left, judge, left_over
 
 POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
 EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE

@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 
 from jobboard import base, notifier
-from jobboard.backends.memory import MemoryJobBoard, forget
+from jobboard.backends.memory import MemoryEngine, forget
+from jobboard.board import JobBoard
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Entity
 from jobboard.states import Record
 from jobboard.testing import eventually
 
 
-class Hearing(MemoryJobBoard):
-    """A board whose store tells what other processes do."""
+class Hearing(MemoryEngine):
+    """An engine that tells what other processes do."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.listening: list[bool] = []
         super().__init__(*args, **kwargs)
 
-    def _listen(self, on: bool) -> None:
+    def listen(self, on: bool) -> None:
         self.listening.append(on)
 
     def hear(self, event: str, record: Record) -> None:
@@ -34,22 +35,22 @@ def ignore(event: str, details: dict[str, Any]) -> None:
 
 
 def test_a_store_is_told_when_somebody_listens_and_when_the_last_one_stops() -> None:
-    board = Hearing("hearing", "memory")
+    board = JobBoard("hearing", "memory", engine=Hearing)
     board.notifier.register(notifier.POSTED, ignore)
-    assert board.listening == [], "nothing is heard before it is connected"
+    assert board.engine.listening == [], "nothing is heard before it is connected"
     board.connect()
-    assert board.listening == [True]
+    assert board.engine.listening == [True]
     board.notifier.register(notifier.ANY, ignore)
     board.notifier.deregister(notifier.POSTED, ignore)
-    assert board.listening == [True], "one more listener, or one less, changes nothing"
+    assert board.engine.listening == [True], "one more listener, or one less, changes nothing"
     board.notifier.deregister(notifier.ANY, ignore)
-    assert board.listening == [True, False]
+    assert board.engine.listening == [True, False]
     board.close()
     forget("hearing")
 
 
 def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
-    board = Hearing("hearing", "memory")
+    board = JobBoard("hearing", "memory", engine=Hearing)
     board.connect()
     heard: list[tuple[str, str, Any]] = []
     come = threading.Event()
@@ -60,30 +61,30 @@ def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
 
     record = board.post("resize", details={"width": 3})._record
     board.notifier.register(notifier.CLAIMED, listen)
-    board.hear(notifier.CLAIMED, record)
+    board.engine.hear(notifier.CLAIMED, record)
     assert come.wait(10)
     come.clear()
-    board.hear(notifier.CLAIMED, record._replace(posting=b"\xc1"))
+    board.engine.hear(notifier.CLAIMED, record._replace(posting=b"\xc1"))
     assert come.wait(10)
     board.close()
     forget("hearing")
     assert heard == [("CLAIMED", "resize", {"width": 3}), ("CLAIMED", "resize", {})]
 
 
-class Tidying(MemoryJobBoard):
+class Tidying(MemoryEngine):
     tidied = 0
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         self.tidied += 1
 
 
 def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = Tidying("tidying", {"board": "memory", "claim_ttl": 0.3})
+    board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, engine=Tidying)
     board.connect()
     board.register_entity(Entity("conductor", "one"))
-    assert board.tidied == 1
+    assert board.engine.tidied == 1
     monkeypatch.setattr(base, "TIDY_EVERY", 0.0)
-    eventually(lambda: board.tidied > 2)
+    eventually(lambda: board.engine.tidied > 2)
     board.close()
     forget("tidying")
 

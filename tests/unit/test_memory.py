@@ -98,7 +98,7 @@ def test_the_clock_belongs_to_the_stored_board(board: Any, clock: ManualClock) -
     same.connect()
     without = jobboard.fetch(board.name, "memory")
     without.connect()
-    assert without._now() == same._now() == int(clock() * 1e6)
+    assert without.engine.now() == same.engine.now() == int(clock() * 1e6)
     other = jobboard.fetch(board.name, {"board": "memory", "clock": ManualClock()})
     with pytest.raises(JobFailure, match="another clock"):
         other.connect()
@@ -122,7 +122,7 @@ def test_jobs_stay_until_they_are_forgotten(board: Any) -> None:
 
 def test_taking_looks_at_few_jobs(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next job is found without walking past those that are claimed, delayed or consumed."""
-    store = board._store
+    store = board.engine._store
     board.post_many([Posting("resize", delay=10**6)] * 1000 + [Posting("resize")] * 1001)
     board.claim_many("anna", 1000, expiry=10**6)
     looked: list[str] = []
@@ -145,14 +145,14 @@ def test_connected_from_many_threads(clock: ManualClock) -> None:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len({id(board._store) for board in boards}) == 1
+    assert len({id(board.engine._store) for board in boards}) == 1
     forget(name)
 
 
 def test_a_priority_that_is_none(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
-    posting = codec.encode(codec.Content({"a": 1}), board.wire)
-    board._insert([Draft(uuid, "odd", 9, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
+    posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
+    board.engine.insert([Draft(uuid, "odd", 9, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
     assert [odd.place for odd in board.examine() if odd.place != "clock"] == [f"job {uuid}"]

@@ -68,8 +68,8 @@ class Boards:
             return answer
 
         for board in boards:
-            for primitive in ("_insert", "_finish"):
-                board.__dict__[primitive] = functools.partial(watched, getattr(board, primitive))
+            for primitive in ("insert", "finish"):
+                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
         return Mover(*boards)
 
     def work(self, board: JobBoard, limit: int = 100) -> None:
@@ -291,13 +291,13 @@ def test_a_lapsed_holder_that_comes_back_for_a_moment(boards: Boards) -> None:
     boards.source.claim(job, "worker", expiry=1)
     boards.clock.advance(2)
     mover = boards.mover({3: lambda: boards.source.extend(job, "worker", expiry=0.0001)})
-    read = mover._source._read
+    read = mover._source.engine.read
 
     def lapsed(asked: list[str]) -> Any:
         boards.clock.advance(1)
         return read(asked)
 
-    mover._source.__dict__["_read"] = lapsed
+    mover._source.engine.__dict__["read"] = lapsed
     assert mover.run().left == []
     assert boards.target.get(job.uuid).seen_state == UNCLAIMED
     check(boards, [job], trashed=0)
@@ -308,15 +308,15 @@ def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards
     assert boards.kill_at(5)
     boards.work(boards.target)
     mover = boards.mover()
-    page = mover._source._trash_page
+    page = mover._source.engine.trash_page
     late = [mover._draft(job._record)]
 
     def look(after: Record | None, limit: int) -> list[Record]:
         if late:
-            boards.target._insert([late.pop()], Nonce("late", 1, 1))
+            boards.target.engine.insert([late.pop()], Nonce("late", 1, 1))
         return page(after, limit)
 
-    mover._source.__dict__["_trash_page"] = look
+    mover._source.engine.__dict__["trash_page"] = look
     mover.run()
     assert shown(boards.source) == shown(boards.target) == []
     check(boards, [job], trashed=0)
@@ -444,7 +444,7 @@ def test_a_board_is_not_moved_to_itself(boards: Boards) -> None:
 
 
 def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boards.target, "wire", "json")
+    monkeypatch.setattr(boards.target.engine, "wire", "json")
     newer, broken = plant(boards.source, b"?", version=99), plant(boards.source, b"?")
     fine = boards.source.post("fine", details={"a": 1})
     left = Mover(boards.source, boards.target).run().left
@@ -459,14 +459,14 @@ def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: p
 
 def test_a_posting_that_is_too_large_there_holds_nobody_up(boards: Boards) -> None:
     jobs = boards.source.post_many([{"name": name} for name in ("small", "large", "tiny")])
-    original = boards.target._insert
+    original = boards.target.engine.insert
 
     def insert(drafts: list[Draft], nonce: Nonce, **extra: Any) -> list[tuple[bool, Record | None]]:
         if any(draft.name == "large" for draft in drafts):
             raise ValueError("the posting takes too many bytes")
         return original(drafts, nonce, **extra)
 
-    boards.target.__dict__["_insert"] = insert
+    boards.target.engine.__dict__["insert"] = insert
     [left] = Mover(boards.source, boards.target).run().left
     assert (left.uuid, left.why) == (jobs[1].uuid, "the posting takes too many bytes")
     assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]

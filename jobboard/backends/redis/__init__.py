@@ -1,5 +1,5 @@
 """The Redis board; found through its entry points."""
 
-from jobboard.backends.redis.board import RedisJobBoard
+from jobboard.backends.redis.board import RedisEngine
 
-__all__ = ["RedisJobBoard"]
+__all__ = ["RedisEngine"]

@@ -20,7 +20,7 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import Links
 from jobboard.backends.redis.records import letters, packed_act, packed_draft, place, record_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.board import JobBoard
+from jobboard.engine import Engine, Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import (
     MENTIONED,
@@ -65,10 +65,10 @@ SCANS, SCANNED = 200, 1000
 """How often, and through how many keys each time, the server is searched for other boards."""
 
 
-class RedisJobBoard(JobBoard):
+class RedisEngine(Engine):
     """A board in a Redis or Valkey database.
 
-    :param client: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
+    ``client``: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
         pool, and closes neither the client nor the pool.
     """
 
@@ -77,12 +77,12 @@ class RedisJobBoard(JobBoard):
 
     poll_cap = 10.0
 
-    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
-        super().__init__(name, conf, client, persistence)
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
         clients.check(self._conf)
-        if client is not None:
-            clients.check_client(client, self._conf)
-        self._keys = keys_of(self._conf["namespace"], name)
+        if seat.client is not None:
+            clients.check_client(seat.client, self._conf)
+        self._keys = keys_of(self._conf["namespace"], seat.name)
         self._opened: Links | None = None
         self._listener: Listener | None = None
         self._listening_lock = threading.Lock()
@@ -97,7 +97,7 @@ class RedisJobBoard(JobBoard):
 
     # Life
 
-    def _open(self) -> None:
+    def open(self) -> None:
         links = self._links()
         try:
             server = self._prepare(links, self._conf["auto_setup"])
@@ -106,7 +106,7 @@ class RedisJobBoard(JobBoard):
             raise
         self._opened = links
         self._bells = self._new_bells(links)
-        self._characteristics = self._promises(server)
+        self.characteristics = self._promises(server)
 
     def _prepare(self, links: Links, create: bool) -> checks.Server:
         try:
@@ -147,15 +147,15 @@ class RedisJobBoard(JobBoard):
             ),
         )
 
-    def _shut(self) -> None:
+    def shut(self) -> None:
         links = self._opened
-        self._listen(False)
+        self.listen(False)
         if links is not None:
             self._bells.close()
             self._opened = None
             links.close()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         # What is inherited is let go of, not closed: the parent talks through the same sockets.
         if self._opened is None:
             return
@@ -259,12 +259,12 @@ class RedisJobBoard(JobBoard):
             return JobFailure(f"the host is no sentinel, but a server itself: leave out sentinel= ({text})", error)
         return JobFailure(f"the server has refused it: {text}", error)
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         self._run("clean", ())
 
     # Posting
 
-    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
         postings = [draft.posting for draft in drafts if isinstance(draft.posting, bytes)]
         now, answers = self._change("insert", nonce, ([packed_draft(draft) for draft in drafts],), postings)
         results: list[tuple[bool, Record | None]] = []
@@ -278,7 +278,7 @@ class RedisJobBoard(JobBoard):
 
     # Claiming
 
-    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         status, *answer = self._change("claim", nonce, (uuid, who, *self._lease(expiry, nonce)))
         if not answer:
             return Claimed(Status(status.decode()), None, None)
@@ -289,7 +289,7 @@ class RedisJobBoard(JobBoard):
         """How long a claim lasts, and who keeps it."""
         return (self._ttl, nonce.handle) if expiry is None else (expiry, None)
 
-    def _take(
+    def take(
         self,
         who: str,
         limit: int,
@@ -312,11 +312,11 @@ class RedisJobBoard(JobBoard):
             if not again:
                 return Taken([record_of(*job) for job in taken], margin, buried, event or None, wish, replayed)
 
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost = self._run("renew", (handle, ttl, [part for claim in held for part in claim]))
         return Renewed([(uuid.decode(), token) for uuid, token in zip(lost[::2], lost[1::2], strict=True)], ttl)
 
-    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         lease, keeper = self._lease(expiry, nonce)
         answer = self._change("extend", nonce, (uuid, holder.who, holder.token, lease, keeper))
         status = Status(answer.decode())
@@ -324,64 +324,64 @@ class RedisJobBoard(JobBoard):
 
     # Ending claims
 
-    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         statuses = self._change("finish", nonce, ([packed_act(act) for act in acts],))
         return [Status(status.decode()) for status in statuses]
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         return Status(self._change("operate", nonce, (verb, uuid, error, token)).decode())
 
     # Looking
 
-    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
         now, found = self._run("read", list(uuids))
         return [
             Seen.at(now, record_of(*job)) if isinstance(job, list) else Seen(TRASHED if job else COMPLETE, None, None)
             for job in found
         ]
 
-    def _page(
+    def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
     ) -> list[Seen]:
         behind = None if after is None else place(after)
         now, found = self._run("page", (behind, limit, WALK, names, letters(LIVE if states is None else states)))
         return [Seen.at(now, record_of(*job)) for job in found]
 
-    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         behind = (None, None) if after is None else (after.modified_on, after.sequence)
         return [record_of(*job) for job in self._run("trash_page", (*behind, limit))]
 
-    def _examine(self) -> Iterator[Oddity]:
+    def examine(self) -> Iterator[Oddity]:
         return doctor.examine(self._run, self._keys, self._server, self._conf["allow_eviction"])
 
-    def _now(self) -> int:
+    def now(self) -> int:
         try:
             seconds, micros = self._live_links().call(command(b"TIME"))
         except errors.ResponseError as error:
             raise self._refused(error) from error
         return int(seconds) * 1_000_000 + int(micros)
 
-    def _tally(self) -> dict[State, int]:
+    def tally(self) -> dict[State, int]:
         counts = self._run("tally", ())
         return dict(zip((UNCLAIMED, SCHEDULED, CLAIMED, TRASHED), counts, strict=True))
 
-    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         anything, event = self._run("peek", (readable, names))
         return Peeked(anything, event or None, None)
 
     # Waiting and listening
 
-    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         """``mark``: the wish of who takes. What came in between is seen by the script that queues it up."""
-        session = self._session
+        session = self.life
         if session is not None:
             wish = mark if isinstance(mark, Wish) else None
             self._bells.wait(wish, session.handle, names, codec.VERSION, limit, session.nap)
 
-    def _rouse(self) -> None:
+    def rouse(self) -> None:
         self._bells.rouse()
 
-    def _forgo(self) -> None:
+    def forgo(self) -> None:
         self._bells.forgo()
 
     def _new_bells(self, links: Links) -> Bells:
@@ -390,9 +390,9 @@ class RedisJobBoard(JobBoard):
     def _give_back(self, record: Record) -> None:
         """End a claim that a waiter was given and nobody here will use; that attempt does not count."""
         act = Finish(record.uuid, Holder(record.who or "", record.token), Verb.ABANDON, refund=True)
-        self._finish([act], Nonce(uuidutils.generate_uuid(dashed=False), 1, 1))
+        self.finish([act], Nonce(uuidutils.generate_uuid(dashed=False), 1, 1))
 
-    def _listen(self, on: bool) -> None:
+    def listen(self, on: bool) -> None:
         with self._listening_lock:
             listener, self._listener = self._listener, None
             if listener is not None:
@@ -405,7 +405,7 @@ class RedisJobBoard(JobBoard):
         return Listener(links, self._keys, self._server.flags, self._overheard)
 
     def _overheard(self, who: bytes, event: str, uuid: bytes, blob: bytes, posting: bytes) -> None:
-        session = self._session
+        session = self.life
         if session is None or who.startswith(session.handle.encode()):
             return
         record = record_of(uuid, blob, posting)
@@ -413,13 +413,13 @@ class RedisJobBoard(JobBoard):
 
     # Entities
 
-    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         self._run("enlist", (handle, kind, name, metadata, ttl))
 
-    def _delist(self, handle: str) -> None:
+    def delist(self, handle: str) -> None:
         self._run("delist", (handle,))
 
-    def _boards(self, most: int) -> list[str]:
+    def boards(self, most: int) -> list[str]:
         return self._boards_on(self._live_links(), most)
 
     def _boards_on(self, links: Links, most: int) -> list[str]:
@@ -438,6 +438,6 @@ class RedisJobBoard(JobBoard):
                     break
         return [*there, *sorted(found - {self._name})][:most]
 
-    def _roster(self) -> list[tuple[str, str, str]]:
+    def roster(self) -> list[tuple[str, str, str]]:
         entries = ([part.decode("utf-8", "backslashreplace") for part in entry] for entry in self._run("roster", ()))
         return [(*entity.partition("\0")[::2], metadata) for entity, metadata in entries]

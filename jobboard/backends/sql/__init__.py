@@ -1,5 +1,5 @@
 """The SQL board."""
 
-from jobboard.backends.sql.board import SQLJobBoard
+from jobboard.backends.sql.board import SQLEngine
 
-__all__ = ["SQLJobBoard"]
+__all__ = ["SQLEngine"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
 
 from jobboard import conf as configuration
 from jobboard import forks
@@ -20,7 +19,7 @@ from jobboard.backends.sql.tables import Tables
 from jobboard.backends.sql.taking import Taker, Wish
 from jobboard.backends.sql.waiting import Waiter, waiter
 from jobboard.backends.sql.writing import Writer
-from jobboard.board import JobBoard
+from jobboard.engine import Engine, Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import (
     Characteristics,
@@ -46,10 +45,10 @@ T = TypeVar("T")
 REMEDY = "`jobboard setup`"
 
 
-class SQLJobBoard(JobBoard):
+class SQLEngine(Engine):
     """A board in the tables of an SQL database.
 
-    :param client: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
+    ``client``: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
 
     ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
     ``connection=`` takes a Connection or a Session of the caller's: the verb then belongs to the caller's transaction,
@@ -68,11 +67,12 @@ class SQLJobBoard(JobBoard):
         ),
     }
 
-    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
-        super().__init__(name, conf, client, persistence)
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        client = seat.client
         if client is None:
             self._url = engines.url_of(self._conf)
-        elif isinstance(client, Engine):
+        elif isinstance(client, sa.Engine):
             engines.check_client(client, self._conf)
         else:
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
@@ -97,7 +97,7 @@ class SQLJobBoard(JobBoard):
 
     # Life
 
-    def _open(self) -> None:
+    def open(self) -> None:
         writes = not self._conf["read_only"]
         create = self._conf["auto_setup"] and writes
         if self._client is None:
@@ -120,15 +120,15 @@ class SQLJobBoard(JobBoard):
         self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
         self._place: object = None
         self._waiter: Waiter = waiter(
-            *(lambda: self._session, links, product, calls, self._tables.prefix, self._name, self._conf["claim_ttl"])
+            *(lambda: self.life, links, product, calls, self._tables.prefix, self._name, self._conf["claim_ttl"])
         )
         # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
         self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
-        self._characteristics = self._promises(product)
+        self.characteristics = self._promises(product)
         self._opened = links
 
     @property
-    def _requests(self) -> int | None:
+    def requests(self) -> int | None:
         return self._store.sent
 
     def _promises(self, product: Database) -> Characteristics:
@@ -145,27 +145,27 @@ class SQLJobBoard(JobBoard):
             + "; what the server acknowledged is as durable as it is set up to be",
         )
 
-    def _closing(self) -> None:
+    def closing(self) -> None:
         if self._opened is not None:
             self._opened.watch.hurry()
 
-    def _shut(self) -> None:
+    def shut(self) -> None:
         links, self._opened = self._opened, None
         self._waiter.close()
         if links is not None:
             links.close()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         if self._opened is not None:
             self._waiter.forked()
             self._opened.leak()
 
     def _links(self) -> Links:
         home = os.getpid()
-        client: Engine | None = self._client
+        client: sa.Engine | None = self._client
         conf = self._conf
 
-        def make() -> Engine:
+        def make() -> sa.Engine:
             if client is None:
                 return engines.make(self._url, conf, lambda: self._limit(links))
             forks.check_home(home)
@@ -199,7 +199,7 @@ class SQLJobBoard(JobBoard):
             raise ConnectionFailure(f"{self!r} is closed")
         return links.run(work, patience)
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         if self._conf["read_only"]:
             return
         store, st = self._store, self._store.statements
@@ -213,10 +213,10 @@ class SQLJobBoard(JobBoard):
 
     # Transactions of the caller's
 
-    def _joins(self, extra: dict[str, Any]) -> bool:
+    def joins(self, extra: dict[str, Any]) -> bool:
         return "connection" in extra
 
-    def _when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+    def when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
         if "connection" in extra:
             transactions.when_settled(self._transaction(extra["connection"]).connection(), done, undone)
         else:
@@ -259,7 +259,8 @@ class SQLJobBoard(JobBoard):
             return found
 
         # Not asked for before, or no longer true: a server was started anew, or another has taken its place.
-        self._place = self._live().query(self._run, look)
+        life = self.life
+        self._place = self._run(look) if life is None else life.query(self._run, look)
         if there != self._place:
             raise JobFailure(
                 "connection= leads to another database than the board's, or to another schema, or to a copy of it"
@@ -267,7 +268,7 @@ class SQLJobBoard(JobBoard):
 
     # Posting
 
-    def _insert(
+    def insert(
         self, drafts: Sequence[Draft], nonce: Nonce | None, connection: Any = None, **extra: Any
     ) -> list[tuple[bool, Record | None]]:
         if connection is not None:
@@ -326,7 +327,7 @@ class SQLJobBoard(JobBoard):
         ttl = self._ttl if expiry is None else expiry
         return {"p_who": who, "p_keeper": nonce.handle if expiry is None else None, "p_ttl": ttl}
 
-    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         lease = self._lease(who, expiry, nonce)
         if self._single is not None and nonce.attempt == 1:
             statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
@@ -342,7 +343,7 @@ class SQLJobBoard(JobBoard):
         )
         return Claimed(status, record, margin - self._product.precision if status == OK else None)
 
-    def _take(
+    def take(
         self,
         who: str,
         limit: int,
@@ -363,7 +364,7 @@ class SQLJobBoard(JobBoard):
         margin = (lease["p_ttl"] if result.margin is None else result.margin) - self._product.precision
         return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
 
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         patience = min(5.0, ttl / 4e6)
 
         def work(link: Link) -> list[tuple[str, int]]:
@@ -378,7 +379,7 @@ class SQLJobBoard(JobBoard):
         lost = self._run(work, patience)
         return Renewed(lost, ttl - self._product.precision)
 
-    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         lease = self._lease(holder.who, expiry, nonce)
 
         def work(run: Runner, _: Answer | None) -> tuple[Status, Answer]:
@@ -393,9 +394,7 @@ class SQLJobBoard(JobBoard):
 
     # Ending claims
 
-    def _finish(
-        self, acts: Sequence[Finish], nonce: Nonce | None, connection: Any = None, **extra: Any
-    ) -> list[Status]:
+    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, connection: Any = None, **extra: Any) -> list[Status]:
         if connection is not None:
             return self._join(connection, lambda run: self._finished(run, acts, None)[0])
         if nonce is not None and nonce.attempt == 1 and all(_consumes(act) for act in acts):
@@ -429,7 +428,7 @@ class SQLJobBoard(JobBoard):
             self._tell(run)
         return statuses, answer
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def work(run: Runner, earlier: Answer | None) -> tuple[Status, Answer]:
             status, answer = self._writer.operate(run, verb, uuid, error, token, earlier)
             if status == OK and verb in (Verb.RELEASE, Verb.RESTORE):
@@ -441,50 +440,50 @@ class SQLJobBoard(JobBoard):
         except Refused:
             # Of all that these verbs write, only a key that comes back can be refused.
             if self._store.transact(None, lambda run, _: self._writer.free_key_of(run, uuid)):
-                return self._operate(verb, uuid, error, nonce)
+                return self.operate(verb, uuid, error, nonce)
             return Status.KEY
 
     # Looking
 
-    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
         return self._reader.read(uuids)
 
-    def _page(
+    def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
     ) -> list[Seen]:
         return self._reader.page(after, limit, names, states)
 
-    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._reader.trash_page(after, limit)
 
-    def _examine(self) -> Iterator[Oddity]:
+    def examine(self) -> Iterator[Oddity]:
         return doctor.examine(self._store, self.characteristics.durable)
 
-    def _now(self) -> int:
+    def now(self) -> int:
         return self._store.now()
 
-    def _tally(self) -> dict[State, int]:
+    def tally(self) -> dict[State, int]:
         return self._reader.tally()
 
-    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._waiter.mark()
         return Peeked(*self._reader.peek(names, readable), mark)
 
-    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         self._waiter.wait(mark, limit)
 
     # Entities
 
-    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         self._store.transact(None, lambda run, _: self._writer.enlist(run, handle, kind, name, metadata, ttl))
 
-    def _delist(self, handle: str) -> None:
+    def delist(self, handle: str) -> None:
         self._clean(self._store.statements.delist, p_handle=handle)
 
-    def _boards(self, most: int) -> list[str]:
+    def boards(self, most: int) -> list[str]:
         return self._reader.boards(most)
 
-    def _roster(self) -> list[tuple[str, str, str]]:
+    def roster(self) -> list[tuple[str, str, str]]:
         return [(kind, name, metadata) for kind, name, metadata in self._store.query(self._store.statements.roster)]
 
 

@@ -1,5 +1,5 @@
 """The board on ZooKeeper, through kazoo."""
 
-from jobboard.backends.zookeeper.board import ZooKeeperJobBoard
+from jobboard.backends.zookeeper.board import ZooKeeperEngine
 
-__all__ = ["ZooKeeperJobBoard"]
+__all__ = ["ZooKeeperEngine"]

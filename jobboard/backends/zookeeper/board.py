@@ -28,7 +28,7 @@ from jobboard.backends.zookeeper.store import Store
 from jobboard.backends.zookeeper.taking import Taker
 from jobboard.backends.zookeeper.tries import Tries
 from jobboard.backends.zookeeper.wire import EPHEMERAL, Ops, Refused, children, get
-from jobboard.board import JobBoard
+from jobboard.engine import Engine, Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import (
@@ -56,10 +56,10 @@ _TICK = 0.02
 """How long those who wait sleep at least between two looks, in seconds, while the bell does not stop ringing."""
 
 
-class ZooKeeperJobBoard(JobBoard):
+class ZooKeeperEngine(Engine):
     """A board in the znodes of a ZooKeeper ensemble.
 
-    :param client: a KazooClient of the caller's, started by them, which the board uses and never stops.
+    ``client``: a KazooClient of the caller's, started by them, which the board uses and never stops.
 
     ``claim_ttl`` is the session timeout to ask for; ``characteristics.claim_ttl`` what the server has made of it.
     """
@@ -70,11 +70,11 @@ class ZooKeeperJobBoard(JobBoard):
     hears_all = False
     poll_cap = 3600.0
 
-    def __init__(self, name: str, conf: str | Mapping[str, Any], client: Any = None, persistence: Any = None) -> None:
-        super().__init__(name, conf, client, persistence)
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
         check(self._conf)
-        if client is not None:
-            check_client(client, self._conf, self._common["claim_ttl"].default)
+        if seat.client is not None:
+            check_client(seat.client, self._conf, configuration.COMMON["claim_ttl"].default)
         self._home = os.getpid()
         self._opened: Store | None = None
         self._ears = threading.Lock()
@@ -84,10 +84,10 @@ class ZooKeeperJobBoard(JobBoard):
     def connected(self) -> bool:
         """Whether the board is open and has a connection at this moment. It comes back by itself."""
         opened = self._opened
-        return not self.closed and opened is not None and opened.connection.alive
+        return opened is not None and opened.connection.alive
 
     @property
-    def _requests(self) -> int | None:
+    def requests(self) -> int | None:
         return self._store.connection.sent
 
     # Life
@@ -101,7 +101,7 @@ class ZooKeeperJobBoard(JobBoard):
         finally:
             store.connection.close()
 
-    def _open(self) -> None:
+    def open(self) -> None:
         store = self._make_store()
         try:
             self._prepare(store, create=self._conf["auto_setup"] and not self._conf["read_only"])
@@ -110,7 +110,7 @@ class ZooKeeperJobBoard(JobBoard):
             store.connection.close()
             raise
         self._begin(store)
-        self._characteristics = Characteristics(
+        self.characteristics = Characteristics(
             durable=True,
             survives_failover=not alone,
             exact_order=True,
@@ -122,7 +122,7 @@ class ZooKeeperJobBoard(JobBoard):
             "under contention jobs are picked from among the first ones",
         )
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         if not self._conf["read_only"]:
             self._keeper.clean()
 
@@ -179,7 +179,7 @@ class ZooKeeperJobBoard(JobBoard):
                 if not isinstance(refusal.error, (kazoo.NodeExistsError, kazoo.NoAuthError)):
                     raise translated(refusal.error) from refusal
 
-    def _shut(self) -> None:
+    def shut(self) -> None:
         store, self._opened = self._opened, None
         if store is not None:
             store.connection.hurry()
@@ -193,7 +193,7 @@ class ZooKeeperJobBoard(JobBoard):
                 fresh.connection.session_timeout = store.connection.session_timeout
                 Farewell(fresh, handles, session).say(self._name)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         opened = self._opened
         if opened is not None:
             opened.connection.leak()
@@ -214,7 +214,7 @@ class ZooKeeperJobBoard(JobBoard):
 
     def _changed(self, state: str) -> None:
         """The connection was made, interrupted or lost; told on kazoo's thread."""
-        opened, session = self._opened, self._session
+        opened, session = self._opened, self.life
         if opened is None:
             return
         opened.view.deaf()
@@ -226,11 +226,11 @@ class ZooKeeperJobBoard(JobBoard):
                 session.beat_soon()
 
     def _wake_up(self) -> None:
-        session = self._session
+        session = self.life
         if session is not None:
             session.wake()
 
-    def _listen(self, on: bool) -> None:
+    def listen(self, on: bool) -> None:
         opened = self._opened
         if opened is None:
             return
@@ -243,12 +243,12 @@ class ZooKeeperJobBoard(JobBoard):
                 opened.listener.start()
 
     def _overheard(self, event: str, record: Record) -> None:
-        if self._session is not None:
+        if self.life is not None:
             self._heard(event, record)
 
     # Jobs
 
-    def _insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
         assert nonce is not None
         return self._taking().insert(drafts, nonce)
 
@@ -264,10 +264,10 @@ class ZooKeeperJobBoard(JobBoard):
         _ = self._store
         return self._reader
 
-    def _claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         return self._taking().claim(uuid, who, expiry, nonce)
 
-    def _take(
+    def take(
         self,
         who: str,
         limit: int,
@@ -279,51 +279,51 @@ class ZooKeeperJobBoard(JobBoard):
     ) -> Taken:
         return self._taking().take(who, limit, expiry, names, readable, nonce)
 
-    def _renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         _ = self._store
         return self._keeper.renew(handle, held)
 
-    def _forsake(self, uuid: str, token: int) -> None:
+    def forsake(self, uuid: str, token: int) -> None:
         if self._opened is not None:
             self._keeper.forsake(uuid, token)
 
-    def _doubt(self, nonce: Nonce) -> None:
+    def doubt(self, nonce: Nonce) -> None:
         if self._opened is not None:
             self._keeper.doubt(nonce)
 
-    def _extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         return self._finishing().extend(uuid, holder, expiry, nonce)
 
-    def _finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         assert nonce is not None
         return self._finishing().finish(acts, nonce)
 
-    def _operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         return self._finishing().operate(verb, uuid, error, nonce, token)
 
     # Looking
 
-    def _read(self, uuids: Sequence[str]) -> list[Seen]:
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
         return self._reading().read(uuids)
 
-    def _page(
+    def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
     ) -> list[Seen]:
         return self._reading().page(after, limit, names)
 
-    def _trash_page(self, after: Record | None, limit: int) -> list[Record]:
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._reading().trash_page(after, limit)
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         self._store.view.look(sync=True, everything=True)
 
-    def _now(self) -> int:
+    def now(self) -> int:
         return self._store.now()
 
-    def _tally(self) -> dict[State, int]:
+    def tally(self) -> dict[State, int]:
         return self._reading().tally()
 
-    def _peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         taker, view = self._taking(), self._store.view
         wanted = None if names is None else frozenset(names)
         view.listen()
@@ -331,12 +331,12 @@ class ZooKeeperJobBoard(JobBoard):
         taker.settle_times(sure=True)
         return Peeked(view.any(wanted, readable), view.next_event(), None)
 
-    def _examine(self) -> Iterator[Oddity]:
+    def examine(self) -> Iterator[Oddity]:
         for place, what in checks.oddities(self._store):
             yield Oddity(place, what)
 
-    def _wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        session = self._session
+    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        session = self.life
         if session is None or not session.nap(limit):
             return
         # The first to wake after some quiet looks at once.
@@ -347,7 +347,7 @@ class ZooKeeperJobBoard(JobBoard):
 
     # Entities
 
-    def _enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         store = self._store
         store.check_writable()
         path = f"{store.paths.entities}/{quoted(kind)}.{quoted(name)}"
@@ -369,7 +369,7 @@ class ZooKeeperJobBoard(JobBoard):
                 tries.again(refusal.error)
                 store.mend()
 
-    def _delist(self, handle: str) -> None:
+    def delist(self, handle: str) -> None:
         store = self._store
         for path, version, owner, *_ in self._entities():
             if owner == handle:
@@ -377,7 +377,7 @@ class ZooKeeperJobBoard(JobBoard):
                 with contextlib.suppress(Refused):
                     store.connection.commit([store.ops.delete(path, version)])
 
-    def _boards(self, most: int) -> list[str]:
+    def boards(self, most: int) -> list[str]:
         return self._boards_in(self._store, most)
 
     def _boards_in(self, store: Store, most: int) -> list[str]:
@@ -394,7 +394,7 @@ class ZooKeeperJobBoard(JobBoard):
             return []  # an account that may not list them
         return [unquote(name) for name, layout in zip(likely, layouts, strict=True) if layout is not None]
 
-    def _roster(self) -> list[tuple[str, str, str]]:
+    def roster(self) -> list[tuple[str, str, str]]:
         return [(kind, name, metadata) for _, _, _, kind, name, metadata in self._entities()]
 
     def _entities(self) -> list[tuple[str, int, str, str, str, str]]:

@@ -26,7 +26,7 @@ def arrival(
         priority=1,
         key=key,
         version=codec.VERSION,
-        posting=codec.encode(codec.Content({"n": number}, None), board.wire),
+        posting=codec.encode(codec.Content({"n": number}, None), board.engine.wire),
         max_attempts=3,
         delay=None,
         due=None,
@@ -35,12 +35,12 @@ def arrival(
 
 
 def insert(board: JobBoard, *drafts: Draft) -> list[tuple[bool, Record | None]]:
-    answers: list[tuple[bool, Record | None]] = board._live().mutate(board._insert, drafts)[0]
+    answers: list[tuple[bool, Record | None]] = board.door.insert(drafts)
     return answers
 
 
 def finish(board: JobBoard, *acts: Finish) -> list[Status]:
-    statuses: list[Status] = board._live().mutate(board._finish, acts)[0]
+    statuses: list[Status] = board.door.finish(acts)
     return statuses
 
 
@@ -75,7 +75,7 @@ class TestArriving:
 
     def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
         one, two = arrived(board, arrival(board, 1)), arrived(board, arrival(board, 2))
-        due = board._now() + 3_600_000_123
+        due = board.engine.now() + 3_600_000_123
         assert finish(board, free(one, due=due), free(two, due=LONG_AGO)) == [OK, OK]
         job = board.get(one.uuid)
         assert (job.seen_state, job._record.lock_until, job.attempts) == (SCHEDULED, due, 2)
@@ -123,7 +123,7 @@ class TestArriving:
     def test_what_has_left_may_come_back(self, board: JobBoard, other: JobBoard, trashed_on: int | None) -> None:
         first = arrived(board, arrival(board))
         finish(board, Finish(first.uuid, Holder(MOVER, first.token), Verb.CONSUME))
-        assert board._read([first.uuid])[0].state == COMPLETE
+        assert board.engine.read([first.uuid])[0].state == COMPLETE
         second = arrived(other, arrival(board, trashed_on=LONG_AGO))
         assert second.token > first.token
         assert finish(board, part(second, Verb.PURGE)) == [OK]
@@ -134,7 +134,7 @@ class TestArriving:
             OK if trashed_on is None else Status.TRASHED
         ]
         board.purge(board.get(third.uuid))
-        assert other._read([third.uuid])[0].state == TRASHED
+        assert other.engine.read([third.uuid])[0].state == TRASHED
 
     def test_the_key_is_taken_from_the_start(self, board: JobBoard) -> None:
         record = arrived(board, arrival(board, key="k"))
@@ -159,7 +159,7 @@ class TestArriving:
     def test_lost_reply(self, board: JobBoard) -> None:
         there = arrived(board, arrival(board, 1))
         drafts = [arrival(board, 1), arrival(board, 2, key="k"), arrival(board, 3, trashed_on=LONG_AGO)]
-        with lost_reply(board, "_insert"):
+        with lost_reply(board, "insert"):
             answers = insert(board, *drafts)
         assert [created for created, _ in answers] == [False, True, True]
         assert [record and record.uuid for _, record in answers] == [draft.uuid for draft in drafts]
@@ -174,7 +174,7 @@ class TestArriving:
             finish(board, Finish(there.uuid, Holder(MOVER, there.token), Verb.CONSUME))
             board.cancel(holder)
 
-        with lost_reply(board, "_insert", go):
+        with lost_reply(board, "insert", go):
             answers = insert(board, arrival(board, 1), arrival(board, 2, key="k"), arrival(board, 3))
         assert [(created, record and record.uuid[-1]) for created, record in answers] == [
             (False, None),
@@ -186,11 +186,11 @@ class TestArriving:
     def test_late_request(self, board: JobBoard) -> None:
         """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
         first = Nonce("handle", 1, 1)
-        [(_, record)] = board._insert([arrival(board)], first._replace(attempt=2))
+        [(_, record)] = board.engine.insert([arrival(board)], first._replace(attempt=2))
         assert record is not None
         finish(board, free(record))
         board.consume(take(board), "anna")
-        assert board._insert([arrival(board)], first) == [(True, None)]
+        assert board.engine.insert([arrival(board)], first) == [(True, None)]
         assert board.job_count == 0
 
 
@@ -241,7 +241,7 @@ class TestParting:
         trashed = record_of(board, job)
         assert trashed is not None
         assert finish(board, part(trashed, Verb.PURGE)) == [OK]
-        assert board._read([job.uuid])[0] == (TRASHED, None, None)
+        assert board.engine.read([job.uuid])[0] == (TRASHED, None, None)
         assert finish(board, part(trashed, Verb.PURGE)) == [Status.ABSENT]
 
     def test_many_at_once_and_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
@@ -251,7 +251,7 @@ class TestParting:
         buried = record_of(board, trashed)
         assert buried is not None
         acts = [*(part(job._record, Verb.CANCEL) for job in live), part(buried, Verb.PURGE)]
-        with lost_reply(board, "_finish", lambda: other.restore(other.get(live[0].uuid))):
+        with lost_reply(board, "finish", lambda: other.restore(other.get(live[0].uuid))):
             assert finish(board, *acts) == [OK] * 3
         assert live[0].state == UNCLAIMED
         assert uuids(board.trashed()) == [live[1].uuid]

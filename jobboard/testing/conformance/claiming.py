@@ -40,7 +40,7 @@ BAD_EXPIRY: list[tuple[Any, type[Exception]]] = [
 class TestClaiming:
     def test_claim(self, board: JobBoard) -> None:
         job = board.post("resize")
-        before = board._now()
+        before = board.engine.now()
         claim = board.claim(job, "anna")
         assert isinstance(claim, Claim)
         assert claim is job.claim
@@ -386,7 +386,7 @@ class TestManyAtOnce:
         board.release(handle)
         latter = take(board)
         acts = [Act(job, verb) for job in (former, latter)][::order]
-        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        reply = lost_reply(board, "finish") if lost else contextlib.nullcontext()
         with reply, pytest.raises(JobFailures) as failures:
             board.finish_many(acts, "anna")
         [failure] = failures.value.exceptions
@@ -400,7 +400,7 @@ class TestManyAtOnce:
         board.post("resize")
         job = take(board)
         handles = [board.get(job.uuid), job][::order]
-        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        reply = lost_reply(board, "finish") if lost else contextlib.nullcontext()
         with reply, pytest.raises(JobFailures) as failures:
             board.consume_many(handles, "anna")
         [failure] = failures.value.exceptions

@@ -37,22 +37,22 @@ class TestLostReplies:
     """The request was carried out, its reply got lost, and the library asks again."""
 
     def test_post(self, board: JobBoard) -> None:
-        with lost_reply(board, "_insert"):
+        with lost_reply(board, "insert"):
             job = board.post("resize", details={"a": 1}, key="k")
         assert uuids(board.iterjobs()) == [job.uuid]
         assert board.get(job.uuid).details == job.details == {"a": 1}
-        with lost_reply(board, "_insert"):
+        with lost_reply(board, "insert"):
             assert board.post("resize", key="k").uuid == job.uuid
         assert board.job_count == 1
 
     def test_post_of_a_job_that_is_consumed_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
-        with lost_reply(board, "_insert", lambda: other.consume(take(other), "anna")):
+        with lost_reply(board, "insert", lambda: other.consume(take(other), "anna")):
             job = board.post("resize")
         assert job.state == COMPLETE
         assert board.job_count == 0
 
     def test_post_many(self, board: JobBoard) -> None:
-        with lost_reply(board, "_insert"):
+        with lost_reply(board, "insert"):
             jobs = board.post_many([Posting("resize", key=f"k{n % 40}") for n in range(60)])
         assert board.job_count == 40
         assert uuids(board.iterjobs()) == uuids(jobs[:40])
@@ -60,14 +60,14 @@ class TestLostReplies:
 
     def test_post_tells_its_listeners_once(self, board: JobBoard) -> None:
         events = Events(board)
-        with lost_reply(board, "_insert"):
+        with lost_reply(board, "insert"):
             job = board.post("resize")
         events.expect(job, "POSTED")
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
-        with lost_reply(board, "_claim"):
+        with lost_reply(board, "claim"):
             claim = board.claim(job, "anna", expiry)
         record = record_of(board, job)
         assert record is not None
@@ -80,7 +80,7 @@ class TestLostReplies:
         job = board.post("resize")
         taken = take(other, "bert")
         owner = None
-        with lost_reply(board, "_claim", lambda: other.abandon(taken, "bert")), contextlib.suppress(UnclaimableJob):
+        with lost_reply(board, "claim", lambda: other.abandon(taken, "bert")), contextlib.suppress(UnclaimableJob):
             owner = board.claim(job, "anna").who
         assert board.find_owner(job) == owner
 
@@ -93,14 +93,14 @@ class TestLostReplies:
             if then == "taken":
                 take(other, "anna")
 
-        with lost_reply(board, "_claim", lapse), pytest.raises(ClaimLost):
+        with lost_reply(board, "claim", lapse), pytest.raises(ClaimLost):
             board.claim(job, "anna", expiry=SHORT)
         assert job.state == (CLAIMED if then == "taken" else UNCLAIMED)
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim_next(self, board: JobBoard, expiry: float | None) -> None:
         posted = board.post_many([Posting("resize")] * 3)
-        with lost_reply(board, "_take"):
+        with lost_reply(board, "take"):
             job = take(board, expiry=expiry)
         assert job == posted[0]
         assert uuids(board.iterjobs(states=[CLAIMED])) == [job.uuid]
@@ -118,13 +118,13 @@ class TestLostReplies:
             if then == "taken":
                 assert take(other, "bert") == first
 
-        with lost_reply(board, "_take", lapse):
+        with lost_reply(board, "take", lapse):
             job = take(board, expiry=SHORT)
         assert job == (second if then == "taken" else first)
 
     def test_claim_many(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize")] * 7)
-        with lost_reply(board, "_take"):
+        with lost_reply(board, "take"):
             jobs = board.claim_many("anna", 5)
         assert jobs == posted[:5]
         assert board.stats().claimed == 5
@@ -144,7 +144,7 @@ class TestLostReplies:
         events = Events(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
         job = board.post("resize")
         board.claim(job, "anna")
-        with lost_reply(board, "_finish"):
+        with lost_reply(board, "finish"):
             getattr(board, verb)(job, "anna", **arguments)
         assert job.state == state
         assert job.attempts == 1
@@ -163,14 +163,14 @@ class TestLostReplies:
             if verb == "abandon":
                 take(other, "anna")
 
-        with lost_reply(board, "_finish", again):
+        with lost_reply(board, "finish", again):
             getattr(board, verb)(by_name, "anna")
         assert job.state == (CLAIMED if verb == "abandon" else COMPLETE)
 
     def test_consume_many(self, board: JobBoard) -> None:
         board.post_many([Posting("resize")] * 5)
         jobs = board.claim_many("anna", 5)
-        with lost_reply(board, "_finish"):
+        with lost_reply(board, "finish"):
             board.consume_many(jobs, "anna")
         assert board.job_count == 0
 
@@ -178,40 +178,40 @@ class TestLostReplies:
     def test_extend(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
         board.claim(job, "anna", 2 * LONG)
-        with lost_reply(board, "_extend"):
+        with lost_reply(board, "extend"):
             board.extend(job, "anna", expiry)
         assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
 
     def test_release(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna")
-        with lost_reply(board, "_operate", lambda: take(other, "bert")):
+        with lost_reply(board, "operate", lambda: take(other, "bert")):
             board.release(job)
         assert board.find_owner(job) == "bert"  # the repetition did not hit the next claim
         assert job.attempts == 2
 
     def test_cancel(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
-        with lost_reply(board, "_operate", lambda: other.restore(other.get(job.uuid))):
+        with lost_reply(board, "operate", lambda: other.restore(other.get(job.uuid))):
             board.cancel(job)
         assert job.state == UNCLAIMED
 
     def test_restore(self, board: JobBoard, other: JobBoard) -> None:
         job = trash_one(board, key="k")
-        with lost_reply(board, "_operate", lambda: take(other, "bert")):
+        with lost_reply(board, "operate", lambda: take(other, "bert")):
             board.restore(job)
         assert board.find_owner(job) == "bert"
 
     def test_purge(self, board: JobBoard) -> None:
         job = trash_one(board)
-        with lost_reply(board, "_operate"):
+        with lost_reply(board, "operate"):
             board.purge(job)
         assert board.stats().trashed == 0
 
     def test_close(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 3)
         board.claim_many("anna", 3)
-        with lost_reply(board, "_finish"):
+        with lost_reply(board, "finish"):
             board.close()
         assert [(job.seen_state, job.attempts) for job in other.iterjobs(ensure_fresh=True)] == [(UNCLAIMED, 0)] * 3
 
@@ -226,7 +226,7 @@ class TestLostReplies:
                 raise ConnectionFailure("the connection broke", outcome="unknown")
             return answer
 
-        with replaced(board, "_take", lose_twice):
+        with replaced(board, "take", lose_twice):
             take(board)
         assert len(tries) == 3
         assert board.stats().claimed == 1
@@ -240,7 +240,7 @@ class TestLostReplies:
             for _ in range(5):
                 others.extend(Background(lambda: board.claim_many("bert", 2)).wait())
 
-        with lost_reply(board, "_take", meanwhile):
+        with lost_reply(board, "take", meanwhile):
             mine = board.claim_many("anna", 3)
         assert len({*mine, *others}) == 13
         assert board.stats().claimed == 13
@@ -254,27 +254,27 @@ class TestLateRequests:
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_insert(self, board: JobBoard, gone_on: bool) -> None:
         first, retry = Nonce("handle", 1, 1), Nonce("handle", 1, 1, 2)
-        posting = codec.encode(codec.Content({}, None), board.wire)
+        posting = codec.encode(codec.Content({}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, None, codec.VERSION, posting, None, None, None)
-        board._insert([draft], retry)
+        board.engine.insert([draft], retry)
         board.consume(take(board), "anna")
         if gone_on:
             next_draft = draft._replace(uuid="00000000-0000-4000-8000-00000000abce", name="next")
-            board._insert([next_draft], first._replace(call=2))
+            board.engine.insert([next_draft], first._replace(call=2))
             board.consume(take(board), "anna")
         with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            board._insert([draft], first)
+            board.engine.insert([draft], first)
         assert board.job_count == 0
 
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_take(self, board: JobBoard, gone_on: bool) -> None:
         board.post_many([Posting("resize")] * 4)
         first = Nonce("handle", 1, 1)
-        board._take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
+        board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
         if gone_on:
-            board._take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
+            board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
         with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            board._take("anna", 1, None, None, codec.VERSION, first)
+            board.engine.take("anna", 1, None, None, codec.VERSION, first)
         assert board.stats().claimed == 1 + gone_on
 
     @pytest.mark.parametrize(
@@ -287,10 +287,10 @@ class TestLateRequests:
         job, another = board.post("resize"), board.post("crop")
         by_name = Holder("anna", None)
         acts: dict[str, Callable[[str, Nonce], Any]] = {
-            "claim": lambda uuid, nonce: board._claim(uuid, "anna", None, nonce),
-            "finish": lambda uuid, nonce: board._finish([Finish(uuid, by_name, Verb.ABANDON)], nonce),
-            "extend": lambda uuid, nonce: board._extend(uuid, by_name, 1_000_000_000, nonce),
-            "release": lambda uuid, nonce: board._operate(Verb.RELEASE, uuid, None, nonce),
+            "claim": lambda uuid, nonce: board.engine.claim(uuid, "anna", None, nonce),
+            "finish": lambda uuid, nonce: board.engine.finish([Finish(uuid, by_name, Verb.ABANDON)], nonce),
+            "extend": lambda uuid, nonce: board.engine.extend(uuid, by_name, 1_000_000_000, nonce),
+            "release": lambda uuid, nonce: board.engine.operate(Verb.RELEASE, uuid, None, nonce),
         }
         act, first = acts[primitive], Nonce("handle", 1, 1)
         if primitive != "claim":
@@ -324,7 +324,7 @@ class TestUnreachable:
 
         for told, expected in ((["none"], "none"), (["unknown"], "unknown"), (["none", "unknown", "none"], "unknown")):
             outcomes[:] = told
-            with replaced(board, "_finish", fail), pytest.raises(ConnectionFailure) as failure:
+            with replaced(board, "finish", fail), pytest.raises(ConnectionFailure) as failure:
                 board.consume(job, "anna")
             assert failure.value.outcome == expected
             assert job.state == CLAIMED
@@ -344,10 +344,10 @@ class TestUnreachable:
             return original(*args)
 
         looks: dict[str, Callable[[], bool]] = {
-            "_read": lambda: board.get(job.uuid) == job,
-            "_page": lambda: list(board.iterjobs()) == [job],
-            "_tally": lambda: board.job_count == 1,
-            "_peek": lambda: list(board.wait(0)) == [job],
+            "read": lambda: board.get(job.uuid) == job,
+            "page": lambda: list(board.iterjobs()) == [job],
+            "tally": lambda: board.job_count == 1,
+            "peek": lambda: list(board.wait(0)) == [job],
         }
         for primitive, look in looks.items():
             broken.clear()
@@ -363,7 +363,7 @@ class TestUnreachable:
             failing.append(1)
             raise ConnectionFailure("the connection broke")
 
-        with replaced(board, "_tally", fail):
+        with replaced(board, "tally", fail):
             call = Background(lambda: board.job_count)
             eventually(lambda: failing, LIMIT)
             board.close()
@@ -376,7 +376,9 @@ class TestPoison:
 
     @staticmethod
     def broken(board: JobBoard) -> list[bytes | str]:
-        return [b"\xc1", b"", b"\x01", b"\x80"] if board.wire == "msgpack" else ["[]", "{}", '"x"', '{"details":1}']
+        return (
+            [b"\xc1", b"", b"\x01", b"\x80"] if board.engine.wire == "msgpack" else ["[]", "{}", '"x"', '{"details":1}']
+        )
 
     def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
         planted = [plant(board, posting) for posting in self.broken(board)]
@@ -407,7 +409,7 @@ class TestPoison:
         def fail(*args: Any, **extra: Any) -> Any:
             raise ConnectionFailure("away")
 
-        with replaced(board, "_finish", fail):
+        with replaced(board, "finish", fail):
             assert board.claim_many("anna", 3) == jobs
         board.consume_many(jobs, "anna")
         assert board.job_count == 1
@@ -462,8 +464,8 @@ class TestPoison:
             Draft(f"00000000-0000-4000-9000-{n:012d}", "newer", 0, None, codec.VERSION + 1, posting, None, None, None)
             for n in range(501)
         ]
-        board._insert(drafts[:500], Nonce("plant", 1, 1))
-        board._insert(drafts[500:], Nonce("plant", 1, 2))
+        board.engine.insert(drafts[:500], Nonce("plant", 1, 1))
+        board.engine.insert(drafts[500:], Nonce("plant", 1, 2))
         good = board.post("resize", priority="LOW")
         assert uuids(board.iterjobs()) == [good.uuid]
         assert take(board) == good

@@ -106,7 +106,7 @@ class TestLife:
         with jobboard.backend(board.name, board_conf) as mine:
             assert mine.connected
             job = mine.post("resize")
-        assert not mine.connected
+        assert mine.closed
         assert uuids(board.iterjobs(ensure_fresh=True)) == [job.uuid]
         with contextlib.suppress(KeyError), jobboard.backend(board.name, board_conf) as mine:
             raise KeyError
@@ -122,7 +122,7 @@ class TestLife:
             board.characteristics.durable = True  # type: ignore[misc]
 
     def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
-        assert board.characteristics.transactional == ("connection" in board.extras.get("post", ()))
+        assert board.characteristics.transactional == ("connection" in board.engine.extras.get("post", ()))
 
     def test_a_board_does_not_travel(self, board: JobBoard) -> None:
         with pytest.raises(TypeError, match="fetch"):

@@ -68,7 +68,7 @@ class TestIterjobs:
             calls.append(1)
             return original(*args)
 
-        with replaced(board, "_page", count), replaced(board, "_read", count):
+        with replaced(board, "page", count), replaced(board, "read", count):
             everything = uuids(board.iterjobs())
             assert len(calls) <= 4  # never one for each job
         assert len(everything) == len(set(everything)) == 1100
@@ -187,10 +187,10 @@ class TestTheServerIsAsked:
             assert job.state
             moments.append(job.last_modified)
 
-        eventually(lambda: board._now() > record_time(job), LIMIT)
+        eventually(lambda: board.engine.now() > record_time(job), LIMIT)
         taken = take(board)
         look()
-        eventually(lambda: board._now() > record_time(job), LIMIT)
+        eventually(lambda: board.engine.now() > record_time(job), LIMIT)
         board.abandon(taken, "anna")
         look()
         assert moments == sorted(set(moments))

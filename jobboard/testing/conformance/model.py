@@ -118,7 +118,7 @@ class BoardMachine(RuleBasedStateMachine):
         for posting in postings:
             self.posted += 1
             numbered.append({**posting, "details": {"number": self.posted}})
-        real, model = self.both(lambda board, _: board.post_many(numbered), "_insert" if lose else None)
+        real, model = self.both(lambda board, _: board.post_many(numbered), "insert" if lose else None)
         for mine, theirs in zip(real, model, strict=True):
             self.same(Pair(mine, theirs))
         return multiple(*(Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)))
@@ -130,7 +130,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
     def claim(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
-        self.both(lambda board, side: board.claim(pair[side], who, expiry), "_claim" if lose else None)
+        self.both(lambda board, side: board.claim(pair[side], who, expiry), "claim" if lose else None)
         self.same(pair)
 
     @rule(target=pairs, who=WHO, expiry=EXPIRY, names=SOME_NAMES, limit=st.integers(1, 3), lose=LOSE)
@@ -147,7 +147,7 @@ class BoardMachine(RuleBasedStateMachine):
                 board.claim(job, who, expiry)
             return sorted(jobs, key=lambda job: chosen.index(number_of(job)))
 
-        real, model = self.both(claim, "_take" if lose else None)
+        real, model = self.both(claim, "take" if lose else None)
         assert [number_of(job) for job in real] == [number_of(job) for job in model]
         made = [Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)]
         for pair in made:
@@ -160,21 +160,21 @@ class BoardMachine(RuleBasedStateMachine):
         if expiry is None and pair.real.claim is None:
             # A claim that a board keeps without having made it ends with the session, or a while later: that differs.
             expiry = LONG
-        self.both(lambda board, side: board.extend(pair[side], who, expiry), "_extend" if asks else None)
+        self.both(lambda board, side: board.extend(pair[side], who, expiry), "extend" if asks else None)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, delay=st.sampled_from([None, LONG]), error=ERROR, lose=LOSE)
     def abandon(self, pair: Pair, who: str, delay: float | None, error: str | None, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
         self.both(
-            lambda board, side: board.abandon(pair[side], who, delay=delay, error=error), "_finish" if asks else None
+            lambda board, side: board.abandon(pair[side], who, delay=delay, error=error), "finish" if asks else None
         )
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, lose=LOSE)
     def consume(self, pair: Pair, who: str, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
-        self.both(lambda board, side: board.consume(pair[side], who), "_finish" if asks else None)
+        self.both(lambda board, side: board.consume(pair[side], who), "finish" if asks else None)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, reason=ERROR)
@@ -196,7 +196,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]), lose=LOSE)
     def operate(self, pair: Pair, verb: str, lose: bool) -> None:
-        self.both(lambda board, side: getattr(board, verb)(pair[side]), "_operate" if lose else None)
+        self.both(lambda board, side: getattr(board, verb)(pair[side]), "operate" if lose else None)
 
     @rule(pair=pairs, who=WHO)
     def claim_and_let_lapse(self, pair: Pair, who: str) -> None:

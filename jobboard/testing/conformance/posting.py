@@ -85,9 +85,9 @@ DETAILS: list[dict[str, Any]] = [
 
 class TestPosting:
     def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
-        before = board._now()
+        before = board.engine.now()
         posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3, context={"user": "é"})
-        after = board._now()
+        after = board.engine.now()
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
             assert job.priority is JobPriority.HIGH
@@ -158,7 +158,7 @@ class TestPosting:
         assert list(board.trashed()) == []
 
     def test_an_unknown_argument_names_itself_and_the_backend(self, board: JobBoard) -> None:
-        with pytest.raises(TypeError, match=f"{type(board).__name__}.*'flavour'"):
+        with pytest.raises(TypeError, match=f"{board._conf.scheme}.*'flavour'"):
             board.post("resize", flavour="sweet")
 
     def test_book(self, board: JobBoard) -> None:
@@ -246,7 +246,7 @@ class TestPostingMany:
             return original(drafts, *args)
 
         large = {"a": "x" * 300_000}
-        with replaced(board, "_insert", count):
+        with replaced(board, "insert", count):
             board.post_many([Posting("small")] * 501)
             board.post_many([Posting("large", details=large)] * 3)
             board.post_many([Posting("huge", details={"a": "x" * 600_000})] * 2)
@@ -263,7 +263,7 @@ class TestPostingMany:
                 raise ConnectionFailure("the connection broke")
             return original(*args)
 
-        with replaced(board, "_insert", break_second), pytest.raises(ConnectionFailure) as failure:
+        with replaced(board, "insert", break_second), pytest.raises(ConnectionFailure) as failure:
             board.post_many([Posting("resize")] * 700)
         assert len(failure.value.posted) == board.job_count == 500
         assert {job.uuid for job in board.iterjobs()} == {job.uuid for job in failure.value.posted}

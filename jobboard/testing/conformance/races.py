@@ -10,10 +10,10 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
-from jobboard.testing.history import Entry, judge, left_over
 from jobboard.job import Job, JobPriority, Posting, boottime
 from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.conformance.support import SHORT, MakeBoard
+from jobboard.testing.history import Entry, judge, left_over
 
 JOBS = 60
 WORKERS = 4

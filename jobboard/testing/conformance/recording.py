@@ -12,9 +12,9 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.testing.history import Entry, Left, Outcome
 from jobboard.job import Job, boottime
 from jobboard.states import UNCLAIMED, Verb
+from jobboard.testing.history import Entry, Left, Outcome
 
 Write = Callable[[int, Entry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same

@@ -34,7 +34,7 @@ class TestRepeatedPosts:
             if fate == "purged":
                 other.purge(theirs)
 
-        with lost_reply(board, "_insert", go):
+        with lost_reply(board, "insert", go):
             job = board.post("resize", details={"a": 1}, key="k")
         assert job != holder
         assert (job.state, job.name, job.details) == (UNCLAIMED, "resize", {"a": 1})
@@ -49,7 +49,7 @@ class TestRepeatedPosts:
             other.cancel(holder)
             other.restore(holder)
 
-        with lost_reply(board, "_insert", go_and_come):
+        with lost_reply(board, "insert", go_and_come):
             assert board.post("resize", key="k") == holder
         assert board.job_count == 1
 
@@ -68,7 +68,7 @@ class TestRepeatedPosts:
                 raise ConnectionFailure("the connection broke", outcome="unknown")
             return answer
 
-        with replaced(board, "_insert", lose_twice):
+        with replaced(board, "insert", lose_twice):
             job = board.post("resize", details={"a": 1}, key="k")
         # Its second try has stored it, so that a third one must not do so again.
         assert job.uuid == done[1]
@@ -82,7 +82,7 @@ class TestRepeatedPosts:
             for name in ("gone", "mine"):
                 other.consume(take(other, "bert", names=[name]), "bert")
 
-        with lost_reply(board, "_insert", consume):
+        with lost_reply(board, "insert", consume):
             jobs = board.post_many(
                 [
                     Posting("mine", key="mine", details={"n": 0}),
@@ -105,11 +105,11 @@ class TestRepeatedPosts:
     def test_insert_whose_keys_holder_has_gone(self, board: JobBoard, late: int) -> None:
         """Only the caller's latest try posts its draft then: an earlier one's would be nobody's."""
         holder = board.post("resize", key="k")
-        posting = codec.encode(codec.Content({}, None), board.wire)
+        posting = codec.encode(codec.Content({}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
         for attempt in {1, 2, 3} - {late}:
-            [(created, record)] = board._insert([draft], Nonce("handle", 1, 1, attempt))
+            [(created, record)] = board.engine.insert([draft], Nonce("handle", 1, 1, attempt))
             assert (created, record and record.uuid) == (False, holder.uuid)
         board.consume(take(board), "anna")
-        board._insert([draft], Nonce("handle", 1, 1, late))
+        board.engine.insert([draft], Nonce("handle", 1, 1, late))
         assert board.job_count == 0

@@ -86,7 +86,7 @@ def trash_one(board: JobBoard, name: str = "bad", **arguments: Any) -> Job:
 
 def record_of(board: JobBoard, job: Job | str) -> Record | None:
     """The job as it is stored, with what a user does not see: token, owner and lease."""
-    [seen] = board._read([job if isinstance(job, str) else job.uuid])
+    [seen] = board.engine.read([job if isinstance(job, str) else job.uuid])
     return seen.record
 
 
@@ -107,19 +107,20 @@ def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION, n
     number = next(_numbers)
     uuid = f"00000000-0000-4000-8000-{number:012d}"
     draft = Draft(uuid, name, 0, None, version, posting, None, None, None)
-    board._insert([draft], Nonce(f"plant{number}", 1, 1))
+    board.engine.insert([draft], Nonce(f"plant{number}", 1, 1))
     return uuid
 
 
 @contextlib.contextmanager
 def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
-    """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle."""
-    original = getattr(board, primitive)
-    board.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
+    """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine."""
+    engine = board.engine
+    original = getattr(engine, primitive)
+    engine.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
     try:
         yield
     finally:
-        del board.__dict__[primitive]
+        del engine.__dict__[primitive]
 
 
 @contextlib.contextmanager
@@ -187,7 +188,7 @@ class Waiter(Background):
             asleep.set()
             original(*args)
 
-        with replaced(board, "_wait", wait):
+        with replaced(board, "wait", wait):
             super().__init__(call)
             eventually(lambda: asleep.is_set() or not self.running, LIMIT)
 

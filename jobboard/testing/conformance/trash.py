@@ -56,7 +56,7 @@ class TestTrash:
             board.cancel(jobs[number])
             # Some clocks go in steps of a millisecond, in which several could be trashed.
             trashed_on = board.get(jobs[number].uuid)._record.modified_on
-            eventually(lambda trashed_on=trashed_on: board._now() > trashed_on, LIMIT)  # type: ignore[misc]
+            eventually(lambda trashed_on=trashed_on: board.engine.now() > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
     def test_more_than_one_page(self, board: JobBoard) -> None:
@@ -229,10 +229,10 @@ class TestPurge:
         live = board.post("resize")
         assert board.purge_trash(datetime.timedelta(days=1)) == 0
         assert board.stats().trashed == 2
-        mark = board._now()
-        eventually(lambda: board._now() > mark + 20_000, LIMIT)
+        mark = board.engine.now()
+        eventually(lambda: board.engine.now() > mark + 20_000, LIMIT)
         young = trash_one(board)
-        age = (board._now() - mark) / 1e6
+        age = (board.engine.now() - mark) / 1e6
         assert board.purge_trash(age) == 2
         assert uuids(board.trashed()) == [young.uuid]
         assert old.state == TRASHED
@@ -255,7 +255,7 @@ class TestPurge:
             return page
 
         again: list[Job] = []
-        with replaced(board, "_trash_page", listed):
+        with replaced(board, "trash_page", listed):
             assert board.purge_trash(0) == 1
         [left] = board.trashed()
         assert (left, left.error) == (job, "another failure")
@@ -271,7 +271,7 @@ class TestPurge:
                 other.restore(other.get(job.uuid))
             return page
 
-        with replaced(board, "_trash_page", restored):
+        with replaced(board, "trash_page", restored):
             assert board.purge_trash(0) == 0
         assert take(other) == job
 

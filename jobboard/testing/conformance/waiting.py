@@ -167,7 +167,7 @@ class TestWaiting:
         assert {waiter.wait().uuid for waiter in waiters} == posted
 
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
-        plant(board, b"?" if board.wire == "msgpack" else "?", version=2**15)
+        plant(board, b"?" if board.engine.wire == "msgpack" else "?", version=2**15)
         with pytest.raises(NotFound):
             board.wait(0.1)
         assert board.claim_next("anna", timeout=0.1) is None

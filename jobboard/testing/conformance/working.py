@@ -62,7 +62,7 @@ class TestWorking:
     @pytest.mark.parametrize("lost", [False, True])
     def test_a_retry_counts_once(self, board: JobBoard, lost: bool) -> None:
         job = board.post("resize")
-        reply = lost_reply(board, "_finish") if lost else contextlib.nullcontext()
+        reply = lost_reply(board, "finish") if lost else contextlib.nullcontext()
         with reply, board.working("anna", timeout=0):
             fail(Retry("not yet", delay=LONG))
         assert (job.state, job.attempts, job.retries) == (SCHEDULED, 0, 1)

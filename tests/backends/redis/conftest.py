@@ -14,7 +14,7 @@ import pytest
 import redis
 
 import jobboard
-from jobboard.backends.redis import RedisJobBoard
+from jobboard.board import JobBoard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, Events, Waiter, take
 from jobboard.testing.servers import KINDS, Redis
@@ -41,11 +41,11 @@ class Place:
     def conf(self, **options: Any) -> dict[str, Any]:
         return {"board": self.server.uri, **options}
 
-    def board(self, name: str = "board", **options: Any) -> RedisJobBoard:
+    def board(self, name: str = "board", **options: Any) -> JobBoard:
         board = jobboard.fetch(name, self.conf(**options))
-        assert isinstance(board, RedisJobBoard)
+        assert isinstance(board, JobBoard)
         # A waiter whose call is lost looks by itself only after the test has failed.
-        board.poll_cap = 3 * LIMIT
+        board.engine.poll_cap = 3 * LIMIT
         self._stack.callback(board.close)
         board.connect()
         return board
@@ -125,7 +125,7 @@ def place() -> Iterator[Place]:
 def sleeper(place: Place) -> Callable[..., Background]:
     """``sleeper(board, …)``: a claim_next on a thread of its own that has fallen asleep on the server."""
 
-    def start(board: RedisJobBoard, **options: Any) -> Background:
+    def start(board: JobBoard, **options: Any) -> Background:
         before = place.asleep
         names = options.get("names") or [None]
         waiter = Background(lambda: board.claim_next("anna", **{"timeout": None, **options}))
@@ -136,11 +136,11 @@ def sleeper(place: Place) -> Callable[..., Background]:
 
 
 @pytest.fixture
-def open_board() -> Iterator[Callable[..., RedisJobBoard]]:
+def open_board() -> Iterator[Callable[..., JobBoard]]:
     """``open_board(uri, name='board', client=None, **options)``: a connected board, closed when the test ends."""
     boards = []
 
-    def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> RedisJobBoard:
+    def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> JobBoard:
         boards.append(jobboard.fetch(name, {"board": uri, **options}, client=client))
         boards[-1].connect()
         return boards[-1]
@@ -162,10 +162,10 @@ def admin(server: Redis) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def live() -> Callable[[RedisJobBoard, RedisJobBoard], None]:
+def live() -> Callable[[JobBoard, JobBoard], None]:
     """``live(one, other)``: two handles of a board, without jobs, do all that boards ask of a server."""
 
-    def live(one: RedisJobBoard, other: RedisJobBoard) -> None:
+    def live(one: JobBoard, other: JobBoard) -> None:
         events = Events(other)
         waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
         job = one.post("resize", details={"width": 3}, key="k")

@@ -37,7 +37,7 @@ class Plant:
     def __init__(self, board: JobBoard, client: redis.Redis) -> None:
         self.board = board
         self.client = client
-        self._keys = dict(zip(CONTAINERS, board._keys.all, strict=True))  # type: ignore[attr-defined]
+        self._keys = dict(zip(CONTAINERS, board.engine._keys.all, strict=True))  # type: ignore[attr-defined]
 
     def __getattr__(self, container: str) -> bytes:
         return self._keys[container]
@@ -105,7 +105,7 @@ SITUATIONS = {each.__name__: each for each in (ready, lapsed, lapsed_for_good, c
 def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
     """All that jobs and handles do goes well beside what was planted; jobs are named apart from it."""
     other = make_board()
-    other._tidy()
+    other.engine.tidy()
     first, keyed = board.post("sound", details={"n": 1}), board.post("sound", key="other key")
     assert board.post("sound", key="other key") == keyed
     later = board.post("sound", delay=LONG)
@@ -123,7 +123,7 @@ def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
     assert board.claim_next("bert") is None
     assert board.claim_many("bert", 5, names=["sound", "resize"]) == []
     held = [(job.uuid, job.claim.token) for job in (one, keyed_of(many, keyed)) if job.claim]
-    assert board._renew(board._live().handle, held, 60_000_000).lost == []
+    assert board.engine.renew(board._live().handle, held, 60_000_000).lost == []
     board.extend(one, "bert", LONG)
     assert {one.uuid, keyed.uuid} <= set(uuids(other.iterjobs(states=[CLAIMED])))
     board.abandon(one, "bert", error="later")

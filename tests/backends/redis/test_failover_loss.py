@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import jobboard
-from jobboard.backends.redis import RedisJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound
 from jobboard.job import Job
 from jobboard.states import CLAIMED, UNCLAIMED
@@ -24,8 +24,8 @@ PATIENCE = 30
 class Loss(NamedTuple):
     """What the new primary has never heard of: the claims of ``anna``, and what she consumed and posted."""
 
-    anna: RedisJobBoard
-    bert: RedisJobBoard
+    anna: JobBoard
+    bert: JobBoard
     claimed: list[Job]
     kept: Job
     reclaimed: list[Job]
@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     consumed_of_short_lease: Job
     posted: Job
     refused: list[ConnectionFailure]
-    careful: RedisJobBoard
+    careful: JobBoard
 
 
 @pytest.fixture(scope="module")

@@ -65,23 +65,25 @@ class Side:
         if verb == "insert":
             return [
                 (created, record and self.shown(record))
-                for created, record in board._insert([draft(*each) for each in args], nonce)
+                for created, record in board.engine.insert([draft(*each) for each in args], nonce)
             ]
         if verb == "claim":
             uuid, who, lease = args
-            status, record, margin = board._claim(uuid, who, lease, nonce)
+            status, record, margin = board.engine.claim(uuid, who, lease, nonce)
             return status, record and self.shown(record), lease is None or margin == (lease if record else None)
         if verb == "take":
             limit, lease, names, readable = args
-            taken = board._take("anna", limit, lease, names, readable, nonce)
+            taken = board.engine.take("anna", limit, lease, names, readable, nonce)
             return [self.shown(record) for record in taken.records]
         if verb == "extend":
             uuid, caller, lease = args
-            return board._extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
+            return board.engine.extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
         if verb == "finish":
-            return board._finish([Finish(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce)
+            return board.engine.finish(
+                [Finish(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce
+            )
         uuid, error, *which = args
-        return board._operate(verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which))
+        return board.engine.operate(verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which))
 
     def shown(self, record: Record) -> tuple[Any, ...]:
         """A record without what two clocks can't agree on."""
@@ -97,7 +99,7 @@ class Side:
 
     def remember(self) -> None:
         """What this step has done to tokens and times."""
-        self.seen = self.board._read(UUIDS)
+        self.seen = self.board.engine.read(UUIDS)
         self.changes = []
         for record in (seen.record for seen in self.seen):
             if record is None:
@@ -123,7 +125,7 @@ class Side:
             *((seen.state, seen.record and self.shown(seen.record)) for seen in self.seen),
         ]
         for names, wanted in PAGES:
-            page = self.board._page(None, 100, names, wanted)
+            page = self.board.engine.page(None, 100, names, wanted)
             found.append(
                 [
                     seen.record.uuid
@@ -131,10 +133,10 @@ class Side:
                     if seen.state in (wanted or LIVE) and (names is None or seen.record.name in names)
                 ]
             )
-        found.append(sorted(record.uuid for record in self.board._trash_page(None, 100)))
-        tally = self.board._tally()
+        found.append(sorted(record.uuid for record in self.board.engine.trash_page(None, 100)))
+        tally = self.board.engine.tally()
         found.append([tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)])
-        found.append([self.board._peek(names, 1).any for names in (None, ["b", "c"])])
+        found.append([self.board.engine.peek(names, 1).any for names in (None, ["b", "c"])])
         return found
 
 
@@ -180,8 +182,8 @@ class Pair:
             self.clock.advance(0.001)
             assert self.redis.do(step, nonce) == self.memory.do(step, nonce), step
             if any(SHORT is part for each in step for part in (each if isinstance(each, tuple) else (each,))):
-                began = self.redis.board._now()
-                while self.redis.board._now() <= began + SHORT:
+                began = self.redis.board.engine.now()
+                while self.redis.board.engine.now() <= began + SHORT:
                     pass
             self.clock.advance(0.001)
             for side in (self.redis, self.memory):
@@ -192,7 +194,7 @@ class Pair:
         self.check_containers()
 
     def stored(self) -> dict[str, Any]:
-        keys = dict(zip(CONTAINERS, self.redis.board._keys.all, strict=True))
+        keys = dict(zip(CONTAINERS, self.redis.board.engine._keys.all, strict=True))
         hashes = ("meta", "jobs", "postings", "keyed", "answers", "bells", "entities")
         with self._client.pipeline(transaction=False) as pipeline:
             for name, key in keys.items():
@@ -230,7 +232,7 @@ class Pair:
 
     def drain(self) -> None:
         """Nothing is left of jobs that have gone."""
-        for seen in self.redis.board._read(UUIDS):
+        for seen in self.redis.board.engine.read(UUIDS):
             if seen.record is not None:
                 uuid = seen.record.uuid
                 self.run((Verb.RELEASE, uuid, None), (Verb.CANCEL, uuid, None), (Verb.PURGE, uuid, None))

@@ -13,7 +13,7 @@ import redis
 
 import jobboard
 from jobboard import codec
-from jobboard.backends.redis import RedisJobBoard, links
+from jobboard.backends.redis import links
 from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
@@ -48,7 +48,7 @@ def proxy(client: redis.Redis, board_conf: dict[str, Any]) -> Iterator[FaultyPro
 
 
 @pytest.fixture(params=["own", "given"])
-def far(request: pytest.FixtureRequest, proxy: FaultyProxy, board_conf: dict[str, Any]) -> Iterator[RedisJobBoard]:
+def far(request: pytest.FixtureRequest, proxy: FaultyProxy, board_conf: dict[str, Any]) -> Iterator[JobBoard]:
     """A board through the proxy: with a client of its own, or with the caller's, which repeats on its own account."""
     if request.param == "own":
         board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"])})
@@ -64,17 +64,17 @@ def far(request: pytest.FixtureRequest, proxy: FaultyProxy, board_conf: dict[str
 
 
 @pytest.fixture
-def board(client: redis.Redis, make_board: Callable[..., RedisJobBoard]) -> RedisJobBoard:
+def board(client: redis.Redis, make_board: Callable[..., JobBoard]) -> JobBoard:
     return make_board()
 
 
 @pytest.fixture
-def dump(client: redis.Redis) -> Callable[[RedisJobBoard], dict[str, Any]]:
+def dump(client: redis.Redis) -> Callable[[JobBoard], dict[str, Any]]:
     """All that is stored of a board."""
 
-    def dump(board: RedisJobBoard) -> dict[str, Any]:
+    def dump(board: JobBoard) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, key in zip(CONTAINERS, board._keys.all, strict=True):
+        for name, key in zip(CONTAINERS, board.engine._keys.all, strict=True):
             kind = client.type(key)
             if kind == b"hash":
                 found[name] = client.hgetall(key)
@@ -145,7 +145,7 @@ ACTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
 
 def seen(board: JobBoard) -> list[Any]:
     """What a user can tell of a board's jobs, but for uuids, keys and times."""
-    jobs = [seen.record for seen in board._page(None, 100, None, None)] + board._trash_page(None, 100)
+    jobs = [seen.record for seen in board.engine.page(None, 100, None, None)] + board.engine.trash_page(None, 100)
     return [
         (job.name, job.state, job.attempts, job.who, job.keeper is None, job.error, job.sequence, job.key is None)
         for job in jobs
@@ -157,7 +157,7 @@ class TestLost:
     @pytest.mark.parametrize("what", ["reply", "request"])
     @pytest.mark.parametrize("act", ACTS)
     def test_it_is_done_once(
-        self, far: RedisJobBoard, make_board: Callable[..., Any], proxy: FaultyProxy, act: str, what: Any
+        self, far: JobBoard, make_board: Callable[..., Any], proxy: FaultyProxy, act: str, what: Any
     ) -> None:
         prepare, do = ACTS[act]
         twin = make_board("twin")
@@ -171,7 +171,7 @@ class TestLost:
         assert type(answer) is type(expected)
         assert seen(far) == seen(twin)
 
-    def test_a_claim_of_the_repetition_stands(self, far: RedisJobBoard, proxy: FaultyProxy) -> None:
+    def test_a_claim_of_the_repetition_stands(self, far: JobBoard, proxy: FaultyProxy) -> None:
         far.post("a")
         fault = proxy.lose("reply", matching=b"EVALSHA")
         job = far.claim_next("anna")
@@ -182,7 +182,7 @@ class TestLost:
         assert far.stats().on_board == 0
 
     def test_what_another_has_taken_since_is_not_answered(
-        self, far: RedisJobBoard, board: RedisJobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+        self, far: JobBoard, board: JobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Between the try whose reply was lost and its repetition."""
         jobs = board.post_many([{"name": "a"}] * 3)
@@ -216,24 +216,24 @@ HOUR = 3_600_000_000
 
 
 @pytest.fixture
-def calls(board: RedisJobBoard) -> dict[str, Callable[[Nonce], Any]]:
+def calls(board: JobBoard) -> dict[str, Callable[[Nonce], Any]]:
     """Every mutation of a board with one job unclaimed, one claimed and one in the trash."""
-    board._insert([draft(number) for number in (1, 2, 3)], Nonce("setup", 1, 1))
-    claimed = board._claim(HELD, "anna", HOUR, Nonce("setup", 1, 2))
-    board._operate(Verb.CANCEL, DEAD, None, Nonce("setup", 1, 3))
+    board.engine.insert([draft(number) for number in (1, 2, 3)], Nonce("setup", 1, 1))
+    claimed = board.engine.claim(HELD, "anna", HOUR, Nonce("setup", 1, 2))
+    board.engine.operate(Verb.CANCEL, DEAD, None, Nonce("setup", 1, 3))
     assert claimed.record is not None
     holder = Holder("anna", claimed.record.token)
     return {
-        "insert": lambda nonce: board._insert([draft(9)], nonce),
-        "claim": lambda nonce: board._claim(FREE, "anna", HOUR, nonce),
-        "take": lambda nonce: board._take("anna", 5, HOUR, None, 1, nonce),
-        "extend": lambda nonce: board._extend(HELD, holder, HOUR, nonce),
+        "insert": lambda nonce: board.engine.insert([draft(9)], nonce),
+        "claim": lambda nonce: board.engine.claim(FREE, "anna", HOUR, nonce),
+        "take": lambda nonce: board.engine.take("anna", 5, HOUR, None, 1, nonce),
+        "extend": lambda nonce: board.engine.extend(HELD, holder, HOUR, nonce),
         **{
-            verb: lambda nonce, verb=verb: board._finish([Finish(HELD, holder, verb)], nonce)  # type: ignore[misc]
+            verb: lambda nonce, verb=verb: board.engine.finish([Finish(HELD, holder, verb)], nonce)  # type: ignore[misc]
             for verb in (Verb.CONSUME, Verb.ABANDON, Verb.TRASH)
         },
         **{
-            verb: lambda nonce, verb=verb, uuid=uuid: board._operate(verb, uuid, None, nonce)  # type: ignore[misc]
+            verb: lambda nonce, verb=verb, uuid=uuid: board.engine.operate(verb, uuid, None, nonce)  # type: ignore[misc]
             for verb, uuid in (
                 (Verb.RELEASE, HELD),
                 (Verb.CANCEL, FREE),
@@ -263,7 +263,7 @@ class TestLate:
     """A first try that was held up on its way, and arrives after its own repetition."""
 
     @pytest.mark.parametrize("act", MUTATIONS)
-    def test_after_its_repetition(self, board: RedisJobBoard, calls: Any, dump: Any, act: str) -> None:
+    def test_after_its_repetition(self, board: JobBoard, calls: Any, dump: Any, act: str) -> None:
         first = Nonce("late", 1, 5)
         calls[act](first._replace(attempt=2))
         before = dump(board)
@@ -271,46 +271,46 @@ class TestLate:
         after = dump(board)
         if act == "extend":
             # Done again, which moves the end of the lease alone.
-            assert board._read([HELD])[0].record.who == "anna"
+            assert board.engine.read([HELD])[0].record.who == "anna"
             for stored in (before, after):
                 del stored["jobs"], stored["leases"], stored["answers"]
         assert after == before
 
     @pytest.mark.parametrize("act", MUTATIONS)
-    def test_after_the_next_call(self, board: RedisJobBoard, calls: Any, dump: Any, act: str) -> None:
-        board._finish([Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", 1, 6))
+    def test_after_the_next_call(self, board: JobBoard, calls: Any, dump: Any, act: str) -> None:
+        board.engine.finish([Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", 1, 6))
         before = dump(board)
         with pytest.raises(JobFailure, match="later one"):
             calls[act](Nonce("late", 1, 5))
         assert dump(board) == before
 
-    def test_after_a_repetition_that_found_nothing(self, board: RedisJobBoard, dump: Any) -> None:
+    def test_after_a_repetition_that_found_nothing(self, board: JobBoard, dump: Any) -> None:
         """Where a first try stores nothing, its repetition does."""
         holder = Holder("anna", 1)
         calls: list[Callable[[Nonce], Any]] = [
-            lambda nonce: board._take("anna", 1, None, None, 1, nonce),
-            lambda nonce: board._claim(NEW, "anna", None, nonce),
-            lambda nonce: board._extend(NEW, holder, HOUR, nonce),
-            lambda nonce: board._finish([Finish(NEW, holder, Verb.CONSUME)], nonce),
-            lambda nonce: board._operate(Verb.CANCEL, NEW, None, nonce),
+            lambda nonce: board.engine.take("anna", 1, None, None, 1, nonce),
+            lambda nonce: board.engine.claim(NEW, "anna", None, nonce),
+            lambda nonce: board.engine.extend(NEW, holder, HOUR, nonce),
+            lambda nonce: board.engine.finish([Finish(NEW, holder, Verb.CONSUME)], nonce),
+            lambda nonce: board.engine.operate(Verb.CANCEL, NEW, None, nonce),
         ]
         for slot, call in enumerate(calls):
             call(Nonce("late", slot, 1, 2))
-        board._insert([draft(9)], Nonce("other", 1, 1))
+        board.engine.insert([draft(9)], Nonce("other", 1, 1))
         before = dump(board)
         for slot, call in enumerate(calls[:2] + calls[3:]):
             call(Nonce("late", slot + (slot > 1), 1))
         assert dump(board) == before
 
-    def test_bytes_that_arrive_late(self, board: RedisJobBoard, client: redis.Redis, dump: Any) -> None:
+    def test_bytes_that_arrive_late(self, board: JobBoard, client: redis.Redis, dump: Any) -> None:
         """The very request of the first try, from a connection of its own."""
-        board._insert([draft(1)], Nonce("setup", 1, 1))
-        script = board._scripts["insert"]
+        board.engine.insert([draft(1)], Nonce("setup", 1, 1))
+        script = board.engine._scripts["insert"]
         words = script.request(("late:1", 1, 1, [[*draft(9)[:5], None, None, None]]), (draft(9).posting,))
         host, port = client.connection_pool.connection_kwargs["host"], client.connection_pool.connection_kwargs["port"]
         connection = redis.Connection(host=host, port=port)
-        assert board._insert([draft(9)], Nonce("late", 1, 1, 2))[0][0]
-        job = board._claim(NEW, "anna", HOUR, Nonce("late", 1, 2))
+        assert board.engine.insert([draft(9)], Nonce("late", 1, 1, 2))[0][0]
+        job = board.engine.claim(NEW, "anna", HOUR, Nonce("late", 1, 2))
         assert job.status == OK
         before = dump(board)
         connection.send_packed_command([words])
@@ -324,13 +324,13 @@ class TestStored:
     def test_scripts_that_are_gone_again_at_once(self, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Flushed before each request, as by servers that end one after the other."""
         board = place.board()
-        call = board._live_links().call
+        call = board.engine._live_links().call
 
         def flushed(*requests: bytes) -> Any:
             place.call("SCRIPT", "FLUSH")
             return call(*requests)
 
-        monkeypatch.setattr(board._live_links(), "call", flushed)
+        monkeypatch.setattr(board.engine._live_links(), "call", flushed)
         job = board.post("a")
         board.consume(board.claim_next("anna"), "anna")
         assert job.state == "COMPLETE"
@@ -338,10 +338,10 @@ class TestStored:
     @pytest.mark.parametrize("how", ["flush", "restart", "kill"])
     def test_an_answer_outlives_the_scripts_and_the_server(self, place: Any, how: str) -> None:
         board = place.board()
-        board._insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
-        first = board._take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
+        board.engine.insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
+        first = board.engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
         holder = Holder("anna", first.records[0].token)
-        assert board._finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1)) == [OK]
+        assert board.engine.finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1)) == [OK]
         if how == "flush":
             place.call("SCRIPT", "FLUSH")
         elif how == "restart":
@@ -350,48 +350,51 @@ class TestStored:
             place.server.kill()
             place.server.start()
         again = eventually(
-            lambda: board._session.query(board._finish, [Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1, 2))
+            lambda: board._session.query(
+                board.engine.finish, [Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1, 2)
+            )
         )
         assert again == [OK]
-        assert board._take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
+        assert board.engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
         assert board.stats().unclaimed == 1
         # It says what is new, all the same.
-        assert board._finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 2)) == [Status.ABSENT]
+        assert board.engine.finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 2)) == [Status.ABSENT]
 
-    def test_one_answer_for_each_slot(self, board: RedisJobBoard, client: redis.Redis) -> None:
+    def test_one_answer_for_each_slot(self, board: JobBoard, client: redis.Redis) -> None:
         for _ in range(20):
             board.post("a")
             job = board.claim_next("anna")
             board.consume(job, "anna")
-        assert client.hlen(board._keys.of("answers")) == 1
+        assert client.hlen(board.engine._keys.of("answers")) == 1
 
-    def test_as_many_slots_as_calls_at_once(self, board: RedisJobBoard, client: redis.Redis) -> None:
+    def test_as_many_slots_as_calls_at_once(self, board: JobBoard, client: redis.Redis) -> None:
         threads = [threading.Thread(target=lambda: [board.post("a") for _ in range(20)]) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert client.hlen(board._keys.of("answers")) <= 4
+        assert client.hlen(board.engine._keys.of("answers")) <= 4
         assert board.job_count == 80
 
-    def test_answers_of_an_hour_ago_are_dropped(self, board: RedisJobBoard, client: redis.Redis) -> None:
-        answers, meta = board._keys.of("answers"), board._keys.of("meta")
+    def test_answers_of_an_hour_ago_are_dropped(self, board: JobBoard, client: redis.Redis) -> None:
+        answers, meta = board.engine._keys.of("answers"), board.engine._keys.of("meta")
         board.post("a")
-        now = board._now()
+        now = board.engine.now()
         ages = {"old": HOUR + 60_000_000, "young": HOUR - 60_000_000}
         stored = {
-            f"{kind}:{number}": msgpack.packb([1, now - age, ["ok"]])
+            f"{kind}:{number}": msgpack.packb([1, now - age, ["ok"], 1])
             for kind, age in ages.items()
             for number in range(1000)
         }
         client.hset(answers, mapping=stored)
         rounds = 0
         while True:
-            board._tidy()
+            board.engine.tidy()
             rounds += 1
             if client.hget(meta, "cleaned") == b"0":
                 break
-            assert client.hlen(answers) > 1001, "the first rounds leave some to the next"
+            # Where the server's hash puts them, the last rounds may meet young ones alone.
+            assert rounds >= 5 or client.hlen(answers) > 1001, "the first rounds leave some to the next"
             assert rounds < 100
         assert rounds >= 5
         left = client.hkeys(answers)
@@ -399,28 +402,30 @@ class TestStored:
         assert sum(key.startswith(b"old:") for key in left) == 0
         assert len(left) == 1001
 
-    def test_waiters_and_entities_that_died_are_dropped(self, board: RedisJobBoard, client: redis.Redis) -> None:
-        now = board._now()
+    def test_waiters_and_entities_that_died_are_dropped(self, board: JobBoard, client: redis.Redis) -> None:
+        now = board.engine.now()
         members = {"n" + name + "\0" + f"{now - 2 * HOUR:016d}" + "d" * 32: 0 for name in ("a", "b")}
-        client.zadd(board._keys.of("waiters"), members)
-        client.hset(board._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members), 1, "h", False]))
-        client.hset(board._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
-        client.zadd(board._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
-        board._tidy()
-        assert not client.exists(*map(board._keys.of, ("waiters", "bells", "entities")))
-        assert client.zrange(board._keys.of("purged"), 0, -1) == [b"young"]
+        client.zadd(board.engine._keys.of("waiters"), members)
+        client.hset(
+            board.engine._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members), 1, "h", False])
+        )
+        client.hset(board.engine._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
+        client.zadd(board.engine._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
+        board.engine.tidy()
+        assert not client.exists(*map(board.engine._keys.of, ("waiters", "bells", "entities")))
+        assert client.zrange(board.engine._keys.of("purged"), 0, -1) == [b"young"]
 
 
 class TestSweeps:
     @pytest.mark.parametrize("nth", [1, 2, 3])
     @pytest.mark.parametrize("what", ["reply", "request"])
     def test_more_overdue_jobs_of_others_than_one_sweep_meets(
-        self, far: RedisJobBoard, proxy: FaultyProxy, what: Any, nth: int
+        self, far: JobBoard, proxy: FaultyProxy, what: Any, nth: int
     ) -> None:
         """The sweeps of one call are one call, whichever of them is cut off."""
         far.post_many([{"name": "b", "delay": 0.000001}] * 250)
         job = far.post("a", delay=0.000001)
-        eventually(lambda: far._now() > job._record.lock_until)
+        eventually(lambda: far.engine.now() > job._record.lock_until)
         counter = proxy.counter(b"EVALSHA")
         fault = proxy.lose(what, nth=nth, matching=b"EVALSHA")
         assert far.claim_next("anna", names=["a"], expiry=600) == job
@@ -437,7 +442,7 @@ class TestInterrupted:
 
     @pytest.mark.parametrize("act", ["post", "claim_next", "consume", "post_many"])
     def test_the_next_call_reads_its_own_reply(
-        self, board: RedisJobBoard, monkeypatch: pytest.MonkeyPatch, act: str
+        self, board: JobBoard, monkeypatch: pytest.MonkeyPatch, act: str
     ) -> None:
         prepare, do = ACTS[act]
         given = prepare(board)
@@ -453,7 +458,7 @@ class TestInterrupted:
             do(board, given)
         job = board.post("y")
         assert board.get(job.uuid).name == "y"
-        assert board._tally()
+        assert board.engine.tally()
         assert board.job_count >= before
         taken = board.claim_next("bert", names=["y"])
         assert taken == job

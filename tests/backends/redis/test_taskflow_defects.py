@@ -13,9 +13,9 @@ import redis
 from redis.crc import key_slot
 
 import jobboard
-from jobboard.backends.redis import RedisJobBoard
 from jobboard.backends.redis.keys import CONTAINERS, keys_of
 from jobboard.backends.redis.scripts import Script
+from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
@@ -46,7 +46,7 @@ def client(server: Redis) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def boards(server: Redis, make_board: MakeBoard) -> Callable[..., RedisJobBoard]:
+def boards(server: Redis, make_board: MakeBoard) -> Callable[..., JobBoard]:
     """``make_board``, on that server."""
     return lambda name="board", **options: make_board(name, board=server.uri, **options)
 
@@ -54,11 +54,11 @@ def boards(server: Redis, make_board: MakeBoard) -> Callable[..., RedisJobBoard]
 class Commands:
     """What clients send to a server, scripts by their names; what scripts do is no part of it."""
 
-    def __init__(self, client: redis.Redis, board: RedisJobBoard) -> None:
+    def __init__(self, client: redis.Redis, board: JobBoard) -> None:
         self._client = client
-        flags = board._server.flags
-        self._names = {client.script_load(Script(name, board._keys, flags).source): name for name in SCRIPTS}
-        self._prefix = board._keys.tag.decode().rpartition(":")[0]
+        flags = board.engine._server.flags
+        self._names = {client.script_load(Script(name, board.engine._keys, flags).source): name for name in SCRIPTS}
+        self._prefix = board.engine._keys.tag.decode().rpartition(":")[0]
 
     def __enter__(self) -> Self:
         self._monitor = self._client.monitor()
@@ -87,9 +87,9 @@ class Commands:
         raise AssertionError("the server has hung up")
 
 
-def asleep(client: redis.Redis, board: RedisJobBoard, waiters: int = 1) -> None:
+def asleep(client: redis.Redis, board: JobBoard, waiters: int = 1) -> None:
     """Return once so many wait for the server's call."""
-    eventually(lambda: client.hlen(board._keys.of("bells")) == waiters)
+    eventually(lambda: client.hlen(board.engine._keys.of("bells")) == waiters)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def proxy(server: Redis) -> Iterator[FaultyProxy]:
 
 @pytest.mark.parametrize("what", ["reply", "request"])
 def test_a_dropped_reply_does_not_lock_the_claimer_out(
-    boards: Callable[..., RedisJobBoard], server: Redis, proxy: FaultyProxy, make_board: MakeBoard, what: Any
+    boards: Callable[..., JobBoard], server: Redis, proxy: FaultyProxy, make_board: MakeBoard, what: Any
 ) -> None:
     far = make_board(board=proxy.uri_for(server.uri))
     job = far.post("resize")
@@ -137,7 +137,7 @@ def test_the_uris_host_and_port_count(server: Redis, client: redis.Redis) -> Non
             board.connect()
 
 
-def test_boards_of_two_names_share_no_key(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_boards_of_two_names_share_no_key(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     def use(name: str) -> set[bytes]:
         before = set(client.keys())
         board = boards(name)
@@ -155,10 +155,10 @@ def test_boards_of_two_names_share_no_key(client: redis.Redis, boards: Callable[
 
 
 @pytest.mark.parametrize("name", ["board", "a{b}c", "}{", "{}", "%7B", "a:b", "ö", " "])
-def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., RedisJobBoard], name: str) -> None:
+def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., JobBoard], name: str) -> None:
     """All that it has lies in one slot; the cluster itself is in test_topologies.py."""
     board = boards(name)
-    slots = {key_slot(key) for key in board._keys.all}
+    slots = {key_slot(key) for key in board.engine._keys.all}
     assert len(slots) == 1
     # Names are spread: what lies within the braces is no part of the namespace alone.
     assert slots != {key_slot(keys_of(b"another", name + "x").tag)}
@@ -174,7 +174,7 @@ def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., R
     assert {key_slot(key) for key in client.scan_iter()} == slots
 
 
-def test_iterating_costs_one_round_trip_per_500_jobs(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_iterating_costs_one_round_trip_per_500_jobs(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     board = boards()
     board.post_many([{"name": "resize"}] * 2600)
     board.claim_many("anna", 600)
@@ -187,7 +187,7 @@ def test_iterating_costs_one_round_trip_per_500_jobs(client: redis.Redis, boards
             assert sent() == {"page": pages}
 
 
-def test_claiming_costs_one_round_trip_on_any_board(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_claiming_costs_one_round_trip_on_any_board(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     board = boards()
     with Commands(client, board) as sent:
         for size in (1, 1000):
@@ -200,7 +200,7 @@ def test_claiming_costs_one_round_trip_on_any_board(client: redis.Redis, boards:
 
 
 @pytest.mark.parametrize("verb", ["claim_next", "wait"])
-def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., RedisJobBoard], verb: str) -> None:
+def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., JobBoard], verb: str) -> None:
     board, poster, busy = boards(), boards(), boards("busy")
     limits: list[float] = []
 
@@ -209,7 +209,7 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., RedisJobB
         original(mark, names, limit)
 
     calls = {"claim_next": lambda: board.claim_next("anna", timeout=60), "wait": lambda: next(board.wait(timeout=60))}
-    with Commands(client, board) as sent, replaced(board, "_wait", wait):
+    with Commands(client, board) as sent, replaced(board, "wait", wait):
         waiter = Background(calls[verb])
         asleep(client, board)
         sent()
@@ -221,10 +221,10 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., RedisJobB
         assert waiter.wait() == job
         looks = {"claim_next": {}, "wait": {"peek": 1, "page": 1}}[verb]
         assert sent() == {"insert": 1, **looks}
-    assert limits == [board.poll_cap]
+    assert limits == [board.engine.poll_cap]
 
 
-def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     board = boards()
     board.post_many([{"name": "resize"}] * 3)
     held = board.claim_many("anna", 3)
@@ -240,7 +240,7 @@ def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callabl
         assert waiter.wait() == held[2]
 
 
-def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     board = boards()
     for number in range(3):
         jobs = [board.post(f"{number}", key=f"{number}"), board.post(f"{number}", delay=600)]
@@ -254,10 +254,10 @@ def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards
     # Nothing of a job's own but, for a day, that it was purged.
     assert left == {"meta", "answers", "purged"}
     assert left <= set(CONTAINERS)
-    assert client.hkeys(board._keys.of("answers")) == [f"{board._session.handle}:1".encode()]
+    assert client.hkeys(board.engine._keys.of("answers")) == [f"{board._session.handle}:1".encode()]
 
 
-def test_nothing_expires_by_itself(client: redis.Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_nothing_expires_by_itself(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
     """What has a time to live is what a server under memory pressure drops first."""
     board = boards()
     board.post("resize")
@@ -275,7 +275,7 @@ def test_a_closed_board_on_a_shared_client_leaves_nothing(
 ) -> None:
     client.ping()
     before = len(client.client_list())
-    board = RedisJobBoard("board", {"board": "redis", "namespace": board_conf["namespace"]}, client=client)
+    board = jobboard.fetch("board", {"board": "redis", "namespace": board_conf["namespace"]}, client=client)
     board.connect()
     board.notifier.register("*", lambda event, details: None)
     waiter = Background(lambda: board.claim_next("anna", timeout=LIMIT))
@@ -287,11 +287,11 @@ def test_a_closed_board_on_a_shared_client_leaves_nothing(
         waiter.wait()
     eventually(lambda: len(client.client_list()) == before)
     assert client.execute_command("PUBSUB", "SHARDCHANNELS") == []
-    assert client.hlen(board._keys.of("bells")) == 0
+    assert client.hlen(board.engine._keys.of("bells")) == 0
     assert client.ping()
 
 
-def test_connected_tells_the_truth(server: Redis, boards: Callable[..., RedisJobBoard]) -> None:
+def test_connected_tells_the_truth(server: Redis, boards: Callable[..., JobBoard]) -> None:
     """Also after the connection was lost: the board is back as soon as the server is."""
     board = boards(retry_for=0)
     board.post("resize")
@@ -305,7 +305,7 @@ def test_connected_tells_the_truth(server: Redis, boards: Callable[..., RedisJob
     assert not board.connected
 
 
-def _count(board: RedisJobBoard) -> int | None:
+def _count(board: JobBoard) -> int | None:
     try:
         return board.job_count
     except ConnectionFailure:
@@ -313,7 +313,7 @@ def _count(board: RedisJobBoard) -> int | None:
 
 
 def test_a_conductor_does_not_try_to_claim_its_own_running_jobs(
-    client: redis.Redis, boards: Callable[..., RedisJobBoard]
+    client: redis.Redis, boards: Callable[..., JobBoard]
 ) -> None:
     board = boards(claim_ttl=600)
     go_on, begun = threading.Event(), []

@@ -13,7 +13,6 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.sentinel import Sentinel
 
 import jobboard
-from jobboard.backends.redis import RedisJobBoard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Job
@@ -39,7 +38,7 @@ BEHIND_SENTINEL, ON_A_CLUSTER = (
     for kind in (servers.RedisSentinel, servers.RedisCluster)
 )
 
-Open = Callable[..., RedisJobBoard]
+Open = Callable[..., JobBoard]
 
 
 @pytest.fixture(scope="module", params=[BEHIND_SENTINEL, ON_A_CLUSTER])
@@ -218,7 +217,7 @@ def wait_for_replica(primary: servers.Redis) -> None:
 
 
 def slot_of(cluster: RedisCluster, board: JobBoard) -> tuple[int, ClusterNode]:
-    slot = cluster.keyslot(board._keys.tag)
+    slot = cluster.keyslot(board.engine._keys.tag)
     return slot, cluster.nodes_manager.get_node_from_slot(slot)
 
 

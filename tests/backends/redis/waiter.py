@@ -10,7 +10,7 @@ import jobboard
 def main() -> None:
     given = json.loads(sys.argv[1])
     board = jobboard.fetch("board", given["conf"])
-    board.poll_cap = given["poll_cap"]
+    board.engine.poll_cap = given["poll_cap"]
     board.connect()
     saying = threading.Lock()
 

@@ -6,17 +6,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.testing.faults import FaultyProxy
 
 
 class Spy:
     """Records the statements that a board runs on this thread's connection; may stop before some."""
 
-    def __init__(self, board: SQLJobBoard, before: Callable[[str], None] | None = None) -> None:
-        assert board._opened is not None
-        board._opened.run(lambda link: None)
-        self._link = board._opened._local.link
+    def __init__(self, board: JobBoard, before: Callable[[str], None] | None = None) -> None:
+        assert board.engine._opened is not None
+        board.engine._opened.run(lambda link: None)
+        self._link = board.engine._opened._local.link
         self._before = before
         self.texts: list[str] = []
 
@@ -55,7 +55,7 @@ def proxy(backend: str, server_uris: dict[str, str]) -> Iterator[FaultyProxy]:
 
 
 @pytest.fixture
-def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> SQLJobBoard:
+def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> JobBoard:
     """The board through the proxy."""
     return make_board(board=proxy.uri_for(board_conf["board"]))
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure, JobFailures
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
@@ -114,7 +114,7 @@ ENDS = (
 
 
 @pytest.fixture
-def events(board: SQLJobBoard) -> list[str]:
+def events(board: JobBoard) -> list[str]:
     seen: list[str] = []
     board.notifier.register("*", lambda event, details: seen.append(event))
     return seen
@@ -128,7 +128,7 @@ def events(board: SQLJobBoard) -> list[str]:
         *(("registry", end) for end in (commit, roll_back)),
     ],
 )
-def test_batches(board: SQLJobBoard, engine: sa.Engine, events: list[str], given: str, end: Any) -> None:
+def test_batches(board: JobBoard, engine: sa.Engine, events: list[str], given: str, end: Any) -> None:
     board.post_many([Posting("old")] * (MANY + FEW))
     jobs = board.claim_many("anna", MANY + FEW)
     claims = {job.claim for job in jobs}
@@ -160,7 +160,7 @@ def test_batches(board: SQLJobBoard, engine: sa.Engine, events: list[str], given
     assert Counter(events) == {"CONSUMED": len(jobs), "REMOVAL": len(jobs)}
 
 
-def test_a_batch_of_which_some_are_lost(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_batch_of_which_some_are_lost(board: JobBoard, engine: sa.Engine) -> None:
     board.post_many([Posting("a")] * 3)
     jobs = board.claim_many("anna", 3)
     board.release(board.get(jobs[1].uuid))
@@ -170,7 +170,7 @@ def test_a_batch_of_which_some_are_lost(board: SQLJobBoard, engine: sa.Engine) -
     assert [job.uuid for job in board.iterjobs()] == [jobs[1].uuid]
 
 
-def test_a_session_that_knows_no_database(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_session_that_knows_no_database(board: JobBoard, engine: sa.Engine) -> None:
     orders = sa.Table("orders", sa.MetaData())
     with Session(binds={orders: engine}) as session, pytest.raises(JobFailure, match="bind"):
         board.post("a", connection=session)
@@ -183,12 +183,12 @@ def test_a_session_that_knows_no_database(board: SQLJobBoard, engine: sa.Engine)
 @pytest.mark.backends("mariadb", "postgresql")
 class TestTwoPhases:
     @pytest.fixture
-    def board(self, make_board: Callable[..., Any]) -> SQLJobBoard:
-        board: SQLJobBoard = make_board(notify=False)
+    def board(self, make_board: Callable[..., Any]) -> JobBoard:
+        board: JobBoard = make_board(notify=False)
         return board
 
     @pytest.mark.parametrize("prepared", [True, False])
-    def test_of_a_connection(self, board: SQLJobBoard, engine: sa.Engine, events: list[str], prepared: bool) -> None:
+    def test_of_a_connection(self, board: JobBoard, engine: sa.Engine, events: list[str], prepared: bool) -> None:
         board.post("a")
         [job] = board.claim_many("anna", 1)
         for ends in ("rollback", "commit"):
@@ -205,7 +205,7 @@ class TestTwoPhases:
             assert [each.name for each in board.iterjobs()] == ["a" if ends == "rollback" else "b"]
         assert eventually(lambda: "CONSUMED" in events)
 
-    def test_of_a_session(self, board: SQLJobBoard, engine: sa.Engine, events: list[str]) -> None:
+    def test_of_a_session(self, board: JobBoard, engine: sa.Engine, events: list[str]) -> None:
         for ends in ("rollback", "commit"):
             with Session(engine, twophase=True) as session:
                 board.post_many([Posting(ends)] * 2, connection=session)

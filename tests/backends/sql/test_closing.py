@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 
@@ -24,7 +24,7 @@ WAITING = {
 
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_call_under_way_is_told_that_the_board_is_closed(
-    backend: str, make_board: Callable[..., SQLJobBoard], engine: sa.Engine
+    backend: str, make_board: Callable[..., JobBoard], engine: sa.Engine
 ) -> None:
     board = make_board()
     job = board.post("resize")

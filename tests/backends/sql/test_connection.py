@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing.conformance.support import eventually
 
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 
 @pytest.fixture
-def events(board: SQLJobBoard) -> list[str]:
+def events(board: JobBoard) -> list[str]:
     seen: list[str] = []
     board.notifier.register("*", lambda event, details: seen.append(event))
     return seen
 
 
-def test_a_post_is_there_when_the_caller_commits(board: SQLJobBoard, engine: sa.Engine, events: list[str]) -> None:
+def test_a_post_is_there_when_the_caller_commits(board: JobBoard, engine: sa.Engine, events: list[str]) -> None:
     with engine.begin() as connection:
         job = board.post("a", details={"n": 1}, connection=connection)
         assert connection.execute(sa.select(board.table.c.name)).scalars().all() == ["a"]
@@ -31,7 +31,7 @@ def test_a_post_is_there_when_the_caller_commits(board: SQLJobBoard, engine: sa.
 
 
 def test_a_post_is_never_there_when_the_caller_rolls_back(
-    board: SQLJobBoard, engine: sa.Engine, events: list[str]
+    board: JobBoard, engine: sa.Engine, events: list[str]
 ) -> None:
     with engine.connect() as connection:
         board.post("a", connection=connection)
@@ -43,7 +43,7 @@ def test_a_post_is_never_there_when_the_caller_rolls_back(
     assert events == ["POSTED"]
 
 
-def test_a_connection_that_is_closed_has_not_committed(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_connection_that_is_closed_has_not_committed(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     claim = board.claim(job, "anna")
     with engine.connect() as connection:
@@ -55,7 +55,7 @@ def test_a_connection_that_is_closed_has_not_committed(board: SQLJobBoard, engin
 
 
 @pytest.mark.parametrize("verb", ["consume", "abandon", "trash"])
-def test_the_end_of_a_claim(board: SQLJobBoard, engine: sa.Engine, events: list[str], verb: str) -> None:
+def test_the_end_of_a_claim(board: JobBoard, engine: sa.Engine, events: list[str], verb: str) -> None:
     board.post("a")
     job = board.claim_next("anna")
     assert job is not None
@@ -72,7 +72,7 @@ def test_the_end_of_a_claim(board: SQLJobBoard, engine: sa.Engine, events: list[
     assert eventually(lambda: any(event.startswith(verb.upper()) for event in events))
 
 
-def test_a_savepoint_that_is_rolled_back_takes_its_verbs_along(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_savepoint_that_is_rolled_back_takes_its_verbs_along(board: JobBoard, engine: sa.Engine) -> None:
     for name in "abc":
         board.post(name)
     first, second, third = board.claim_many("anna", 3)
@@ -92,7 +92,7 @@ def test_a_savepoint_that_is_rolled_back_takes_its_verbs_along(board: SQLJobBoar
     assert [job.uuid for job in board.iterjobs()] == [second.uuid]
 
 
-def test_a_commit_that_fails_is_no_commit(board: SQLJobBoard, engine: sa.Engine, monkeypatch: Any) -> None:
+def test_a_commit_that_fails_is_no_commit(board: JobBoard, engine: sa.Engine, monkeypatch: Any) -> None:
     board.post("a")
     job = board.claim_next("anna")
     connection = engine.connect()
@@ -111,7 +111,7 @@ def test_a_commit_that_fails_is_no_commit(board: SQLJobBoard, engine: sa.Engine,
     assert board.job_count == 1
 
 
-def test_an_orm_session(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_an_orm_session(board: JobBoard, engine: sa.Engine) -> None:
     with Session(engine) as session:
         board.post("a", connection=session.connection())
         session.commit()
@@ -119,13 +119,13 @@ def test_an_orm_session(board: SQLJobBoard, engine: sa.Engine) -> None:
     assert [job.name for job in board.iterjobs()] == ["a"]
 
 
-def test_a_key_that_is_taken(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_key_that_is_taken(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a", key="k")
     with engine.begin() as connection:
         assert board.post("b", key="k", connection=connection).uuid == job.uuid
 
 
-def test_a_claim_that_is_lost(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_claim_that_is_lost(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     board.claim(job, "anna")
     board.release(board.get(job.uuid))
@@ -135,31 +135,31 @@ def test_a_claim_that_is_lost(board: SQLJobBoard, engine: sa.Engine) -> None:
 
 
 def test_heartbeats_pass_over_what_the_caller_has_locked(
-    board: SQLJobBoard, engine: sa.Engine, make_board: Callable[..., Any]
+    board: JobBoard, engine: sa.Engine, make_board: Callable[..., Any]
 ) -> None:
     board = make_board(claim_ttl=5)
     for name in "ab":
         board.post(name)
     first, second = board.claim_many("anna", 2)
-    before = {job.uuid: board._read([job.uuid])[0].record.lock_until for job in (first, second)}
+    before = {job.uuid: board.engine.read([job.uuid])[0].record.lock_until for job in (first, second)}
     with engine.connect() as connection:
         board.consume(first, "anna", connection=connection)
         held = [(job.uuid, job.claim.token) for job in (first, second)]
         if engine.dialect.name == "sqlite":
             # One writer at a time: this beat is given up soon, and the next comes after the commit.
             with pytest.raises(JobFailure):
-                board._renew(board._session.handle, held, 5_000_000)
+                board.engine.renew(board._session.handle, held, 5_000_000)
             connection.rollback()
         else:
-            renewed = board._renew(board._session.handle, held, 5_000_000)
+            renewed = board.engine.renew(board._session.handle, held, 5_000_000)
             assert renewed.lost == []
-            assert board._read([second.uuid])[0].record.lock_until > before[second.uuid]
+            assert board.engine.read([second.uuid])[0].record.lock_until > before[second.uuid]
             connection.rollback()
-            assert board._read([first.uuid])[0].record.lock_until == before[first.uuid]
-    assert board._renew(board._session.handle, held, 5_000_000).lost == []
+            assert board.engine.read([first.uuid])[0].record.lock_until == before[first.uuid]
+    assert board.engine.renew(board._session.handle, held, 5_000_000).lost == []
 
 
-def test_another_kind_of_database_is_refused(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_another_kind_of_database_is_refused(board: JobBoard, engine: sa.Engine) -> None:
     other = sa.create_engine("sqlite://") if engine.dialect.name != "sqlite" else None
     with pytest.raises(TypeError, match="Connection"):
         board.post("a", connection=engine)
@@ -173,7 +173,7 @@ def test_another_kind_of_database_is_refused(board: SQLJobBoard, engine: sa.Engi
             board.post("a", connection=connection)
 
 
-def test_where_narrows_and_keeps_the_order(board: SQLJobBoard) -> None:
+def test_where_narrows_and_keeps_the_order(board: JobBoard) -> None:
     for name, priority in (("a", "LOW"), ("b", "HIGH"), ("c", "NORMAL"), ("d", "LOW")):
         board.post(name, priority=priority)
     low = board.table.c.priority >= 2
@@ -184,7 +184,7 @@ def test_where_narrows_and_keeps_the_order(board: SQLJobBoard) -> None:
         assert job.name == "b"
 
 
-def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engine, spy: Any) -> None:
+def test_where_is_asked_again_under_the_lock(board: JobBoard, engine: sa.Engine, spy: Any) -> None:
     board.post_many([{"name": "a"}, {"name": "a"}])
     [first, second] = list(board.iterjobs())
     changed: list[bool] = []
@@ -203,10 +203,10 @@ def test_where_is_asked_again_under_the_lock(board: SQLJobBoard, engine: sa.Engi
 
 
 @pytest.mark.backends("postgresql")
-def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: JobBoard, engine: sa.Engine) -> None:
     def listening() -> Any:
         board.claim_next("anna", timeout=0.1)
-        return board._waiter._ear
+        return board.engine._waiter._ear
 
     ear = eventually(listening)
     assert ear.listens

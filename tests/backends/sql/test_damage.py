@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard import notifier
-from jobboard.backends.sql import SQLJobBoard
 from jobboard.backends.sql.oddities import odd_rows
+from jobboard.board import JobBoard
 from jobboard.job import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -19,7 +19,7 @@ Damage = Callable[..., None]
 
 
 @pytest.fixture
-def damage(engine: sa.Engine, board: SQLJobBoard) -> Damage:
+def damage(engine: sa.Engine, board: JobBoard) -> Damage:
     """``damage(job, column=value)``"""
 
     def damage(job: Any, **values: Any) -> None:
@@ -35,7 +35,7 @@ UNCLAIMABLE = pytest.mark.parametrize("values", [{"token": 2**63 - 1}, {"attempt
 @UNCLAIMABLE
 @pytest.mark.parametrize("options", [{}, {"names": ["a"]}, {"names": ["a", "b"]}], ids=str)
 def test_what_can_not_be_claimed_goes_to_the_trash(
-    board: SQLJobBoard, damage: Damage, values: dict[str, Any], options: Any, caplog: pytest.LogCaptureFixture
+    board: JobBoard, damage: Damage, values: dict[str, Any], options: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = board.post_many([{"name": "a", "priority": "HIGH"}] * 2 + [{"name": "a"}] * 2)
     for job in jobs[:2]:
@@ -54,7 +54,7 @@ def test_what_can_not_be_claimed_goes_to_the_trash(
     assert [job.uuid for job in board.trashed()] == [jobs[1].uuid]
 
 
-def test_a_priority_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+def test_a_priority_that_is_none(board: JobBoard, damage: Damage) -> None:
     damaged, early, whole = (board.post("a") for _ in range(3))
     damage(damaged, priority=9)
     damage(early, priority=-1)
@@ -69,7 +69,7 @@ def test_a_priority_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
     assert str(trashed[0])
 
 
-def test_a_state_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+def test_a_state_that_is_none(board: JobBoard, damage: Damage) -> None:
     damaged, whole = (board.post("a") for _ in range(2))
     damage(damaged, state="GARBAGE", wake_at=1, lock_until=1)
     assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
@@ -79,19 +79,19 @@ def test_a_state_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
 
 
 @pytest.mark.backends("sqlite")
-def test_a_number_that_is_none(board: SQLJobBoard, damage: Damage) -> None:
+def test_a_number_that_is_none(board: JobBoard, damage: Damage) -> None:
     damaged, whole = (board.post("a") for _ in range(2))
     damage(damaged, token=sa.literal("x", sa.String()))
     assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
     assert [job.error for job in board.trashed()] == ["the row is damaged: its token is no integer"]
 
 
-def test_odd_rows_are_listed(board: SQLJobBoard, damage: Damage, make_board: Callable[..., Any]) -> None:
+def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callable[..., Any]) -> None:
     make_board("other").post("a")
     healthy = [board.post("a", key="key"), board.post("a", delay=60), board.post("a"), board.post("a")]
     board.claim(healthy[2], "anna")
     board.cancel(healthy[3])
-    assert list(odd_rows(board._store)) == []
+    assert list(odd_rows(board.engine._store)) == []
     odd: dict[str, dict[str, Any]] = {
         "its token is the last": {"token": 2**63 - 1},
         "its attempts are the most": {"attempts": 2**31 - 1},
@@ -107,7 +107,7 @@ def test_odd_rows_are_listed(board: SQLJobBoard, damage: Damage, make_board: Cal
         job = board.post("a")
         damage(job, **values)
         places[job.uuid] = reason
-    found = list(odd_rows(board._store))
+    found = list(odd_rows(board.engine._store))
     assert len(found) == len(odd)
     for place, reason in found:
         assert place.startswith(f"table {board.table.name}, id ")

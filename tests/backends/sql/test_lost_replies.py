@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+import jobboard
 from jobboard import codec
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import Refused
@@ -20,20 +21,20 @@ pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 @pytest.mark.parametrize("what", ["reply", "request"])
 class TestOnce:
-    def test_post(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+    def test_post(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         fault = proxy.lose(what, matching=decisive)
         job = far.post("a")
         assert fault.happened
         assert [each.uuid for each in far.iterjobs()] == [job.uuid]
 
-    def test_post_with_a_key(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+    def test_post_with_a_key(self, far: JobBoard, proxy: FaultyProxy, what: Any) -> None:
         fault = proxy.lose(what, matching=b"COMMIT")
         job = far.post("a", key="k")
         assert fault.happened
         assert far.post("b", key="k").uuid == job.uuid
         assert far.job_count == 1
 
-    def test_claim(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+    def test_claim(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         job = far.post("a")
         fault = proxy.lose(what, matching=decisive)
         claim = far.claim(job, "anna")
@@ -42,7 +43,7 @@ class TestOnce:
         claim.consume()
 
     @pytest.mark.parametrize("options", [{}, {"names": ["a"]}, {"names": ["a", "b"]}])
-    def test_take(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any, options: Any) -> None:
+    def test_take(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any, options: Any) -> None:
         far.post_many([{"name": "a"}] * 5)
         fault = proxy.lose(what, matching=decisive)
         jobs = far.claim_many("anna", 2, **options)
@@ -53,11 +54,11 @@ class TestOnce:
         far.consume_many(jobs, "anna")
         assert far.job_count == 3
 
-    def test_take_of_several_tokens(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+    def test_take_of_several_tokens(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         """A token only rises, also where the clock was set back since the job's last claim."""
         ahead, behind = far.post_many([{"name": "a"}] * 2)
         token = 10**16
-        with far._opened.engine.begin() as connection:
+        with far.engine._opened.engine.begin() as connection:
             connection.execute(sa.update(far.table).where(far.table.c.uuid == ahead.uuid).values(token=token))
         fault = proxy.lose(what, matching=decisive)
         jobs = far.claim_many("anna", 2)
@@ -67,7 +68,7 @@ class TestOnce:
         far.consume_many(jobs, "anna")
         assert far.job_count == 0
 
-    def test_consume(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+    def test_consume(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
         fault = proxy.lose(what, matching=decisive)
@@ -75,7 +76,7 @@ class TestOnce:
         assert fault.happened
         assert far.job_count == 0
 
-    def test_consume_many(self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
+    def test_consume_many(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         far.post_many([{"name": "a"}] * 5)
         jobs = far.claim_many("anna", 5)
         fault = proxy.lose(what, matching=decisive)
@@ -84,7 +85,7 @@ class TestOnce:
         assert far.job_count == 0
 
     def test_consume_many_of_which_one_is_lost(
-        self, far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, what: Any
+        self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any
     ) -> None:
         far.post_many([{"name": "a"}] * 5)
         jobs = far.claim_many("anna", 5)
@@ -96,7 +97,7 @@ class TestOnce:
         assert [error.job.uuid for error in raised.value.exceptions] == [jobs[2].uuid]
         assert [job.uuid for job in far.iterjobs()] == [jobs[2].uuid]
 
-    def test_abandon(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+    def test_abandon(self, far: JobBoard, proxy: FaultyProxy, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
         fault = proxy.lose(what, matching=b"COMMIT")
@@ -105,7 +106,7 @@ class TestOnce:
         assert far.get(job.uuid).error == "later"
         assert far.get(job.uuid).attempts == 1
 
-    def test_release(self, far: SQLJobBoard, proxy: FaultyProxy, what: Any) -> None:
+    def test_release(self, far: JobBoard, proxy: FaultyProxy, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
         fault = proxy.lose(what, matching=b"COMMIT")
@@ -123,31 +124,31 @@ class TestLate:
         return Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
 
     def test_a_first_try_that_is_under_way_when_its_repetition_comes(
-        self, board: SQLJobBoard, make_board: Callable[..., Any], spy: Any
+        self, board: JobBoard, make_board: Callable[..., Any], spy: Any
     ) -> None:
         """The repetition waits for it, and answers what it did."""
         other = make_board()
         nonce = Nonce("handle", 1, 5)
-        board._insert([self.draft(n) for n in (1, 2)], Nonce("handle", 1, 4))
+        board.engine.insert([self.draft(n) for n in (1, 2)], Nonce("handle", 1, 4))
         began, go_on = threading.Event(), threading.Event()
         results: list[Any] = []
 
         def first() -> None:
             def work(run: Any, earlier: Any) -> Any:
-                pick = board._store.statements.ready
+                pick = board.engine._store.statements.ready
                 params = {"p_readable": 1, "p_limit": 1}
                 claim = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
-                answer = board._writer.take(run, pick, params, claim, True)
+                answer = board.engine._writer.take(run, pick, params, claim, True)
                 # Its answer is written, and not committed yet.
-                board._store._keep(run, nonce, answer[1])
+                board.engine._store._keep(run, nonce, answer[1])
                 began.set()
                 go_on.wait(10)
                 return answer[0], [("", 0)]
 
-            board._store.transact(None, work)
+            board.engine._store.transact(None, work)
 
         def again() -> None:
-            results.append(other._take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
+            results.append(other.engine.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
 
         threads = [threading.Thread(target=first)]
         threads[0].start()
@@ -162,53 +163,60 @@ class TestLate:
         assert board.stats().claimed == 1
 
     @pytest.mark.parametrize("kept", [4, 6])
-    def test_nothing_of_an_overtaken_call_happens(self, board: SQLJobBoard, kept: int) -> None:
+    def test_nothing_of_an_overtaken_call_happens(self, board: JobBoard, kept: int) -> None:
         """As it arrives after the slot has gone on, or after the repetition found nothing to do."""
         calls: dict[str, Callable[[Nonce], Any]] = {
-            "insert": lambda nonce: board._insert([self.draft(9)], nonce),
-            "claim": lambda nonce: board._claim(self.draft(1).uuid, "anna", None, nonce),
-            "take": lambda nonce: board._take("anna", 5, None, None, 1, nonce),
-            "extend": lambda nonce: board._extend(self.draft(2).uuid, Holder("anna", token), 1, nonce),
-            "consume": lambda nonce: board._finish([Finish(self.draft(2).uuid, holder, Verb.CONSUME)], nonce),
-            "cancel": lambda nonce: board._operate(Verb.CANCEL, self.draft(1).uuid, None, nonce),
+            "insert": lambda nonce: board.engine.insert([self.draft(9)], nonce),
+            "claim": lambda nonce: board.engine.claim(self.draft(1).uuid, "anna", None, nonce),
+            "take": lambda nonce: board.engine.take("anna", 5, None, None, 1, nonce),
+            "extend": lambda nonce: board.engine.extend(self.draft(2).uuid, Holder("anna", token), 1, nonce),
+            "consume": lambda nonce: board.engine.finish([Finish(self.draft(2).uuid, holder, Verb.CONSUME)], nonce),
+            "cancel": lambda nonce: board.engine.operate(Verb.CANCEL, self.draft(1).uuid, None, nonce),
         }
-        board._insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
-        claimed = board._claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
+        board.engine.insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
+        claimed = board.engine.claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
         token = claimed.record.token
         holder = Holder("anna", token)
         for slot, (name, call) in enumerate(calls.items()):
-            assert board._finish([Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", slot, kept, 2)) == [
-                Status.ABSENT
-            ]
-            before = board._read([self.draft(n).uuid for n in (1, 2, 9)])
+            assert board.engine.finish(
+                [Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", slot, kept, 2)
+            ) == [Status.ABSENT]
+            before = board.engine.read([self.draft(n).uuid for n in (1, 2, 9)])
             if kept > 5:
                 with pytest.raises(JobFailure):
                     call(Nonce("late", slot, 5))
-                after = board._read([self.draft(n).uuid for n in (1, 2, 9)])
+                after = board.engine.read([self.draft(n).uuid for n in (1, 2, 9)])
                 assert [seen.record for seen in after] == [seen.record for seen in before], name
         if kept < 5:
             assert calls["consume"](Nonce("late", 0, 5)) == [OK]
 
-    def test_a_repetition_that_found_nothing_keeps_the_first_try_out(self, board: SQLJobBoard) -> None:
+    def test_a_repetition_that_found_nothing_keeps_the_first_try_out(self, board: JobBoard) -> None:
         first, again = Nonce("handle", 1, 1), Nonce("handle", 1, 1, 2)
         posted = Nonce("other", 1, 1)
-        assert not board._take("anna", 1, None, None, 1, again).records
-        board._insert([self.draft(1)], posted)
+        assert not board.engine.take("anna", 1, None, None, 1, again).records
+        board.engine.insert([self.draft(1)], posted)
         # Its statement goes to the server as it was sent; nobody waits for the answer.
-        late = board._single
+        late = board.engine._single
         if late is not None:
-            params = {**board._of(first), **board._lease("anna", None, first), "p_readable": 1, "p_swept": True}
+            params = {
+                **board.engine._of(first),
+                **board.engine._lease("anna", None, first),
+                "p_readable": 1,
+                "p_swept": True,
+            }
             with pytest.raises(Refused):
-                board._store.single(late.take("any", 1), params)
+                board.engine._store.single(late.take("any", 1), params)
         else:
             with pytest.raises(Refused):
-                board._store.links.run(lambda link: board._store.once(link, first, lambda *_: (None, [("", 0)])))
+                board.engine._store.links.run(
+                    lambda link: board.engine._store.once(link, first, lambda *_: (None, [("", 0)]))
+                )
         assert board.stats().claimed == 0
 
 
 def test_a_server_that_is_down_is_a_failure_of_ours_and_tells_no_secret(board_conf: dict[str, Any]) -> None:
     scheme = board_conf["board"].partition(":")[0]
-    board = SQLJobBoard("board", f"{scheme}://anna:s3cret%40%25@127.0.0.1:9/db?retry_for=0.1&connect_timeout=2")
+    board = jobboard.fetch("board", f"{scheme}://anna:s3cret%40%25@127.0.0.1:9/db?retry_for=0.1&connect_timeout=2")
     with pytest.raises(ConnectionFailure) as caught:
         board.connect()
     shown = f"{caught.value} {caught.value.__cause__} {caught.value.__context__} {board!r}"
@@ -216,7 +224,7 @@ def test_a_server_that_is_down_is_a_failure_of_ours_and_tells_no_secret(board_co
 
 
 def test_an_outcome_that_nobody_knows_is_said_to_be_unknown(
-    far: SQLJobBoard, proxy: FaultyProxy, board: SQLJobBoard, decisive: bytes
+    far: JobBoard, proxy: FaultyProxy, board: JobBoard, decisive: bytes
 ) -> None:
     far._session._retry_for = 0.2
     fault = proxy.lose("reply", matching=decisive)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+import jobboard
 from jobboard import codec
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -21,15 +22,15 @@ ROWS = 24_000
 @pytest.fixture(scope="session")
 def filled(
     database_uri: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], SQLJobBoard]]:
+) -> Iterator[Callable[[str], JobBoard]]:
     """The full board of a backend. Each is filled once, in whatever order the tests of several backends run."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def board(backend: str) -> SQLJobBoard:
+        def board(backend: str) -> JobBoard:
             sqlite = f"sqlite:///{tmp_path_factory.mktemp('plans')}/board.db?synchronous=normal"
             uri = sqlite if backend == "sqlite" else database_uri(backend)
-            board = SQLJobBoard("plans", {"board": uri, "table": "plans", "claim_ttl": 3600})
+            board = jobboard.fetch("plans", {"board": uri, "table": "plans", "claim_ttl": 3600})
             stack.callback(board.close)
             board.connect()
             fill(board, backend)
@@ -39,12 +40,12 @@ def filled(
 
 
 @pytest.fixture
-def full(backend: str, filled: Callable[[str], SQLJobBoard]) -> SQLJobBoard:
+def full(backend: str, filled: Callable[[str], JobBoard]) -> JobBoard:
     """A board with a third each of its jobs ready, claimed and delayed."""
     return filled(backend)
 
 
-def fill(board: SQLJobBoard, backend: str) -> None:
+def fill(board: JobBoard, backend: str) -> None:
     third = ROWS // 3
     for kind in range(3):
         drafts = [
@@ -65,15 +66,15 @@ def fill(board: SQLJobBoard, backend: str) -> None:
         ),
         "mariadb": ("ANALYZE TABLE plans",),
     }
-    with board._opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with board.engine._opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in analyze.get(backend, ()):
             connection.exec_driver_sql(statement)
 
 
-def plans(board: SQLJobBoard, call: Any, spy: Any) -> list[str]:
+def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
     """The plan of each statement on the jobs' table that ``call`` runs, as text."""
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(
-        board._opened.engine.dialect.name, "EXPLAIN FORMAT=JSON "
+        board.engine._opened.engine.dialect.name, "EXPLAIN FORMAT=JSON "
     )
     found: list[str] = []
     with spy(board) as seen:
@@ -100,9 +101,9 @@ CALLS = {
     "extend": lambda b: b.extend(_claimed(b), "anna"),
     "release": lambda b: b.release(_claimed(b)),
     "heartbeat": lambda b: (_claimed(b), b._renew_held(b._session)),
-    "sweep": lambda b: b._store.transact(None, lambda run, _: b._writer.sweep(run)),
-    "peek": lambda b: b._peek(["n3"], codec.VERSION),
-    "read": lambda b: b._read([f"no-such-{i}" for i in range(100)]),
+    "sweep": lambda b: b.engine._store.transact(None, lambda run, _: b.engine._writer.sweep(run)),
+    "peek": lambda b: b.engine.peek(["n3"], codec.VERSION),
+    "read": lambda b: b.engine.read([f"no-such-{i}" for i in range(100)]),
     "siblings": lambda b: b.siblings(),
     "first page": lambda b: next(iter(b.iterjobs())),
     "trash": lambda b: list(b.trashed()),
@@ -110,20 +111,20 @@ CALLS = {
 }
 
 
-def _claimed(board: SQLJobBoard) -> Any:
+def _claimed(board: JobBoard) -> Any:
     job = board.claim_next("anna")
     assert job is not None
     return job
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_no_statement_walks_the_table(full: SQLJobBoard, call: str, spy: Any) -> None:
+def test_no_statement_walks_the_table(full: JobBoard, call: str, spy: Any) -> None:
     for plan in plans(full, lambda: CALLS[call](full), spy):
         assert not _walks(full, plan), plan
 
 
-def _walks(board: SQLJobBoard, plan: str) -> bool:
-    name = board._opened.engine.dialect.name
+def _walks(board: JobBoard, plan: str) -> bool:
+    name = board.engine._opened.engine.dialect.name
     if name == "sqlite":
         return bool(re.search(r"SCAN plans(?! USING| VIRTUAL)", plan)) or "SCAN plans USING" in plan
     if name == "postgresql":
@@ -133,14 +134,14 @@ def _walks(board: SQLJobBoard, plan: str) -> bool:
 
 
 @pytest.mark.parametrize(("call", "index"), [("claim_next", "plans_ready"), ("by name", "plans_by_name")])
-def test_the_ready_jobs_come_from_their_index(full: SQLJobBoard, call: str, index: str, spy: Any) -> None:
+def test_the_ready_jobs_come_from_their_index(full: JobBoard, call: str, index: str, spy: Any) -> None:
     assert any(re.search(rf"\b{index}\b", plan) for plan in plans(full, lambda: CALLS[call](full), spy))
 
 
-def test_no_index_holds_the_lease(full: SQLJobBoard) -> None:
+def test_no_index_holds_the_lease(full: JobBoard) -> None:
     held = {column.name for index in full.table.indexes for column in index.columns}
     assert "lock_until" not in held
-    with full._opened.engine.connect() as connection:
+    with full.engine._opened.engine.connect() as connection:
         made = sa.inspect(connection).get_indexes("plans")
     assert {"plans_ready", "plans_by_name", "plans_wake"} <= {index["name"] for index in made}
     assert not any("lock_until" in index["column_names"] for index in made)
@@ -153,9 +154,7 @@ def test_no_index_holds_the_lease(full: SQLJobBoard) -> None:
         ({"postgresql": 1, "sqlite": 5, "mariadb": 3}, "consume"),
     ],
 )
-def test_how_many_statements_a_verb_takes(
-    full: SQLJobBoard, spy: Any, backend_trips: dict[str, int], call: str
-) -> None:
+def test_how_many_statements_a_verb_takes(full: JobBoard, spy: Any, backend_trips: dict[str, int], call: str) -> None:
     job = _claimed(full)
     with spy(full) as seen:
         if call == "claim":
@@ -163,38 +162,38 @@ def test_how_many_statements_a_verb_takes(
         else:
             full.consume(job, "anna")
     # SQLite's begin, commit and look at its commit counter, and MariaDB's commit, cost what a statement costs.
-    commits = 1 if full._opened.engine.dialect.name == "mariadb" else 0
-    assert len(seen.texts) + commits <= backend_trips[full._opened.engine.dialect.name]
+    commits = 1 if full.engine._opened.engine.dialect.name == "mariadb" else 0
+    assert len(seen.texts) + commits <= backend_trips[full.engine._opened.engine.dialect.name]
 
 
-def test_a_claim_reads_a_handful_of_rows(full: SQLJobBoard) -> None:
+def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
-    link = full._opened.run(lambda link: link)
+    link = full.engine._opened.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as count:
         full.consume(_claimed(full), "anna")
-        peeked = full._peek(None, codec.VERSION)
+        peeked = full.engine.peek(None, codec.VERSION)
     assert peeked.any
     assert 0 < count() < 1000
 
 
-def test_a_late_page_is_found_without_a_walk(full: SQLJobBoard) -> None:
-    link = full._opened.run(lambda link: link)
+def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
+    link = full.engine._opened.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as first:
-        page = full._page(None, 50, None, None)
+        page = full.engine.page(None, 50, None, None)
     spent = first()
     *_, last = itertools.islice(full.iterjobs(), ROWS // 2)
     with read(link, "plans") as late:
-        assert len(full._page(last._record, 50, None, None)) == len(page) == 50
+        assert len(full.engine.page(last._record, 50, None, None)) == len(page) == 50
     # A walk to the middle of the table would cost 240 times as much.
     assert late() < 20 * spent
 
 
-def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., SQLJobBoard]) -> None:
+def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -> None:
     """Also while nobody has analysed the table, whatever the database thought of its statements when it was small."""
     board = make_board(table="fresh")
-    link = board._opened.run(lambda link: link)
+    link = board.engine._opened.run(lambda link: link)
     if link.dialect.name == "postgresql":
         link.cursor.execute("ALTER TABLE fresh SET (autovacuum_enabled = false)")
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
@@ -203,7 +202,7 @@ def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., SQLJobBoard]
         jobs = board.claim_many("anna", 20)
         board.consume_many(jobs[:19], "anna")
         board.release(jobs[19])
-        assert len(board._read([job.uuid for job in jobs])) == 20
+        assert len(board.engine.read([job.uuid for job in jobs])) == 20
         board.claim(jobs[19], "anna")
         board.consume(jobs[19], "anna")
 

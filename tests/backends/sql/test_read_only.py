@@ -8,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql import SQLJobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
@@ -35,7 +34,7 @@ def test_a_kept_connection_to_one_that_was_replaced(
 ) -> None:
     made: list[Any] = []
     sa.event.listen(engine, "connect", lambda raw, record: made.append(raw))
-    board = SQLJobBoard("board", {"board": "sql", "table": board_conf["table"]}, client=engine)
+    board = jobboard.fetch("board", {"board": "sql", "table": board_conf["table"]}, client=engine)
     board.connect()
     job = board.post("before")
     for raw in made:

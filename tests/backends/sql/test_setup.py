@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import SQLJobBoard, migrations
+import jobboard
+from jobboard.backends.sql import migrations
 from jobboard.backends.sql.tables import LAYOUT
+from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
     start.wait(20)
     try:
-        board = SQLJobBoard("board", conf)
+        board = jobboard.fetch("board", conf)
         board.setup() if os.getpid() % 2 else board.connect()
         board.connect()
         board.post("a")
@@ -46,7 +48,7 @@ def test_ten_processes_at_once(board_conf: dict[str, Any], make_board: Callable[
 
 
 def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
-    board = SQLJobBoard("board", {**board_conf, "auto_setup": False})
+    board = jobboard.fetch("board", {**board_conf, "auto_setup": False})
     with pytest.raises(JobFailure, match="jobboard setup"):
         board.connect()
     board.setup()
@@ -60,16 +62,16 @@ def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> 
 def test_looking_for_a_file_makes_none(tmp_path: Path, option: dict[str, Any]) -> None:
     path = tmp_path / "mistyped.db"
     with pytest.raises(JobFailure, match=r"no database .*mistyped\.db"):
-        SQLJobBoard("board", {"board": f"sqlite:///{path}", **option}).connect()
+        jobboard.fetch("board", {"board": f"sqlite:///{path}", **option}).connect()
     assert not path.exists()
 
 
-def test_a_newer_layout_is_refused(board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+def test_a_newer_layout_is_refused(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
     board.post("a")
-    schema = board._tables.schema
+    schema = board.engine._tables.schema
     with engine.begin() as connection:
         connection.execute(sa.update(schema).values(layout=LAYOUT + 2, min_reader=LAYOUT + 1))
-    other = SQLJobBoard("board", board_conf)
+    other = jobboard.fetch("board", board_conf)
     for call in (other.connect, other.setup):
         with pytest.raises(JobFailure, match="newer"):
             call()
@@ -81,7 +83,7 @@ def test_a_newer_layout_is_refused(board: SQLJobBoard, board_conf: dict[str, Any
 
 
 def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
-    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = board.post("a", details={"n": 1})
     board.close()
@@ -89,8 +91,8 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     with engine.begin() as connection:
         # A layout that once had no column for the error.
         connection.exec_driver_sql(f"ALTER TABLE {name} DROP COLUMN error")
-        connection.execute(sa.update(board._tables.schema).values(layout=0))
-    other = SQLJobBoard("board", board_conf)
+        connection.execute(sa.update(board.engine._tables.schema).values(layout=0))
+    other = jobboard.fetch("board", board_conf)
     with pytest.raises(JobFailure, match="jobboard setup"):
         other.connect()
 
@@ -100,26 +102,26 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     monkeypatch.setattr(migrations, "MIGRATIONS", {0: add})
     other.setup()
     with engine.connect() as connection:
-        assert connection.execute(sa.select(board._tables.schema.c.layout)).scalars().all() == [LAYOUT]
+        assert connection.execute(sa.select(board.engine._tables.schema.c.layout)).scalars().all() == [LAYOUT]
         columns = [column["name"] for column in sa.inspect(connection).get_columns(name)]
     assert "error" in columns
-    read = SQLJobBoard("board", board_conf)
+    read = jobboard.fetch("board", board_conf)
     read.connect()
     assert read.claim(read.get(job.uuid), "anna").uuid == job.uuid
     read.close()
 
 
 def test_a_migration_that_fails_leaves_the_layout_as_it_was(
-    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine.begin() as connection:
-        connection.execute(sa.update(board._tables.schema).values(layout=0))
+        connection.execute(sa.update(board.engine._tables.schema).values(layout=0))
 
     def fail(connection: sa.Connection, tables: Any) -> None:
         raise JobFailure("no")
 
     monkeypatch.setattr(migrations, "MIGRATIONS", {0: fail})
-    other = SQLJobBoard("board", board_conf)
+    other = jobboard.fetch("board", board_conf)
     with pytest.raises(JobFailure, match="no"):
         other.setup()
     monkeypatch.setattr(migrations, "MIGRATIONS", {0: lambda connection, tables: None})
@@ -128,9 +130,9 @@ def test_a_migration_that_fails_leaves_the_layout_as_it_was(
     other.close()
 
 
-def test_read_only(board: SQLJobBoard, board_conf: dict[str, Any]) -> None:
+def test_read_only(board: JobBoard, board_conf: dict[str, Any]) -> None:
     job = board.post("a")
-    looking = SQLJobBoard("board", {**board_conf, "read_only": True})
+    looking = jobboard.fetch("board", {**board_conf, "read_only": True})
     looking.connect()
     assert looking.get(job.uuid).name == "a"
     for call in (lambda: looking.post("b"), lambda: looking.claim_next("anna"), lambda: looking.cancel(job)):
@@ -141,10 +143,10 @@ def test_read_only(board: SQLJobBoard, board_conf: dict[str, Any]) -> None:
 
 
 class TestClient:
-    def test_an_engine_of_the_users(self, board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+    def test_an_engine_of_the_users(self, board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
         board.post("a")
         plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
-        other = SQLJobBoard("board", plain, client=engine)
+        other = jobboard.fetch("board", plain, client=engine)
         other.connect()
         job = other.claim_next("anna")
         assert job is not None
@@ -158,12 +160,12 @@ class TestClient:
 
     def test_only_an_engine_will_do(self) -> None:
         with pytest.raises(TypeError, match="Engine"):
-            SQLJobBoard("board", "sqlite", client=object())
+            jobboard.fetch("board", "sqlite", client=object())
 
     @pytest.mark.parametrize("option", ["host", "database", "sslmode", "ssl_ca", "unix_socket"])
     def test_which_says_where_and_how_itself(self, engine: sa.Engine, option: str) -> None:
         with pytest.raises(ValueError, match=f"connected already: leave out {option}"):
-            SQLJobBoard("board", {"board": "sql", option: "x"}, client=engine)
+            jobboard.fetch("board", {"board": "sql", option: "x"}, client=engine)
 
 
 class TestText:
@@ -171,16 +173,16 @@ class TestText:
 
     TEXTS = ("resize", "Resize", "resize ", "rèsize", "re\u0300size", "ré", "r\u00c5", "r\u212b", "ß", "ss", "😀", "😁")
 
-    def test_names(self, board: SQLJobBoard) -> None:
+    def test_names(self, board: JobBoard) -> None:
         board.post_many([{"name": name} for name in self.TEXTS])
         for name in self.TEXTS:
             assert [job.name for job in board.iterjobs(names=[name])] == [name]
             assert [job.name for job in board.claim_many("anna", 20, names=[name])] == [name]
 
-    def test_keys(self, board: SQLJobBoard) -> None:
+    def test_keys(self, board: JobBoard) -> None:
         assert len({board.post("a", key=key).uuid for key in self.TEXTS}) == len(self.TEXTS)
 
-    def test_owners(self, board: SQLJobBoard) -> None:
+    def test_owners(self, board: JobBoard) -> None:
         for who in self.TEXTS:
             job = board.post("a")
             board.claim(job, who)
@@ -198,7 +200,7 @@ class TestText:
             name: [name] for name in self.TEXTS
         }
 
-    def test_a_traceback_of_any_kind(self, board: SQLJobBoard) -> None:
+    def test_a_traceback_of_any_kind(self, board: JobBoard) -> None:
         job = board.post("a")
         board.claim(job, "anna")
         board.abandon(job, "anna", error="\0😀" + "x" * 100_000)
@@ -208,7 +210,7 @@ class TestText:
 class TestFork:
     """Every way in which a service forks ends like this: the child talks on connections of its own."""
 
-    def test_parent_and_child_go_on(self, board: SQLJobBoard) -> None:
+    def test_parent_and_child_go_on(self, board: JobBoard) -> None:
         board.post_many([{"name": "a"}] * 20)
         mine = board.claim_next("parent")
 
@@ -232,7 +234,7 @@ class TestFork:
 
     def test_the_childs_engine_is_its_own(self, board_conf: dict[str, Any], engine: sa.Engine) -> None:
         plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
-        board = SQLJobBoard("board", plain, client=engine)
+        board = jobboard.fetch("board", plain, client=engine)
         board.connect()
 
         def child() -> None:

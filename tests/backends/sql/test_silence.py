@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.taskloop import TaskLoop
@@ -38,7 +38,7 @@ def far(
     proxy: FaultyProxy,
     board_conf: dict[str, Any],
     make_board: Callable[..., Any],
-) -> Iterator[SQLJobBoard]:
+) -> Iterator[JobBoard]:
     """The board through the proxy, over an engine of its own or one of the caller's."""
     make_board()
     uri = proxy.uri_for(board_conf["board"])
@@ -63,14 +63,14 @@ def in_time() -> Iterator[None]:
 
 
 @both(3)
-def test_post(far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
+def test_post(far: JobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
     fault = proxy.silence("request", matching=decisive)
     job = far.post("a")
     assert fault.happened
     assert [each.uuid for each in far.iterjobs()] == [job.uuid]
 
 
-def test_consume_whose_reply_is_lost(far: SQLJobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
+def test_consume_whose_reply_is_lost(far: JobBoard, proxy: FaultyProxy, decisive: bytes, in_time: None) -> None:
     job = far.post("a")
     far.claim(job, "anna")
     fault = proxy.silence("reply", matching=decisive)
@@ -79,7 +79,7 @@ def test_consume_whose_reply_is_lost(far: SQLJobBoard, proxy: FaultyProxy, decis
     assert far.job_count == 0
 
 
-def test_no_lock_of_a_silent_connection_stays(far: SQLJobBoard, proxy: FaultyProxy, in_time: None) -> None:
+def test_no_lock_of_a_silent_connection_stays(far: JobBoard, proxy: FaultyProxy, in_time: None) -> None:
     """The server holds what an open transaction has locked until it hears of the connection's end: for hours."""
     job = far.post("a")
     far.claim(job, "anna")
@@ -89,20 +89,20 @@ def test_no_lock_of_a_silent_connection_stays(far: SQLJobBoard, proxy: FaultyPro
     assert far.get(job.uuid).error == "later"
 
 
-def test_looking_for_work(far: SQLJobBoard, proxy: FaultyProxy, in_time: None) -> None:
+def test_looking_for_work(far: JobBoard, proxy: FaultyProxy, in_time: None) -> None:
     assert far.claim_next("anna") is None
     proxy.silence_all()
     assert far.claim_next("anna", timeout=1) is None
 
 
-def test_wait(far: SQLJobBoard, proxy: FaultyProxy, in_time: None) -> None:
+def test_wait(far: JobBoard, proxy: FaultyProxy, in_time: None) -> None:
     far.post("a")
     proxy.silence_all()
     assert far.wait(timeout=1)
 
 
 @both(9)
-def test_kept_claims_are_renewed_before_they_lapse(far: SQLJobBoard, proxy: FaultyProxy) -> None:
+def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyProxy) -> None:
     far.post_many([{"name": "a"}] * 3)
     claims = [job.claim for job in far.claim_many("anna", 3)]
     ends = [claim.deadline for claim in claims]
@@ -110,15 +110,15 @@ def test_kept_claims_are_renewed_before_they_lapse(far: SQLJobBoard, proxy: Faul
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far._opened.watch.silences
+    assert far.engine._opened.watch.silences
     assert not any(claim.lost for claim in claims)
 
 
 @both(3)
-def test_close_while_many_threads_have_silent_connections(far: SQLJobBoard, proxy: FaultyProxy) -> None:
+def test_close_while_many_threads_have_silent_connections(far: JobBoard, proxy: FaultyProxy) -> None:
     idle, done = threading.Barrier(9), threading.Event()
 
-    def connected(board: SQLJobBoard) -> None:
+    def connected(board: JobBoard) -> None:
         assert board.job_count == 0
         idle.wait(10)
         done.wait(20)
@@ -138,12 +138,12 @@ def test_close_while_many_threads_have_silent_connections(far: SQLJobBoard, prox
 
 
 def test_one_who_sleeps_is_still_woken(
-    far: SQLJobBoard, proxy: FaultyProxy, make_board: Callable[..., Any], backend: str
+    far: JobBoard, proxy: FaultyProxy, make_board: Callable[..., Any], backend: str
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         sleeping = pool.submit(far.claim_next, "anna", timeout=30)
         if backend == "postgresql":
-            eventually(lambda: far._waiter._ear is not None and far._waiter._ear.listens)
+            eventually(lambda: far.engine._waiter._ear is not None and far.engine._waiter._ear.listens)
         proxy.silence_all()
         near = make_board()
         near.post("a")
@@ -152,7 +152,7 @@ def test_one_who_sleeps_is_still_woken(
             # And those after it, by a call.
             calls = proxy.counter(b"LISTEN")
             sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-            eventually(lambda: far._waiter._ear.listens)
+            eventually(lambda: far.engine._waiter._ear.listens)
             near.post("b")
             assert sleeping.result(8).name == "b"
             assert calls.count <= 1
@@ -164,7 +164,7 @@ def wait_for_three_looks(proxy: FaultyProxy, backend: str) -> None:
 
 
 def test_who_waits_for_a_lock_is_no_silent_one(
-    far: SQLJobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
 ) -> None:
     job = far.post("a")
     with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
@@ -175,7 +175,7 @@ def test_who_waits_for_a_lock_is_no_silent_one(
         assert not claim.done()
         locker.rollback()
         assert claim.result(20).token
-    assert far._opened.watch.silences == 0
+    assert far.engine._opened.watch.silences == 0
     assert far.get(job.uuid).attempts == 1
 
 
@@ -192,9 +192,9 @@ LOCKS = {
 
 
 def test_a_setup_that_waits_for_another_is_no_silent_one(
-    far: SQLJobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
 ) -> None:
-    lock, unlock = (text.format(far._tables.prefix) for text in LOCKS[backend])
+    lock, unlock = (text.format(far.engine._tables.prefix) for text in LOCKS[backend])
     with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
         locker.exec_driver_sql(lock)
         setup = pool.submit(far.setup)

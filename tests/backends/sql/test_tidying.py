@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql import SQLJobBoard
 from jobboard.backends.sql.statements import HOUR, TIDIED
+from jobboard.board import JobBoard
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 OLD = 12 * TIDIED
@@ -20,9 +20,9 @@ EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN ", "mariadb":
 
 
 @pytest.fixture
-def answers(board: SQLJobBoard, engine: sa.Engine) -> sa.Table:
+def answers(board: JobBoard, engine: sa.Engine) -> sa.Table:
     """Many that nobody will ask for."""
-    table = board._tables.answers
+    table = board.engine._tables.answers
     rows = [{"handle": f"gone{i}", "slot": 1, "call": 1, "answer": "x", "stamp": i} for i in range(OLD)]
     with engine.begin() as connection:
         connection.execute(sa.insert(table), rows)
@@ -37,19 +37,19 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: Any) -> int:
 
 
 @SQL
-def test_answers_go_some_at_a_time(board: SQLJobBoard, answers: sa.Table, engine: sa.Engine) -> None:
+def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
     board.post("a")
-    board._tidy()
+    board.engine.tidy()
     assert count(engine, answers, answers.c.stamp < OLD) == OLD - TIDIED
-    board._tidy()
+    board.engine.tidy()
     assert count(engine, answers, answers.c.stamp < OLD) == OLD - 2 * TIDIED
     assert count(engine, answers, answers.c.handle == board._session.handle) == 1
 
 
 @SQL
-def test_an_answer_that_was_used_a_moment_ago_stays(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.Engine) -> None:
     """Its stamp may lag, but not for long; and most answers don't touch it."""
-    table = board._tables.answers
+    table = board.engine._tables.answers
     mine = table.c.handle == board._session.handle
 
     def stamp() -> int:
@@ -65,15 +65,13 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: SQLJobBoard, engine: 
             connection.execute(sa.update(table).where(mine).values(stamp=fresh - 2 * HOUR))
         post()
         assert stamp() >= fresh
-    board._tidy()
+    board.engine.tidy()
     assert count(engine, table, mine) == 1
 
 
 @SQL
-def test_old_answers_are_found_by_an_index(
-    backend: str, board: SQLJobBoard, answers: sa.Table, engine: sa.Engine
-) -> None:
-    text, params = board._store.statements.answers_old.compiled(board._product.dialect, {})
+def test_old_answers_are_found_by_an_index(backend: str, board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
+    text, params = board.engine._store.statements.answers_old.compiled(board.engine._product.dialect, {})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         analyze = "ANALYZE TABLE " if backend == "mariadb" else "ANALYZE "
         connection.exec_driver_sql(analyze + answers.name)
@@ -95,8 +93,8 @@ def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
             board.post("a")
             rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
             assert rights == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600, "earlier.db": 0o640}
-        SQLJobBoard("board", f"sqlite:///{earlier}").setup()
-        SQLJobBoard("board", f"sqlite:///{tmp_path}/set-up.db").setup()
+        jobboard.fetch("board", f"sqlite:///{earlier}").setup()
+        jobboard.fetch("board", f"sqlite:///{tmp_path}/set-up.db").setup()
     finally:
         os.umask(umask)
     assert stat.S_IMODE(earlier.stat().st_mode) == 0o640

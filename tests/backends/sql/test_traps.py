@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import SQLJobBoard
+import jobboard
+from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import MySQL
 from jobboard.states import Verb
@@ -20,7 +21,7 @@ SERVERS = pytest.mark.backends("postgresql", "mariadb")
 
 
 @pytest.mark.backends("postgresql")
-def test_a_take_locks_no_more_than_it_takes_whatever_the_plan(board: SQLJobBoard, spy: Any) -> None:
+def test_a_take_locks_no_more_than_it_takes_whatever_the_plan(board: JobBoard, spy: Any) -> None:
     with spy(board) as seen:
         # Under this plan an inner query with a limit runs once for every outer row: the planner, which knows of one row
         # and is left no other way, joins by a loop around it.
@@ -38,7 +39,7 @@ def test_a_take_locks_no_more_than_it_takes_whatever_the_plan(board: SQLJobBoard
 
 
 @pytest.mark.backends("mariadb")
-def test_innodb_locks_no_more_than_is_taken(board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
+def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
     board.post_many([{"name": name} for name in "abcdefgh" for _ in range(150)])
     other = make_board()
     got: list[str] = []
@@ -57,9 +58,9 @@ def test_innodb_locks_no_more_than_is_taken(board: SQLJobBoard, spy: Any, make_b
 
 
 @pytest.mark.backends("postgresql")
-def test_a_row_that_is_purged_only_now_does_not_pass_for_an_arrival(board: SQLJobBoard, other: SQLJobBoard) -> None:
+def test_a_row_that_is_purged_only_now_does_not_pass_for_an_arrival(board: JobBoard, other: JobBoard) -> None:
     old = arrived(board, arrival(board, trashed_on=LONG_AGO))
-    original = board._writer._insert_new
+    original = board.engine._writer._insert_new
     purges = [part(old, Verb.PURGE)]
 
     def insert_new(*args: Any) -> dict[str, int]:
@@ -67,13 +68,13 @@ def test_a_row_that_is_purged_only_now_does_not_pass_for_an_arrival(board: SQLJo
             finish(other, purges.pop())
         return original(*args)
 
-    board._writer.__dict__["_insert_new"] = insert_new
+    board.engine._writer.__dict__["_insert_new"] = insert_new
     record = arrived(board, arrival(board))
-    assert other._read([record.uuid])[0].record == record
+    assert other.engine.read([record.uuid])[0].record == record
 
 
 @pytest.mark.backends("postgresql")
-def test_only_the_stable_clock_stands_in_conditions(board: SQLJobBoard, spy: Any) -> None:
+def test_only_the_stable_clock_stands_in_conditions(board: JobBoard, spy: Any) -> None:
     board.post("a", delay=100)
     with spy(board) as seen:
         board.claim_next("anna")
@@ -86,7 +87,7 @@ def test_only_the_stable_clock_stands_in_conditions(board: SQLJobBoard, spy: Any
 
 
 @pytest.mark.backends("postgresql")
-def test_heartbeats_stay_on_their_page(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_heartbeats_stay_on_their_page(board: JobBoard, engine: sa.Engine) -> None:
     board.post_many([{"name": "a"}] * 100)
     counters = sa.text("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :name")
 
@@ -113,7 +114,7 @@ def test_heartbeats_stay_on_their_page(board: SQLJobBoard, engine: sa.Engine) ->
 
 @SERVERS
 def test_the_boards_own_connections_are_at_read_committed(
-    board: SQLJobBoard, engine: sa.Engine, make_board: Callable[..., Any]
+    board: JobBoard, engine: sa.Engine, make_board: Callable[..., Any]
 ) -> None:
     stricter = {
         "postgresql": "ALTER DATABASE {} SET default_transaction_isolation = 'serializable'",
@@ -140,27 +141,27 @@ def test_the_boards_own_connections_are_at_read_committed(
         link.rollback()
         return answer.lower().replace("-", " ")
 
-    assert other._opened.run(asked) == "read committed"
+    assert other.engine._opened.run(asked) == "read committed"
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_deadlock_reaches_no_caller(board: SQLJobBoard, make_board: Callable[..., Any], engine: sa.Engine) -> None:
+def test_a_deadlock_reaches_no_caller(board: JobBoard, make_board: Callable[..., Any], engine: sa.Engine) -> None:
     uuids = [board.post(name).uuid for name in "ab"]
     other = make_board()
     both = threading.Barrier(2)
-    tries: list[SQLJobBoard] = []
+    tries: list[JobBoard] = []
 
-    def cross(mine: SQLJobBoard, order: list[str]) -> str:
+    def cross(mine: JobBoard, order: list[str]) -> str:
         def work(run: Any, earlier: Any) -> Any:
             tries.append(mine)
-            mine._writer.lock(run, order[:1])
+            mine.engine._writer.lock(run, order[:1])
             if tries.count(mine) == 1:
                 # Each has got its first row, and now wants the other's.
                 both.wait(10)
-            mine._writer.lock(run, order[1:])
+            mine.engine._writer.lock(run, order[1:])
             return "done", [("", 0)]
 
-        return mine._store.transact(None, work)
+        return mine.engine._store.transact(None, work)
 
     theirs = Background(lambda: cross(other, uuids[::-1]))
     assert cross(board, uuids) == "done"
@@ -171,8 +172,8 @@ def test_a_deadlock_reaches_no_caller(board: SQLJobBoard, make_board: Callable[.
 
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_lost_against_others_is_repeated_with_its_transaction(board: SQLJobBoard, spy: Any, times: int) -> None:
-    codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[board._opened.engine.dialect.name]
+def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoard, spy: Any, times: int) -> None:
+    codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[board.engine._opened.engine.dialect.name]
     job = board.post("a")
     claim = board.claim(job, "anna")
     for code in codes:
@@ -190,8 +191,8 @@ def test_what_lost_against_others_is_repeated_with_its_transaction(board: SQLJob
         assert sum("FOR UPDATE" in text for text in seen.texts) == times + 1
 
 
-def _error(board: SQLJobBoard, code: Any) -> Exception:
-    dbapi = board._opened.engine.dialect.dbapi
+def _error(board: JobBoard, code: Any) -> Exception:
+    dbapi = board.engine._opened.engine.dialect.dbapi
     if isinstance(code, int):
         return dbapi.OperationalError(code, "forced")
     error = dbapi.OperationalError("forced")
@@ -201,7 +202,7 @@ def _error(board: SQLJobBoard, code: Any) -> Exception:
 
 @pytest.mark.backends("mariadb")
 def test_a_row_is_locked_between_its_reading_and_its_update(
-    board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]
+    board: JobBoard, spy: Any, make_board: Callable[..., Any]
 ) -> None:
     board.post("a")
     other = make_board()
@@ -238,7 +239,7 @@ def test_skip_locked_is_used_from_the_version_that_has_it(version: Any, mariadb:
 
 @pytest.mark.backends("mariadb")
 def test_without_skip_locked_the_token_is_compared(
-    board: SQLJobBoard, make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, spy: Any
+    board: JobBoard, make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, spy: Any
 ) -> None:
     original = MySQL.__init__
 
@@ -266,7 +267,7 @@ def test_without_skip_locked_the_token_is_compared(
 
 
 @pytest.mark.backends("sqlite")
-def test_sqlite_locks_before_it_reads(board: SQLJobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
+def test_sqlite_locks_before_it_reads(board: JobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
     board.post_many([{"name": "a"}] * 2)
     other = make_board()
     waiting: list[Background] = []
@@ -286,7 +287,7 @@ def test_sqlite_locks_before_it_reads(board: SQLJobBoard, spy: Any, make_board: 
 
 
 @pytest.mark.backends("sqlite")
-def test_sqlite_waits_for_a_writer(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_sqlite_waits_for_a_writer(board: JobBoard, engine: sa.Engine) -> None:
     board.post("a")
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -297,23 +298,23 @@ def test_sqlite_waits_for_a_writer(board: SQLJobBoard, engine: sa.Engine) -> Non
 
 
 @ALL
-def test_the_databases_clock_is_read_to_the_microsecond_or_nearly(board: SQLJobBoard) -> None:
+def test_the_databases_clock_is_read_to_the_microsecond_or_nearly(board: JobBoard) -> None:
     before = time.time()
-    now = board._now() / 1e6
+    now = board.engine.now() / 1e6
     assert before - 1 < now < time.time() + 1
-    readings = {board._now() for _ in range(50)}
-    assert eventually(lambda: readings.add(board._now()) or any(reading % 1_000_000 for reading in readings))
+    readings = {board.engine.now() for _ in range(50)}
+    assert eventually(lambda: readings.add(board.engine.now()) or any(reading % 1_000_000 for reading in readings))
 
 
 @pytest.mark.backends("mariadb")
-def test_the_clock_does_not_follow_the_sessions_time_zone(board: SQLJobBoard, spy: Any) -> None:
+def test_the_clock_does_not_follow_the_sessions_time_zone(board: JobBoard, spy: Any) -> None:
     with spy(board) as seen:
         seen.execute("SET time_zone = '-11:00'")
-    assert abs(board._now() / 1e6 - time.time()) < 5
+    assert abs(board.engine.now() / 1e6 - time.time()) < 5
 
 
 @pytest.mark.backends("mariadb")
-def test_matched_rows_are_counted_not_only_changed_ones(board: SQLJobBoard) -> None:
+def test_matched_rows_are_counted_not_only_changed_ones(board: JobBoard) -> None:
     board.post("a")
     touch = sa.update(board.table).values(name="a")
 
@@ -323,20 +324,20 @@ def test_matched_rows_are_counted_not_only_changed_ones(board: SQLJobBoard) -> N
         link.rollback()
         return count
 
-    assert board._opened.run(work) == 1
+    assert board.engine._opened.run(work) == 1
 
 
 @pytest.mark.backends("mariadb")
 @pytest.mark.parametrize("name", ["pymysql", "mysql.connector"])
 def test_an_engine_that_counts_only_changed_rows_is_refused(
-    board: SQLJobBoard, board_conf: dict[str, Any], engine: sa.Engine, name: str
+    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, name: str
 ) -> None:
     driver, url = pytest.importorskip(name), engine.url
     # It has the flag unless told.
     flags = {"client_flags": [-driver.constants.ClientFlag.FOUND_ROWS]} if name == "mysql.connector" else {}
     raw = lambda: driver.connect(host=url.host, port=url.port, user=url.username, database=url.database, **flags)  # noqa: E731
     changed = sa.create_engine(f"mysql+{name.replace('.', '')}://", creator=raw)
-    other = SQLJobBoard("board", {"board": "mysql", "table": board_conf["table"]}, client=changed)
+    other = jobboard.fetch("board", {"board": "mysql", "table": board_conf["table"]}, client=changed)
     with pytest.raises(JobFailure, match="FOUND_ROWS"):
         other.connect()
     changed.dispose()

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session
 
 import jobboard
-from jobboard.backends.sql import SQLJobBoard
+from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
@@ -27,7 +27,7 @@ Verbs = dict[str, Callable[[Any], object]]
 
 
 @pytest.fixture
-def verbs(board: SQLJobBoard) -> Verbs:
+def verbs(board: JobBoard) -> Verbs:
     board.post_many([Posting("a")] * 7)
     jobs = board.claim_many("anna", 7)
     return {
@@ -48,14 +48,14 @@ def refused(verbs: Verbs, given: Any, match: str) -> None:
         assert not given.in_transaction(), f"{verb} has left a transaction open"
 
 
-def nothing_was_written(board: SQLJobBoard) -> None:
+def nothing_was_written(board: JobBoard) -> None:
     stats = board.stats()
     assert (stats.claimed, stats.on_board, stats.trashed) == (7, 7, 0)
     assert len(board._session.held()) == 7  # type: ignore[union-attr]
 
 
 class TestAutocommit:
-    def test_of_the_engine(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs) -> None:
+    def test_of_the_engine(self, board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
         alone = sa.create_engine(engine.url, isolation_level="AUTOCOMMIT")
         with alone.connect() as connection:
             refused(verbs, connection, "AUTOCOMMIT")
@@ -67,7 +67,7 @@ class TestAutocommit:
         alone.dispose()
         nothing_was_written(board)
 
-    def test_of_an_option(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs) -> None:
+    def test_of_an_option(self, board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
         with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             refused(verbs, connection, "AUTOCOMMIT")
         with engine.connect() as connection:
@@ -79,7 +79,7 @@ class TestAutocommit:
                 verbs["consume_many"](session)
         nothing_was_written(board)
 
-    def test_of_the_driver(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs, backend: str) -> None:
+    def test_of_the_driver(self, board: JobBoard, engine: sa.Engine, verbs: Verbs, backend: str) -> None:
         def told(raw: Any, _: Any) -> None:
             if backend == "sqlite":
                 raw.isolation_level = None
@@ -94,7 +94,7 @@ class TestAutocommit:
         nothing_was_written(board)
 
     @pytest.mark.backends("mariadb")
-    def test_of_the_session_at_the_server(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs) -> None:
+    def test_of_the_session_at_the_server(self, board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
         with engine.connect() as connection:
             connection.exec_driver_sql("SET autocommit = 1")
             connection.rollback()
@@ -102,7 +102,7 @@ class TestAutocommit:
         nothing_was_written(board)
 
     @pytest.mark.backends("sqlite")
-    def test_a_transaction_that_is_begun_by_hand_is_one(self, board: SQLJobBoard, engine: sa.Engine) -> None:
+    def test_a_transaction_that_is_begun_by_hand_is_one(self, board: JobBoard, engine: sa.Engine) -> None:
         """As SQLAlchemy's documents tell, for transactions that hold what they have read."""
 
         @sa.event.listens_for(engine, "connect")
@@ -125,7 +125,7 @@ class TestAutocommit:
 
 
 @pytest.mark.backends("sqlite")
-def test_a_savepoint_before_which_nothing_was_begun(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_savepoint_before_which_nothing_was_begun(board: JobBoard, engine: sa.Engine) -> None:
     """The driver's RELEASE of it commits, and a rollback of the whole comes too late."""
     for given in (engine.connect(), Session(engine)):
         with given, given.begin_nested(), pytest.raises(JobFailure, match="BEGIN IMMEDIATE"):
@@ -141,7 +141,7 @@ def test_a_savepoint_before_which_nothing_was_begun(board: SQLJobBoard, engine: 
 
 
 class TestAnotherDatabase:
-    def elsewhere(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs) -> None:
+    def elsewhere(self, board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
         with engine.connect() as connection:
             refused(verbs, connection, "another database")
         with Session(engine) as session:
@@ -150,7 +150,7 @@ class TestAnotherDatabase:
         nothing_was_written(board)
 
     @pytest.mark.backends("sqlite")
-    def test_another_file(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs, tmp_path: Path) -> None:
+    def test_another_file(self, board: JobBoard, engine: sa.Engine, verbs: Verbs, tmp_path: Path) -> None:
         with jobboard.backend("board", f"sqlite:///{tmp_path}/other.db"):
             pass
         self.elsewhere(board, sa.create_engine(f"sqlite:///{tmp_path}/other.db"), verbs)
@@ -162,7 +162,7 @@ class TestAnotherDatabase:
 
     @pytest.mark.backends("sqlite")
     def test_another_path_to_the_file(
-        self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, board: JobBoard, engine: sa.Engine, verbs: Verbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = Path(str(engine.url.database))
         (tmp_path / "linked").symlink_to(file.parent)
@@ -174,14 +174,14 @@ class TestAnotherDatabase:
 
     @pytest.mark.backends("postgresql", "mariadb")
     def test_another_database_of_the_server(
-        self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs, backend: str
+        self, board: JobBoard, engine: sa.Engine, verbs: Verbs, backend: str
     ) -> None:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             name = f"{engine.url.database}_other"
             try:
                 connection.exec_driver_sql(f"CREATE DATABASE {name}")
                 other = sa.create_engine(engine.url.set(database=name))
-                board._tables.metadata.create_all(other)
+                board.engine._tables.metadata.create_all(other)
                 self.elsewhere(board, other, verbs)
                 if backend == "mariadb":
                     with engine.connect() as moved:
@@ -193,11 +193,11 @@ class TestAnotherDatabase:
                 connection.exec_driver_sql(f"DROP DATABASE {name}")
 
     @pytest.mark.backends("postgresql")
-    def test_another_schema(self, board: SQLJobBoard, engine: sa.Engine, verbs: Verbs) -> None:
+    def test_another_schema(self, board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE SCHEMA tenant")
             connection.exec_driver_sql("SET LOCAL search_path TO tenant")
-            board._tables.metadata.create_all(connection)
+            board.engine._tables.metadata.create_all(connection)
         with engine.connect() as connection:
             board.post("here", connection=connection)
             connection.exec_driver_sql("SET LOCAL search_path TO tenant, public")
@@ -211,7 +211,7 @@ class TestAnotherDatabase:
         assert len(list(board.iterjobs(names=["here"]))) == 2
 
     @pytest.mark.backends("postgresql", "mariadb")
-    def test_another_name_of_the_server(self, board: SQLJobBoard, engine: sa.Engine, backend: str) -> None:
+    def test_another_name_of_the_server(self, board: JobBoard, engine: sa.Engine, backend: str) -> None:
         """Of the host, and of the dialect."""
         driver = {"postgresql": "postgresql+psycopg", "mariadb": "mysql+pymysql"}[backend]
         other = sa.create_engine(engine.url.set(drivername=driver, host="localhost"))
@@ -262,7 +262,7 @@ class TestAsync:
 
         return lambda work: asyncio.run(main(work))
 
-    def test_what_is_async_is_refused(self, board: SQLJobBoard, run: Any) -> None:
+    def test_what_is_async_is_refused(self, board: JobBoard, run: Any) -> None:
         async def work(engine: Any) -> None:
             registry = async_scoped_session(async_sessionmaker(engine), lambda: 1)
             async with engine.connect() as connection, AsyncSession(engine) as session:
@@ -273,7 +273,7 @@ class TestAsync:
         run(work)
         assert board.job_count == 0
 
-    def test_run_sync(self, board: SQLJobBoard, run: Any) -> None:
+    def test_run_sync(self, board: JobBoard, run: Any) -> None:
         async def work(engine: Any) -> None:
             async with AsyncSession(engine) as session:
                 await session.run_sync(lambda sync: board.post("a", connection=sync))
@@ -291,13 +291,13 @@ class TestAsync:
 
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("given", ["a", 1])
-def test_what_is_neither(board: SQLJobBoard, given: Any) -> None:
+def test_what_is_neither(board: JobBoard, given: Any) -> None:
     with pytest.raises(TypeError, match="Connection or Session"):
         board.post("a", connection=given)
 
 
 @pytest.mark.backends("sqlite")
-def test_a_database_that_is_busy_raises_no_error_of_the_drivers(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_database_that_is_busy_raises_no_error_of_the_drivers(board: JobBoard, engine: sa.Engine) -> None:
     hasty = sa.create_engine(engine.url, connect_args={"timeout": 0})
     with engine.connect() as writer, hasty.connect() as connection:
         writer.exec_driver_sql("BEGIN IMMEDIATE")
@@ -311,7 +311,7 @@ def test_a_database_that_is_busy_raises_no_error_of_the_drivers(board: SQLJobBoa
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_deadlock_is_the_callers_to_repeat(board: SQLJobBoard, engine: sa.Engine) -> None:
+def test_a_deadlock_is_the_callers_to_repeat(board: JobBoard, engine: sa.Engine) -> None:
     board.post_many([Posting("a")] * 2)
     jobs = board.claim_many("anna", 2)
     first_has = threading.Barrier(2)
@@ -340,7 +340,7 @@ def test_a_deadlock_is_the_callers_to_repeat(board: SQLJobBoard, engine: sa.Engi
 
 
 def test_what_follows_a_commit_does_not_fail_it(
-    board: SQLJobBoard, engine: sa.Engine, caplog: pytest.LogCaptureFixture
+    board: JobBoard, engine: sa.Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     board.post("a")
     board.claim_next("anna", expiry=600)

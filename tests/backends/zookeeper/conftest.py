@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+import jobboard
 from jobboard.testing import eventually
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 
@@ -34,7 +35,6 @@ def caller(address: str) -> Iterator[KazooClient]:
 @pytest.fixture
 def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """``private_board(**options)``: a board on a server of the test's own; ``private_board.server`` is that one."""
-    import jobboard
 
     boards: list[Any] = []
 
@@ -56,7 +56,7 @@ def expire() -> Callable[[Any], None]:
     """``expire(board)``: end the board's session from elsewhere, as the server does with one that is silent."""
 
     def expire(board: Any) -> None:
-        client = board._opened.connection.open()
+        client = board.engine._opened.connection.open()
         session, password = client._session_id, client._session_passwd
         other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
         other.start()

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.backends("zookeeper")
 
 
 def paths_of(board: Any) -> Any:
-    return board._opened.paths
+    return board.engine._opened.paths
 
 
 def sent(board: Any) -> int:
-    count: int = board._opened.connection.sent
+    count: int = board.engine._opened.connection.sent
     return count
 
 
@@ -160,7 +160,7 @@ class TestWhatAJobHas:
         taken = take(board, expiry=LONG)
         for until in (5, 7):
             caller.create(f"{paths_of(board).timed}/{until:016d}.c.{job.uuid}")
-        view: View = other._opened.view
+        view: View = other.engine._opened.view
         late = board.post("late", delay=LONG)
         for _ in range(2):
             assert other.claim_next("bert") is None
@@ -178,16 +178,16 @@ class TestAlwaysRefused:
         board = make_board(retry_for=0)
         self.job = board.post("resize")
         self.meddle = False
-        commit = board._opened.connection.commit
+        commit = board.engine._opened.connection.commit
 
         def meddling(ops: Any, *arguments: Any) -> Any:
-            node = board._opened.view.place(self.job.uuid)
+            node = board.engine._opened.view.place(self.job.uuid)
             if self.meddle and node is not None and any(node.name.encode() in op for op in ops):
                 path = paths_of(board).job(node)
                 caller.set(path, caller.get(path)[0])
             return commit(ops, *arguments)
 
-        monkeypatch.setattr(board._opened.connection, "commit", meddling)
+        monkeypatch.setattr(board.engine._opened.connection, "commit", meddling)
         return board
 
     def refused(self, board: Any, call: Callable[[], Any]) -> None:
@@ -218,7 +218,7 @@ class TestAlwaysRefused:
 
     def test_give_back(self, board: Any) -> None:
         token = take(board).claim.token
-        self.refused(board, lambda: board._opened.give_back(self.job.uuid, token))
+        self.refused(board, lambda: board.engine._opened.give_back(self.job.uuid, token))
 
     def test_claim_next_passes_on(self, board: Any) -> None:
         """It is as if others had been quicker."""
@@ -306,7 +306,7 @@ class TestRepliesOutOfTurn:
     def test_tell_that_nobody_knows(self, scrambler: Scrambler, make_board: Any) -> None:
         board = make_board(board=f"zookeeper://127.0.0.1:{scrambler.port}", retry_for=0)
         board.post("first")
-        eventually(lambda: board._keeper._thread is None)
+        eventually(lambda: board.engine._keeper._thread is None)
         scrambler.wrong.set()
         with pytest.raises(ConnectionFailure) as caught:
             board.post("resize")

@@ -58,7 +58,7 @@ class Held:
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arrived, self.go_on = threading.Event(), threading.Event()
         original = connection_module.Connection.call
-        mine = board._opened.connection
+        mine = board.engine._opened.connection
         held: list[int] = []
 
         def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
@@ -73,7 +73,7 @@ class Held:
 
 
 def owner_of(board: Any, job: Any) -> int | None:
-    [claim] = board._opened.connection.read([get(board._opened.paths.claim(job.uuid))])
+    [claim] = board.engine._opened.connection.read([get(board.engine._opened.paths.claim(job.uuid))])
     return None if claim is None else claim.stat.ephemeralOwner
 
 
@@ -83,7 +83,7 @@ def owner_of(board: Any, job: Any) -> int | None:
 def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
     board = private_board(claim_ttl=2, retry_for=0.3, connection_retry=GIVES_UP)
     board.post("resize")
-    old = board._opened.connection.open()
+    old = board.engine._opened.connection.open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     assert not board.connected
@@ -95,7 +95,7 @@ def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
     board._session._retry_for = 20
     assert take(board).name == "resize"
     assert board.connected
-    assert board._opened.connection.open() is not old
+    assert board.engine._opened.connection.open() is not old
     assert not old.connected
 
 
@@ -104,7 +104,7 @@ def test_the_heartbeat_replaces_a_client_that_has_given_up(private_board: Any) -
     board = private_board(claim_ttl=20, retry_for=0, connection_retry=GIVES_UP)
     job = board.post("resize")
     taken = take(board)
-    old = board._opened.connection.open()
+    old = board.engine._opened.connection.open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     private_board.server.start()
@@ -119,7 +119,7 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
     board, other = private_board(claim_ttl=5), private_board(claim_ttl=60)
     job = board.post("resize")
     taken = take(board)
-    connection = board._opened.connection
+    connection = board.engine._opened.connection
     before = connection.session_id
     # What is left when a client gives up: a session that lives until its time has run out.
     old = connection.open()
@@ -136,13 +136,13 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
 def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
     board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP)
     jobs = board.post_many([{"name": "resize"}] * 8)
-    old = board._opened.connection.open()
+    old = board.engine._opened.connection.open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     private_board.server.start()
     made = []
-    make = board._opened.connection._make
-    board._opened.connection._make = lambda: made.append(make()) or made[-1]
+    make = board.engine._opened.connection._make
+    board.engine._opened.connection._make = lambda: made.append(make()) or made[-1]
     takers = [Background(lambda: board.claim_next("anna")) for _ in jobs]
     assert {taker.wait(20).uuid for taker in takers} == {job.uuid for job in jobs}
     assert len(made) == 1
@@ -153,7 +153,7 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
 
     board = private_board(claim_ttl=5, retry_for=0.5)
     job = board.post("resize")
-    connection = board._opened.connection
+    connection = board.engine._opened.connection
     make, refuse = connection._make, [True]
 
     def made() -> KazooClient:
@@ -197,7 +197,7 @@ def test_a_session_that_ends_during_a_change(
     job = board.post("resize")
     if verb != "claim":
         job = take(board)
-    original, mine, done = connection_module.Connection.call, board._opened.connection, []
+    original, mine, done = connection_module.Connection.call, board.engine._opened.connection, []
 
     def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
         if connection is not mine or not isinstance(requests[0], Multi) or done:
@@ -243,7 +243,7 @@ def test_a_claim_that_arrives_while_the_board_closes(
     claiming = Background(lambda: board.claim_next("anna"))
     assert held.arrived.wait(20)
     assert owner_of(other, job) is not None
-    board._opened.connection._flying += 1  # it has not heard of its reply yet
+    board.engine._opened.connection._flying += 1  # it has not heard of its reply yet
     closing = Background(board.close)
     closing.wait(20)
     held.go_on.set()
@@ -265,7 +265,7 @@ def test_closing_without_a_connection_gives_back_later(
     private_board.server.pause()
     caller._connection._socket.shutdown(socket.SHUT_RDWR)
     eventually(lambda: not caller.connected)
-    board._opened.connection.session_timeout = 1  # so that it waits less long
+    board.engine._opened.connection.session_timeout = 1  # so that it waits less long
     board.close()
     private_board.server.resume()
     eventually(lambda: caller.connected, 20)
@@ -279,7 +279,7 @@ def test_closing_without_a_connection_gives_back_later(
 
 def test_nothing_is_sent_for_a_closed_board(shared: Callable[[], Any], caller: KazooClient) -> None:
     board = shared()
-    connection = board._opened.connection
+    connection = board.engine._opened.connection
     board.close()
     assert caller.connected
     with pytest.raises(ConnectionFailure, match="closed"):
@@ -293,7 +293,7 @@ def test_two_boards_on_one_client_keep_their_own_claims(shared: Callable[[], Any
     one, two = shared(), shared()
     jobs = one.post_many([{"name": "resize"}] * 2)
     first, second = take(one), take(two)
-    one._opened.connection.troubled = True  # so that it looks for what it may have left
+    one.engine._opened.connection.troubled = True  # so that it looks for what it may have left
     one.close()
     assert owner_of(two, second) is not None
     assert take(two, "bert") == first
@@ -320,17 +320,17 @@ def test_an_own_client_in_a_forked_child(private_board: Any) -> None:
     board = private_board(claim_ttl=20)
     jobs = board.post_many([{"name": "resize"}] * 3)
     mine = take(board)
-    session = board._opened.connection.session_id
+    session = board.engine._opened.connection.session_id
     child = os.fork()
     if child == 0:
         try:
             theirs = board.claim_next("bert")
-            good = board._opened.connection.session_id != session and theirs.uuid == jobs[1].uuid
+            good = board.engine._opened.connection.session_id != session and theirs.uuid == jobs[1].uuid
             board.close()
             os._exit(0 if good else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert board._opened.connection.session_id == session
+    assert board.engine._opened.connection.session_id == session
     board.consume(mine, "anna")
     assert {take(board), take(board)} == set(jobs[1:])

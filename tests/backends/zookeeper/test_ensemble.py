@@ -16,11 +16,11 @@ import pytest
 import jobboard
 from jobboard.backends.zookeeper.wire import Multi
 from jobboard.exceptions import NotFound
-from jobboard.testing.history import judge
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
+from jobboard.testing.history import judge
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
@@ -64,7 +64,7 @@ def test_who_does_not_ask_for_fresh_reads_costs_the_ensemble_nothing(
     with jobboard.backend(uuid.uuid4().hex, ensemble.uri) as board:
         jobs = board.post_many([Posting("resize")] * 1100)
         assert board.characteristics.survives_failover
-        connection, changes = board._opened.connection, []
+        connection, changes = board.engine._opened.connection, []
         call = connection.call
 
         def counting(requests: Any, *arguments: Any, **named: Any) -> Any:
@@ -121,7 +121,7 @@ def test_a_waiter_is_woken_after_its_server_has_died(private_ensemble: ZooKeeper
     call: Callable[[], Any]
     with jobboard.backend("board", private_ensemble.uri + "?claim_ttl=4") as board:
         waiter = Background(lambda: board.claim_next("anna", timeout=60))
-        client = board._opened.connection.open()
+        client = board.engine._opened.connection.open()
         port = client._connection._socket.getpeername()[1]
         [mine] = [member for member in private_ensemble.members if member.port == port]
         mine.kill()

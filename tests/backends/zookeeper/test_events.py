@@ -107,7 +107,7 @@ class TestHeard:
     def test_what_was_refused_is_still_heard_of_others(self, make_board: Any) -> None:
         board, other = make_board(), make_board()
         job = other.post("a")
-        view = board._opened.view
+        view = board.engine._opened.view
         view.look()
         heard = Heard(board)
         other.claim(job, "bert", LONG)
@@ -154,7 +154,7 @@ class TestHeard:
             board.post_many([{"name": "a"}] * 10)
             board.consume_many(board.claim_many("anna", 10), "anna")
         heard.expect(last := board.post("b"), "POSTED")
-        listener = board._opened.listener
+        listener = board.engine._opened.listener
         eventually(lambda: set(listener._places) == {last.uuid})
         assert len(listener._mine) <= 10
         assert set(listener._records) <= {last.uuid}
@@ -167,7 +167,7 @@ class TestFree:
         board.consume(take(board), "anna")
         assert board.claim_next("anna", timeout=0.01) is None
         # A waiter's own.
-        assert watched(board._opened.connection.open()) <= {"claims"}
+        assert watched(board.engine._opened.connection.open()) <= {"claims"}
         assert listeners() == 0
 
     def test_after_the_last_listener_has_gone(self, make_board: Any) -> None:
@@ -178,10 +178,10 @@ class TestFree:
         assert listeners() == 1
         board.notifier.deregister("POSTED", events[1]._hear)
         eventually(lambda: listeners() == 0)
-        sent = board._opened.connection.sent
+        sent = board.engine._opened.connection.sent
         for _ in range(3):
             other.consume(other.claim_next("anna") or take(other), "anna") if other.job_count else other.post("a")
-        assert board._opened.connection.sent == sent
+        assert board.engine._opened.connection.sent == sent
 
     def test_a_closed_board_hears_again_once_it_is_connected(self, make_board: Any) -> None:
         board, other = make_board(), make_board()
@@ -231,7 +231,7 @@ class TestBreaks:
         board, other = private_board(), private_board()
         gone = other.post("gone")
         events = Events(board)
-        listener = board._opened.listener
+        listener = board.engine._opened.listener
         watch, failing = listener._store.connection.watch_lists, threading.Event()
 
         def broken(*arguments: Any) -> Any:
@@ -250,7 +250,7 @@ class TestBreaks:
     def test_a_list_that_was_deleted(self, private_board: Any) -> None:
         board, other = private_board(), private_board()
         events = Events(board)
-        other._opened.connection.open().delete(other._opened.paths.timed, recursive=True)
+        other.engine._opened.connection.open().delete(other.engine._opened.paths.timed, recursive=True)
         events.expect(other.post("a", delay=LONG), "POSTED")
         board.close()
 
@@ -265,7 +265,7 @@ class TestBreaks:
             try:
                 names: list[str] = []
                 board.notifier.register("POSTED", lambda event, details: names.append(details["job"].name))
-                eventually(lambda: board._opened.listener._lists)
+                eventually(lambda: board.engine._opened.listener._lists)
                 os.write(writing, b".")
                 eventually(lambda: names)
                 board.close()

@@ -15,21 +15,22 @@ PATCH = {
 
 WORK = """
 import sys, threading, jobboard
+import jobboard
 from jobboard.testing import eventually
 with jobboard.backend("board", sys.argv[1]) as board:
-    print(type(board._opened.connection.open().handler).__name__)
+    print(type(board.engine._opened.connection.open().handler).__name__)
     job = board.post("resize")
     assert board.claim_next("anna") == job
     taken = []
     waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=20)))
     waiter.start()
-    eventually(lambda: board._opened.view._ringing and board._opened.view._hearing)
+    eventually(lambda: board.engine._opened.view._ringing and board.engine._opened.view._hearing)
     other = board.post("resize")
     waiter.join()
     assert taken == [other]
     # Beats come in between.
-    proof = board._keeper._proof
-    eventually(lambda: board._keeper._proof > proof)
+    proof = board.engine._keeper._proof
+    eventually(lambda: board.engine._keeper._proof > proof)
     board.consume(other, "bert")
     board.consume(job, "anna")
     assert board.job_count == 0

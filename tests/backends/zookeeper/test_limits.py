@@ -83,7 +83,7 @@ def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
 
     board, other = private_board(claim_ttl=60), private_board(claim_ttl=60)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))
-    eventually(lambda: not board._keeper._errands)
+    eventually(lambda: not board.engine._keeper._errands)
     before = received(private_board.server)
     waiter._thread.join(1.0)
     assert received(private_board.server) - before <= 3  # the questions themselves are counted, too
@@ -98,18 +98,18 @@ def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.Monke
     board.post("resize")
     board.trash(take(board), "anna")
     board.purge(next(iter(board.trashed())))
-    paths = board._opened.paths
+    paths = board.engine._opened.paths
 
     def left() -> list[list[str]]:
-        return board._opened.connection.read([children(paths.answers), children(paths.purged)])
+        return board.engine._opened.connection.read([children(paths.answers), children(paths.purged)])
 
     assert all(left())
-    tidy._tidy()
+    tidy.engine.tidy()
     eventually(lambda: left() == [[], []])
     # Answers that were missed are made again.
     job = board.post("resize")
     assert take(board) == job
-    make_board(read_only=True)._tidy()
+    make_board(read_only=True).engine.tidy()
     assert left()[0]
 
 
@@ -118,26 +118,26 @@ def test_what_connecting_reads_of_old_marks_is_bounded(
 ) -> None:
     """However many jobs were purged within a day; and it is done by one of all who connect."""
     first = make_board()
-    paths, read = first._opened.paths, []
-    eventually(lambda: not first._keeper._errands)
+    paths, read = first.engine._opened.paths, []
+    eventually(lambda: not first.engine._keeper._errands)
     marks = [str(uuid.UUID(int=number)) for number in range(1500)]
     for start in range(0, len(marks), 500):
         transaction = caller.transaction()
         for mark in marks[start : start + 500]:
             transaction.create(f"{paths.purged}/{mark}")
         transaction.commit()
-    reads = type(first._opened.connection).read
+    reads = type(first.engine._opened.connection).read
 
     def counting(connection: Any, ops: Any, *args: Any, **kwargs: Any) -> Any:
         read.extend(op.path for op in ops if op.path.startswith(paths.purged))
         return reads(connection, ops, *args, **kwargs)
 
-    monkeypatch.setattr(type(first._opened.connection), "read", counting)
+    monkeypatch.setattr(type(first.engine._opened.connection), "read", counting)
 
     def connect() -> int:
         read.clear()
         board = make_board()
-        eventually(lambda: not board._keeper._errands)
+        eventually(lambda: not board.engine._keeper._errands)
         return len(read)
 
     # The first has tidied up a moment ago.
@@ -154,7 +154,7 @@ def test_claims_of_others_do_not_ship_the_jobs_again(make_board: Any, monkeypatc
     board, other = make_board(), make_board()
     other.post_many([Posting("resize")] * 300)
     board.consume(take(board), "anna")
-    view = board._opened.view
+    view = board.engine._opened.view
     shipped = view._jobs[2].shipped
     for _ in range(20):
         take(other, "bert")
@@ -189,7 +189,7 @@ class Severed:
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.happened = False
         original = connection_module.Connection.call
-        mine = board._opened.connection
+        mine = board.engine._opened.connection
 
         def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
             if connection is not mine or self.happened or not isinstance(requests[0], Multi):
@@ -237,7 +237,7 @@ def test_a_lost_reply_to_a_consume(make_board: Any, monkeypatch: pytest.MonkeyPa
 def test_without_reading_many_at_once(make_board: Any) -> None:
     """As on servers before 3.6."""
     board = make_board()
-    board._opened.connection._reads_at_once = False
+    board.engine._opened.connection._reads_at_once = False
     jobs = board.post_many([Posting("resize", priority=p) for p in ("LOW", "HIGH", "NORMAL")])
     served = [take(board) for _ in range(3)]
     assert served == [jobs[1], jobs[2], jobs[0]]

@@ -90,7 +90,7 @@ def test_a_page_sorts_nothing(make_board: Any, monkeypatch: pytest.MonkeyPatch) 
     posted = board.post_many([{"name": "resize", "priority": "HIGH" if n % 3 else "LOW"} for n in range(1200)])
     sorts = []
     monkeypatch.setattr(watches, "sorted", lambda *a, **k: sorts.append(1) or sorted(*a, **k), raising=False)
-    view = other._opened.view
+    view = other.engine._opened.view
     walked: list[Node] = []
     view.look()
     while page := view.page((walked[-1].rank, walked[-1].sequence) if walked else (-1, -1), 50, None):
@@ -106,7 +106,7 @@ def test_what_one_posts_and_consumes_is_not_kept(make_board: Any) -> None:
         board.post_many([{"name": "resize"}] * 200)
         assert len(list(board.iterjobs())) == 200
         board.consume_many(board.claim_many("anna", 200), "anna")
-    view = board._opened.view
+    view = board.engine._opened.view
     assert len(view._walks[2] or []) <= 1200
     assert list(board.iterjobs()) == []
     late = board.post("late")
@@ -118,7 +118,7 @@ def test_what_is_known_may_be_old(make_board: Any, expiry: float | None) -> None
     """As it is for who claims at once again: what others have posted meanwhile is served in its turn."""
     board, other = make_board(), make_board()
     low = board.post_many([{"name": "low", "priority": "LOW"}] * 3)
-    view = board._opened.view
+    view = board.engine._opened.view
     assert take(board) == low[0]
     for _ in range(3):
         high = other.post("high", priority="HIGH")
@@ -142,7 +142,7 @@ def test_trashed_twice_under_one_name(make_board: Any) -> None:
     board = make_board()
     job = board.post("resize")
     board.cancel(job)
-    view = board._opened.view
+    view = board.engine._opened.view
     [trashed] = board.trashed()
     name = view.trashed_place(job.uuid).name
     board.restore(job)
@@ -159,7 +159,7 @@ def test_the_trash_page_by_page_while_it_shrinks(make_board: Any) -> None:
     jobs = board.post_many([{"name": "resize"}] * 8)
     for job in jobs:
         board.cancel(job)
-    store = board._opened
+    store = board.engine._opened
     read, gone = store.read_trash, []
 
     def meanwhile(places: Any) -> Any:
@@ -169,17 +169,17 @@ def test_the_trash_page_by_page_while_it_shrinks(make_board: Any) -> None:
         return read(places)
 
     store.read_trash = meanwhile
-    page = board._trash_page(None, 4)
+    page = board.engine.trash_page(None, 4)
     assert len(page) == 4
     assert gone[0] not in [record.uuid for record in page]
-    rest = board._trash_page(page[-1], 4)
+    rest = board.engine.trash_page(page[-1], 4)
     assert {record.uuid for record in [*page, *rest]} == {job.uuid for job in jobs} - set(gone)
 
 
 def test_no_path_is_made_twice(make_board: Any, caller: Any) -> None:
     """A znode that is made anew counts its versions from 0: what was read of an earlier one must not fit it."""
     board, other = make_board(), make_board()
-    paths = board._opened.paths
+    paths = board.engine._opened.paths
     made: list[str] = []
 
     def note() -> None:
@@ -212,6 +212,6 @@ def test_one_that_was_restored_is_known_at_its_new_place(make_board: Any) -> Non
         other.cancel(theirs)
         other.restore(theirs)
         assert len(list(board.iterjobs())) == 3
-        assert board._opened.view.place(job.uuid) == other._opened.view.place(job.uuid)
+        assert board.engine._opened.view.place(job.uuid) == other.engine._opened.view.place(job.uuid)
     assert board.claim_many("anna", 3) == [job, last]
-    assert board._opened.view.spread == 1
+    assert board.engine._opened.view.spread == 1

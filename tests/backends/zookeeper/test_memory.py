@@ -58,4 +58,4 @@ def test_of_one_who_only_extends(make_board: Any) -> None:
     board.claim(job, "anna", LONG)
     for _ in range(20):
         board.extend(job, "anna", LONG)
-    assert len(board._opened.view._timed_folder.names) == 1
+    assert len(board.engine._opened.view._timed_folder.names) == 1

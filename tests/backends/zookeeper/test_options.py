@@ -158,7 +158,7 @@ def test_without_auto_setup(address: str, request: pytest.FixtureRequest) -> Non
 
 def test_a_layout_of_a_newer_version_is_refused(make_board: Any) -> None:
     board = make_board()
-    opened = board._opened
+    opened = board.engine._opened
     opened.connection.open().set(opened.paths.layout.removeprefix(opened.paths.chroot), b"3 2")
     with pytest.raises(JobFailure, match="newer"):
         make_board()

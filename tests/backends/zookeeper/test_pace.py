@@ -48,7 +48,7 @@ def test_order_is_exact_until_a_race_is_lost(make_board: Any, clock: Clock, monk
     monkeypatch.setattr(watches, "random", picking)
     picking.last = True
     assert [take(board), take(board)] == jobs[:2]
-    view = board._opened.view
+    view = board.engine._opened.view
     assert other.claim_many("bert", 3) == jobs[2:5]
     # As for who has looked just now, before the others came.
     view._looked, view._dirty = clock.now + LONG, False
@@ -60,7 +60,7 @@ def test_order_is_exact_until_a_race_is_lost(make_board: Any, clock: Clock, monk
 
 
 def test_races_lost_without_end_spread_over_64_jobs(make_board: Any) -> None:
-    view = make_board()._opened.view
+    view = make_board().engine._opened.view
     for _ in range(10):
         view.lost_race()
     assert view.spread == 64
@@ -79,7 +79,7 @@ def test_looks_do_not_ship_a_long_list_each_time(make_board: Any, clock: Clock, 
     board, other = make_board(), make_board()
     board.post_many([{"name": "resize"}] * (2 * SMALL + 20))
     other.claim_many("bert", SMALL + 5)
-    view = board._opened.view
+    view = board.engine._opened.view
     view.look()
     view.lost_race()
     [job] = other.claim_many("bert", 1)
@@ -110,7 +110,7 @@ def test_who_waits_looks_at_once_and_then_every_20_ms(
         pauses.clear()
         session.look()
         session.wake()
-        board._wait(None, None, limit)
+        board.engine.wait(None, None, limit)
         return pauses
 
     assert woken(1) == []
@@ -123,5 +123,5 @@ def test_who_is_not_woken_does_not_pause(make_board: Any, monkeypatch: pytest.Mo
     board = make_board()
     monkeypatch.setattr(board._session, "pause", lambda seconds: pytest.fail("slept longer than was asked"))
     board._session.look()
-    board._woken = boottime()
-    board._wait(None, None, 0.001)
+    board.engine._woken = boottime()
+    board.engine.wait(None, None, 0.001)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+import jobboard
 from jobboard import codec
 from jobboard.backends.zookeeper.wire import Refused, get
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
@@ -25,11 +26,11 @@ T = 2.0
 
 
 def client_of(board: Any) -> KazooClient:
-    return board._opened.connection.open()
+    return board.engine._opened.connection.open()
 
 
 def claim_there(board: Any, job: Any) -> bool:
-    opened = board._opened
+    opened = board.engine._opened
     return opened.connection.read([get(opened.paths.claim(job.uuid))])[0] is not None
 
 
@@ -80,7 +81,7 @@ def test_a_lost_claim_that_was_extended_after_all_stays(private_board: Any) -> N
     board, other = private_board(claim_ttl=20), private_board()
     job = board.post("resize")
     taken = take(board)
-    keeper = board._keeper
+    keeper = board.engine._keeper
     keeper._forsaken.add((job.uuid, taken.claim.token))
     board.extend(taken, "anna")
     keeper._free(job.uuid, taken.claim.token)
@@ -94,8 +95,8 @@ def test_freeing_never_hits_a_later_claim(private_board: Any) -> None:
     taken = take(board)
     other.release(other.get(job.uuid))
     again = take(board)
-    board._keeper.forsake(job.uuid, taken.claim.token)
-    eventually(lambda: not board._keeper._forsaken)
+    board.engine._keeper.forsake(job.uuid, taken.claim.token)
+    eventually(lambda: not board.engine._keeper._forsaken)
     assert claim_there(other, job)
     board.consume(again, "anna")
 
@@ -203,7 +204,6 @@ def test_a_server_that_comes_back_in_time(private_board: Any) -> None:
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started: bool) -> None:
-    import jobboard
 
     client = KazooClient(private_board.server.uri.partition("//")[2])
     board = jobboard.fetch("board", {"board": "zookeeper", "retry_for": 0.1}, client=client)
@@ -219,7 +219,6 @@ def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started:
 
 
 def test_nobody_there_at_all() -> None:
-    import jobboard
     from jobboard.testing.server import reserve_port
 
     reservation, port = reserve_port()
@@ -234,10 +233,10 @@ def test_a_claim_of_a_request_that_was_carried_out_late_is_given_back(private_bo
     board, other = private_board(claim_ttl=30, retry_for=0), private_board()
     job = board.post("resize")
     nonce = Nonce(board._session.handle, 77, 1)
-    board._keeper.slot(nonce)
-    taken = board._take("anna", 1, None, None, codec.VERSION, nonce)
+    board.engine._keeper.slot(nonce)
+    taken = board.engine.take("anna", 1, None, None, codec.VERSION, nonce)
     assert taken.records[0].uuid == job.uuid
-    board._doubt(nonce)  # as if nobody had heard of it
+    board.engine.doubt(nonce)  # as if nobody had heard of it
     again = take(other, "bert", timeout=10)
     assert again == job
     assert again.attempts == 1  # that one did not count
@@ -262,7 +261,7 @@ def test_a_claim_whose_call_came_to_another_end_is_given_back(private_board: Any
             assert original(*args).records
         raise left.pop(0)
 
-    with replaced(board, "_take", broken), pytest.raises(type(errors[-1])):
+    with replaced(board, "take", broken), pytest.raises(type(errors[-1])):
         board.claim_next("anna")
     again = take(other, "bert", timeout=10)
     assert again == job
@@ -273,10 +272,10 @@ def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: An
     board = private_board(claim_ttl=30)
     job = board.post("resize")
     nonce = Nonce(board._session.handle, 77, 1)
-    answers, connection = board._opened.answers, board._opened.connection
-    late = answers.op(board._keeper.slot(nonce), nonce, "late")  # with what the first try knew
-    board._doubt(nonce)
-    eventually(lambda: not board._keeper._doubted)
+    answers, connection = board.engine._opened.answers, board.engine._opened.connection
+    late = answers.op(board.engine._keeper.slot(nonce), nonce, "late")  # with what the first try knew
+    board.engine.doubt(nonce)
+    eventually(lambda: not board.engine._keeper._doubted)
     with pytest.raises(Refused):
         connection.commit([late])
     assert job.state == UNCLAIMED

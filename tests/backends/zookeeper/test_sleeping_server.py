@@ -48,8 +48,8 @@ def test_an_answer_that_does_not_come(
 ) -> None:
     matching, call = ACTS[act]
     board.connect()
-    eventually(lambda: board._keeper._thread is None)  # so that nobody else asks for anything
-    board._opened.connection._reads_at_once = at_once
+    eventually(lambda: board.engine._keeper._thread is None)  # so that nobody else asks for anything
+    board.engine._opened.connection._reads_at_once = at_once
     fault = proxy.hold(matching=matching)
     call(board)
     assert fault.happened

@@ -33,11 +33,11 @@ GARBAGE = {
 
 
 def odd(board: Any) -> list[tuple[str, str]]:
-    return [(each.place, each.reason) for each in board._examine()]
+    return [(each.place, each.reason) for each in board.engine.examine()]
 
 
 def path_of(board: Any, job: Any) -> str:
-    view, paths = board._opened.view, board._opened.paths
+    view, paths = board.engine._opened.view, board.engine._opened.paths
     view.look(sync=True, everything=True, trash=True)
     trashed = view.trashed_place(job.uuid)
     return str(paths.trashed(trashed) if trashed else paths.job(view.place(job.uuid)))
@@ -131,7 +131,7 @@ def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
     held, waiting = early.post_many([{"name": "held"}, {"name": "waiting"}])
     early.claim(held, "anna")
     for stray in STRAYS:
-        caller.create(f"{early._opened.paths.root}/{stray}", data)
+        caller.create(f"{early.engine._opened.paths.root}/{stray}", data)
     late = make_board()
     for board in (early, late):
         stats = board.stats()
@@ -149,14 +149,14 @@ def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
     board.post("later", key="k", delay=LONG)
     assert early.job_count == 3
     early.consume(held, "anna")
-    root = board._opened.paths.root
+    root = board.engine._opened.paths.root
     expected = {f"{root}/{stray}" for stray in STRAYS if data or not stray.startswith("answers")}
     assert {place for place, _ in odd(board)} == expected
 
 
 def test_strays_that_come_and_go(make_board: Any, caller: Any) -> None:
     board = make_board()
-    path = f"{board._opened.paths.jobs[2]}/stray"
+    path = f"{board.engine._opened.paths.jobs[2]}/stray"
     for _ in range(2):
         caller.create(path)
         assert board.job_count == 0
@@ -171,17 +171,17 @@ def test_a_kept_claim_that_something_has_written_over(make_board: Any, caller: A
     board, other = make_board(claim_ttl=LONG), make_board()
     job = board.post("resize")
     claim = board.claim(job, "anna")
-    caller.set(board._opened.paths.claim(job.uuid), b"garbage")
+    caller.set(board.engine._opened.paths.claim(job.uuid), b"garbage")
     board._renew_held(board._session)
     assert not claim.lost
     assert other.find_owner(job) == "anna"
-    assert [place for place, _ in odd(other)] == [board._opened.paths.claim(job.uuid)]
+    assert [place for place, _ in odd(other)] == [board.engine._opened.paths.claim(job.uuid)]
     board.consume(job, "anna")
 
 
 def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
     board, other = make_board(), make_board()
-    paths = board._opened.paths
+    paths = board.engine._opened.paths
     for number, garbage in enumerate([b"", b"[]", b'["a", "b", "c", 4]', b'["a", "b", "c", "no json"]', b"\xff"]):
         caller.create(f"{paths.entities}/conductor.{number}", garbage)
     board.register_entity(Entity("conductor", "one", {"a": 1}))
@@ -192,7 +192,7 @@ def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
 
 
 def test_a_layout_of_garbage(make_board: Any, caller: Any) -> None:
-    path = make_board()._opened.paths.layout
+    path = make_board().engine._opened.paths.layout
     caller.set(path, b"garbage")
     with pytest.raises(JobFailure, match="1 1"):
         make_board()
@@ -200,7 +200,7 @@ def test_a_layout_of_garbage(make_board: Any, caller: Any) -> None:
 
 def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
     board = make_board()
-    paths = board._opened.paths
+    paths = board.engine._opened.paths
     lost, timed, claimed = board.post("lost", key="a"), board.post("timed", delay=LONG), board.post("claimed")
     assert odd(board) == []
     caller.delete(paths.key("a"))

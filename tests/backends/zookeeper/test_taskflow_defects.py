@@ -60,7 +60,7 @@ def test_a_refused_claim_does_not_reset_the_lease(make_board: Any) -> None:
 def test_a_lost_reply_does_not_hold_the_job_for_ever(make_board: Any) -> None:
     board = make_board()
     job = board.post("resize")
-    with lost_reply(board, "_claim"):
+    with lost_reply(board, "claim"):
         board.claim(job, "anna")
     board.consume(job, "anna")
 
@@ -90,7 +90,7 @@ def test_the_trash_of_one_board_is_not_anothers(make_board: Any) -> None:
     one, two = make_board("one"), make_board("two")
     one.cancel(one.post("resize"))
     assert list(two.trashed()) == []
-    assert one._opened.connection.open().get_children(one._opened.paths.keys) == []
+    assert one.engine._opened.connection.open().get_children(one.engine._opened.paths.keys) == []
 
 
 def test_waiting_does_not_return_when_all_jobs_are_claimed(make_board: Any) -> None:
@@ -132,8 +132,8 @@ def test_a_closed_board_leaves_no_listener_on_a_shared_client(
     job = board.post("resize")
     board.claim(job, "anna")
     assert board.claim_next("bert", timeout=0.05) is None
-    assert board._opened.connection._watches
-    paths = board._opened.paths
+    assert board.engine._opened.connection._watches
+    paths = board.engine._opened.paths
     board.close()
     assert caller.connected
     assert caller.state_listeners == {mine.append}
@@ -155,8 +155,8 @@ def test_connected_does_not_stay_false_after_a_lost_session(private_board: Any, 
     expire(board)
     assert board.connected
     # Nobody has taken it: the claim is taken up again, under the same token.
-    znode = other._opened.paths.claim(job.uuid)
-    eventually(lambda: other._opened.connection.read([get(znode)])[0] is not None)
+    znode = other.engine._opened.paths.claim(job.uuid)
+    eventually(lambda: other.engine._opened.connection.read([get(znode)])[0] is not None)
     assert other.find_owner(other.get(job.uuid)) == "anna"
     assert record_of(other, job).token == claim.token
     eventually(lambda: [entity.name for entity in other.entities()] == ["one"])

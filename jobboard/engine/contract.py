@@ -1,0 +1,291 @@
+"""What a board holds: an engine, whose primitives a backend implements.
+
+:mod:`jobboard.primitives` has what goes to and fro, and what all of them share: nonces, failures, margins.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from jobboard.conf import Option, Settings
+from jobboard.primitives import (
+    POLL_CAP,
+    Characteristics,
+    Claimed,
+    Draft,
+    Finish,
+    Nonce,
+    Oddity,
+    Peeked,
+    Renewed,
+    Seen,
+    Taken,
+)
+from jobboard.states import Holder, Record, State, Status, Verb
+
+T = TypeVar("T")
+
+
+class Life(Protocol):
+    """What an engine may ask of the connected life of its board; see :class:`~jobboard.session.Session`."""
+
+    handle: str
+    closed: bool
+
+    def query(self, primitive: Callable[..., T], *args: Any) -> T: ...
+    def wake(self) -> None: ...
+    def nap(self, seconds: float) -> bool: ...
+    def pause(self, seconds: float) -> None: ...
+    def beat_soon(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a board hands to the engine that it makes.
+
+    shown: where the board is, without secrets, for errors. heard: to be told what other processes do, while somebody
+    listens.
+    """
+
+    name: str
+    conf: Settings
+    client: Any
+    shown: str
+    heard: Callable[[str, Record], None]
+
+
+class Engine(abc.ABC):
+    """What a board holds, and a backend implements. Every method may be called from several threads at once.
+
+    Its namespace is its own: the board calls what stands here, and nothing else of it. Building one talks to nobody.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options of the backend, beside those that every board has."""
+
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """Which option each part of a URI sets: user, password, host, port, path."""
+
+    wire: ClassVar[Literal["msgpack", "json"]] = "msgpack"
+    """How this backend wants postings: msgpack bytes, or JSON text for stores that people query."""
+
+    extras: ClassVar[dict[str, frozenset[str]]] = {}
+    """Public verb -> the keyword arguments that this backend adds to it; they arrive as ``**extra``."""
+
+    hears_all: ClassVar[bool] = True
+    """Where ``remote_events``: whether each act of others is heard, and not what shows from one look to the next."""
+
+    poll_cap: float = POLL_CAP
+    """The longest that ``wait`` may sleep without looking, in seconds; larger where the server wakes it."""
+
+    characteristics: Characteristics
+    """What the board promises; set by :meth:`open`."""
+
+    life: Life | None = None
+    """The connected life of the board: from when it is open until it is closed, and a new one in a forked child."""
+
+    def __init__(self, seat: Seat) -> None:
+        """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
+        self._name = seat.name
+        self._conf = seat.conf
+        self._client = seat.client
+        self._shown = seat.shown
+        self._heard = seat.heard
+        self._ttl = int(seat.conf["claim_ttl"] * 1e6)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name!r} at {self._shown}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether an open board has a connection at this moment."""
+        return True
+
+    @property
+    def table(self) -> Any:
+        """The jobs' table, where they lie in one."""
+        raise AttributeError(f"the jobs of {self!r} lie in no table")
+
+    def setup(self) -> None:  # noqa: B027 - most of them create what is missing when they are opened
+        """What ``jobboard setup`` does before it opens the board, and never :meth:`open`: create what is missing, bring
+        what is there up to date. Any number of times, in any number of processes at once."""
+
+    @property
+    def requests(self) -> int | None:
+        """How many requests this board's reads have sent to its server, where a primitive may need several of them;
+        None where each is one."""
+        return None
+
+    @abc.abstractmethod
+    def open(self) -> None:
+        """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set
+        ``self._characteristics``. Safe when many processes do it at once. Never migrates."""
+
+    def closing(self) -> None:  # noqa: B027 - most backends' requests end soon by themselves
+        """The board is about to be closed: from now on no request may take longer than seconds."""
+
+    @abc.abstractmethod
+    def shut(self) -> None:
+        """Drop the connections that this board made; never a client of the caller's."""
+
+    @abc.abstractmethod
+    def forked(self) -> None:
+        """In a forked child, before anything else: let go of every inherited connection *without closing it* (the
+        parent still talks through its socket), so that the next call opens a fresh one. Take no lock."""
+
+    def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
+        """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
+        other processes do and report it through ``self._heard(event, record)``."""
+
+    def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
+        """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
+        ago. Called when a board is opened, one that only looks too, and every ten minutes while it renews anything."""
+
+    def examine(self) -> Iterator[Oddity]:
+        """What is odd in the store, beside what :meth:`page` and :meth:`trash_page` show. Reads in pages, and writes
+        nothing."""
+        yield from ()
+
+    def joins(self, extra: dict[str, Any]) -> bool:
+        """Whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is never
+        repeated, as only the caller can repeat the whole."""
+        return False
+
+    def when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+        """Call ``done`` when a mutation stands (now, or at the caller's commit), ``undone`` if it never will."""
+        done()
+
+    @abc.abstractmethod
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+        """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
+        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. Nor is an
+        arrival whose uuid is on the board already, or in its trash, with ``(False, its record)``; what was purged may
+        arrive again.
+
+        On a replay, a job that this call has stored, or an arrival that was there before, and that has left the board
+        since, is answered without a record, and so are the drafts that were answered with it. But a draft that was
+        kept out by a job that is not this call's, and that no longer holds the key, is tried anew: nothing was done
+        for it. Only a later try than any that was answered does so, for nobody waits for an earlier one."""
+
+    @abc.abstractmethod
+    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        """Claim one job, if it is UNCLAIMED at this instant; one atomic compare and set. ``expiry`` None: keep it for
+        this handle."""
+
+    @abc.abstractmethod
+    def take(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        **extra: Any,
+    ) -> Taken:
+        """Claim the first ``limit`` (at most 100) jobs in order of (priority, sequence), narrowed to ``names``,
+        skipping postings of a version above ``readable``. Lapsed claims and due jobs come back to their old places
+        first, at most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two
+        callers. A first try that finds nothing writes nothing that wakes anybody."""
+
+    @abc.abstractmethod
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        """Prolong the (uuid, token) claims in ``held`` (at most 1000) that the store marks as kept by ``handle``, to
+        ``ttl`` from now, reviving what has lapsed and is nobody else's. Lost is what is absent, trashed, or of another
+        token; not what somebody has given a fixed lease. Skips, rather than waits for, a job that a transaction of the
+        caller's holds: that one is neither renewed nor lost."""
+
+    def forsake(self, uuid: str, token: int) -> None:  # noqa: B027 - where a lease is stored, it ends by itself
+        """The holder of a kept claim was told that it is lost, and it is not renewed any more: see to it that the job
+        becomes free, even if what keeps the claim has survived. Must not block."""
+
+    def doubt(self, nonce: Nonce) -> None:  # noqa: B027 - most stores forget what a broken connection has not sent
+        """The retries of this mutation have run out and its outcome is unknown: what it may have claimed, or may still
+        claim, is nobody's. Must not block."""
+
+    @abc.abstractmethod
+    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+        """Compare the holder and set the lease (``expiry`` None: kept by this handle), atomically. (status, margin)."""
+
+    @abc.abstractmethod
+    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+        """End each claim by its verb, or cancel or purge what nobody holds: at most 100 acts, each one atomic by
+        itself, answered in their order. What was purged reads TRASHED for a day."""
+
+    @abc.abstractmethod
+    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+        """release, cancel, restore or purge, atomically. A restore whose key is taken: KEY. What was purged reads
+        TRASHED for a day. ``token``: release the claim that has it, and no other."""
+
+    @abc.abstractmethod
+    def read(self, uuids: Sequence[str]) -> list[Seen]:
+        """The jobs as they stand, in the order asked for. Without a record: COMPLETE if absent, TRASHED if purged."""
+
+    @abc.abstractmethod
+    def page(
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State] | None,
+    ) -> list[Seen]:
+        """The next ``limit`` (at most 500) live jobs in order of (priority, sequence) behind ``after``, narrowed to
+        names and logical states; fewer only at the end. One round trip, nothing is written. A store that would have to
+        walk far for a match may answer others too, and stop early with one of those, to say how far it looked: the
+        iterator leaves them out and goes on behind the last."""
+
+    @abc.abstractmethod
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        """The next trashed jobs behind ``after``, by (modified_on, sequence) downwards, those that no sweep has met
+        included."""
+
+    def sync(self) -> None:  # noqa: B027 - a board without a cache has nothing to do
+        """Make the next reads of this handle see everything that was acknowledged before."""
+
+    @abc.abstractmethod
+    def now(self) -> int:
+        """The server's time."""
+
+    @abc.abstractmethod
+    def tally(self) -> dict[State, int]:
+        """How many jobs are in each logical state but COMPLETE."""
+
+    @abc.abstractmethod
+    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+        """Whether a take would find something; writes nothing."""
+
+    @abc.abstractmethod
+    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
+        """Sleep until something may have become claimable since ``mark`` was read, ``limit`` seconds have passed, or
+        the board is closed. ``mark`` is opaque and was read *before* the look that found nothing, so that what came
+        in between is not slept through. May wake for nothing. A wake-up meant for one who takes must not be lost on one
+        who only peeked: the mark tells which it was."""
+
+    def rouse(self) -> None:  # noqa: B027 - one that sleeps in Session.nap has been woken already
+        """Make every ``wait`` of this handle that is under way return soon."""
+
+    def forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all who wait, it is not lost on one of them
+        """This thread will not look, though its ``wait`` has returned: what was meant for it alone, a wake-up or a
+        job that it has been given already, is due to another who waits."""
+
+    @abc.abstractmethod
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now. Of two handles with the same
+        kind and name the last one counts."""
+
+    @abc.abstractmethod
+    def delist(self, handle: str) -> None:
+        """Remove every entity of this handle."""
+
+    def boards(self, most: int) -> list[str]:
+        """The names of boards in this store, at most so many, for people who have mistyped one: this board's own among
+        them if it is there (where nothing is made for a board, if anything lies on it). Bounded in cost: a store that
+        would have to search for long may leave names out, and one that can't tell answers none."""
+        return []
+
+    @abc.abstractmethod
+    def roster(self) -> list[tuple[str, str, str]]:
+        """The living entities as (kind, name, metadata), in any order."""
