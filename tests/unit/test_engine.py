@@ -1,0 +1,198 @@
+"""The engine's rules, each forced: what others do between its look and its commit, and tries that come late."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard import codec
+from jobboard.backends.memory import ManualClock, MemoryEngine, forget
+from jobboard.board import JobBoard
+from jobboard.engine import Answer, Change, Slot, Stale, Store, Stored, engine
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.states import COMPLETE, OK, Holder, Status, Verb
+from jobboard.testing.conformance.support import Background, take, uuids
+
+_names = itertools.count(1)
+
+
+class Slow(MemoryEngine):
+    """Has others do something between a look and its commit."""
+
+    meanwhile: list[Callable[[], object]] = []  # noqa: RUF012 - each engine gets its own
+
+    def _make_store(self) -> Store:
+        store: Any = super()._make_store()
+        commit = store.commit
+
+        def slowly(changes: Sequence[Change], slot: Slot | None = None, answer: Answer | None = None) -> list[Stored]:
+            if self.meanwhile:
+                self.meanwhile.pop(0)()
+            return commit(changes, slot, answer)  # type: ignore[no-any-return]
+
+        store.commit = slowly
+        return store  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
+    """The slow one, and another on the same jobs."""
+    name = f"engine {next(_names)}"
+    slow = JobBoard(name, {"board": "memory", "clock": clock}, engine=Slow)
+    other = jobboard.fetch(name, "memory")
+    slow.connect()
+    other.connect()
+    slow.engine.meanwhile = []  # type: ignore[attr-defined]
+    yield slow, other
+    slow.close()
+    other.close()
+    forget(name)
+
+
+def test_a_job_that_another_takes_meanwhile_is_passed_over_by_nobody_else(boards: tuple[Any, JobBoard]) -> None:
+    slow, other = boards
+    first, second, third = slow.post_many([{"name": "a"}] * 3)
+    slow.engine.meanwhile = [lambda: take(other, "bert")]
+    assert take(slow) == second
+    assert other.find_owner(first) == "bert"
+    assert take(slow) == third
+
+
+def test_a_batch_that_another_breaks_into_is_taken_as_what_is_left(boards: tuple[Any, JobBoard]) -> None:
+    slow, other = boards
+    jobs = slow.post_many([{"name": "a"}] * 5)
+    slow.engine.meanwhile = [lambda: other.claim(other.get(jobs[2].uuid), "bert")]
+    assert slow.claim_many("anna", 3) == [jobs[0], jobs[1], jobs[3]]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, JobBoard], restored: bool) -> None:
+    slow, other = boards
+    slow.post("a")
+    mine = take(slow)
+
+    def lose() -> None:
+        theirs = other.get(mine.uuid)
+        other.release(theirs)
+        if restored:
+            other.cancel(theirs)
+            other.restore(theirs)
+        other.claim(theirs, "bert")
+
+    slow.engine.meanwhile = [lose]
+    with pytest.raises(ClaimLost):
+        slow.consume(mine, "anna")
+    assert other.find_owner(mine) == "bert"
+
+
+def test_a_key_that_is_taken_meanwhile_answers_its_holder(boards: tuple[Any, JobBoard]) -> None:
+    slow, other = boards
+    posted: list[Any] = []
+    slow.engine.meanwhile = [lambda: posted.append(other.post("a", key="k"))]
+    assert slow.post("b", key="k") == posted[0]
+    assert slow.job_count == 1
+
+
+def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard]) -> None:
+    """A repetition posts its own job where the one that its answer names is gone."""
+    slow, other = boards
+    holder = other.post("a", key="k")
+    nonce = Nonce("handle", 1, 1, 2)
+    content = codec.encode(codec.Content({}, None), "msgpack")
+    draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
+    slow.engine.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
+    [(created, record)] = slow.engine.insert([draft], nonce)
+    assert not created
+    assert record.uuid == holder.uuid, "it was there when this call began"
+    [(created, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
+    assert created
+    assert record.uuid == draft.uuid
+    assert uuids(other.iterjobs()) == [draft.uuid]
+    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(True, record)], "and once only"
+
+
+def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(
+    boards: tuple[Any, JobBoard], clock: ManualClock
+) -> None:
+    slow, other = boards
+    jobs = slow.post_many([{"name": "a"}, {"name": "b"}, {"name": "c"}])
+    other.claim_many("bert", 3, expiry=1)
+    clock.advance(2)
+    slow.engine.meanwhile = [lambda: take(other, "bert", names=["a"])]
+    assert slow.claim_many("anna", 3) == jobs[1:]
+
+
+def test_a_lapsed_claim_that_somebody_has_settled_is_revived_by_its_holder(
+    boards: tuple[Any, JobBoard], clock: ManualClock
+) -> None:
+    slow, other = boards
+    slow.post_many([{"name": "a"}, {"name": "b"}])
+    mine = take(slow, expiry=1)
+    clock.advance(2)
+    assert take(other, "bert", names=["b"])
+    slow.extend(mine, "anna", 10)
+    assert other.find_owner(other.get(mine.uuid)) == "anna"
+    slow.consume(mine, "anna")
+
+
+def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+    slow, other = boards
+    job = slow.post("a")
+    monkeypatch.setattr(engine, "TRIES", 8)
+    tries: list[int] = []
+
+    def beaten() -> None:
+        tries.append(1)
+        raise Stale
+
+    slow.engine.meanwhile = [beaten] * 100
+    with pytest.raises(ConnectionFailure, match="another process was quicker"):
+        slow.engine.claim(job.uuid, "anna", None, Nonce("handle", 1, 1))
+    assert len(tries) == 8
+    assert other.find_owner(job) is None
+
+
+def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[Any, JobBoard]) -> None:
+    slow, other = boards
+    slow.post_many([{"name": "a"}, {"name": "b"}])
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert free.wait(30)
+
+    slow.engine.meanwhile = [hold]
+    nonce = Nonce("handle", 1, 1)
+    late = Background(lambda: slow.engine.take("anna", 1, None, None, 1, nonce))
+    assert held.wait(30)
+    [taken] = slow.engine.take("anna", 1, None, None, 1, nonce._replace(attempt=2)).records
+    act = Finish(taken.uuid, Holder("anna", taken.token), Verb.CONSUME)
+    assert slow.engine.finish([act], Nonce("handle", 2, 1)) == [OK]
+    free.set()
+    assert late.wait().records == []
+    assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
+    # The slot has gone on: whoever still asks is told so, and again nothing happens.
+    slow.engine.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
+    with pytest.raises(JobFailure, match="later"):
+        slow.engine.take("anna", 1, None, None, 1, nonce)
+
+
+def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, JobBoard]) -> None:
+    slow, _ = boards
+    slow.post("a")
+    holder = Holder("anna", take(slow).claim.token)
+    uuid = next(slow.iterjobs()).uuid
+    acts = [Finish(uuid, holder, Verb.ABANDON), Finish(uuid, holder, Verb.CONSUME)]
+    assert slow.engine.finish(acts, Nonce("handle", 1, 1)) == [OK, Status.UNCLAIMED]
+    assert slow.engine.read([uuid])[0].state != COMPLETE
