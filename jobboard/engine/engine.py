@@ -92,8 +92,9 @@ class StoreEngine(Engine):
     def _tries(self) -> Iterator[int]:
         for number in range(1, TRIES + 1):
             yield number
-            if number > HASTY and self.life is not None:
-                self.life.pause(retry.backoff(number - HASTY, 0.001, 0.1))
+            life = self.life
+            if number > HASTY and life is not None:
+                life.pause(retry.backoff(number - HASTY, 0.001, 0.1))
         raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
 
     def _do(
