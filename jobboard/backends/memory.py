@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobboard import conf
-from jobboard.engine import Answer, Change, Found, Look, Slot, Stale, Store, Stored, StoreEngine
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
-from jobboard.states import COMPLETE, LIVE, TRASHED, UNCLAIMED, Record, State, settle
+from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
 
-_DAY = 24 * 3600 * 1_000_000
 _OVERDUE = 100
 
 _Place = tuple[int, int, str]
@@ -57,14 +56,11 @@ class _Shelf:
         self.clock = clock
         self.lock = threading.Lock()
         self.jobs: dict[str, Stored] = {}
-        self.keys: dict[str, str] = {}
+        self.sides: dict[tuple[str, str], Side] = {}
         # Heaps keep what has left them until it comes to their top.
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
         self.timed: list[tuple[int, str]] = []
-        self.purged: dict[str, int] = {}
-        self.answers: dict[tuple[str, int], Answer] = {}
-        self.entities: dict[tuple[str, str], tuple[str, str]] = {}
         self.sequence = 0
         self.tags = itertools.count(1)
         self.listeners: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
@@ -80,8 +76,6 @@ class _Shelf:
 
     def put(self, record: Record) -> Stored:
         stored = self.jobs[record.uuid] = Stored(record, next(self.tags))
-        if record.key is not None and record.state in LIVE:
-            self.keys[record.key] = record.uuid
         if record.state == UNCLAIMED:
             place = (record.priority, record.sequence, record.uuid)
             heapq.heappush(self.ready, place)
@@ -107,6 +101,19 @@ class _Shelf:
             heapq.heappush(heap, place)
         return list(found.values())
 
+    def side(self, kind: str, key: str) -> Side:
+        return self.sides.get((kind, key)) or Side(kind, key, None, None, None)
+
+    def mark(self, mark: Mark, now: int) -> Side | None:
+        """What is stored of a side record after this step."""
+        side, value, ttl = mark
+        if value is None:
+            self.sides.pop((side.kind, side.key), None)
+            return None
+        until = None if ttl is None else now + ttl
+        stored = self.sides[side.kind, side.key] = Side(side.kind, side.key, value, until, next(self.tags))
+        return stored
+
     def overdue(self, now: int) -> list[Stored]:
         found: dict[str, Stored] = {}
         while self.timed and self.timed[0][0] <= now and len(found) < _OVERDUE:
@@ -131,6 +138,8 @@ def forget(name: str) -> None:
 
 class MemoryStore(Store):
     """One board's way to its shelf."""
+
+    keeps = "process"
 
     def __init__(
         self, name: str, clock: Callable[[], float] | None, claim_ttl: float, news: Callable[[], None]
@@ -170,15 +179,15 @@ class MemoryStore(Store):
     def now(self) -> int:
         return self._shelf.now()
 
-    def read(self, uuids: Sequence[str]) -> Found:
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         shelf = self._shelf
         with shelf.lock:
-            gone = {uuid: TRASHED if uuid in shelf.purged else COMPLETE for uuid in uuids if uuid not in shelf.jobs}
-            return Found(shelf.now(), [gone.get(uuid) or shelf.jobs[uuid] for uuid in uuids])
+            return Found(shelf.now(), [shelf.jobs.get(uuid) for uuid in uuids], [shelf.side(*side) for side in sides])
 
-    def keyed(self, keys: Sequence[str]) -> dict[str, str]:
-        with self._shelf.lock:
-            return {key: self._shelf.keys[key] for key in keys if key in self._shelf.keys}
+    def listed(self, kind: str) -> Found:
+        shelf = self._shelf
+        with shelf.lock:
+            return Found(shelf.now(), [], [side for side in shelf.sides.values() if side.kind == kind])
 
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
         shelf = self._shelf
@@ -197,7 +206,7 @@ class MemoryStore(Store):
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
-    ) -> tuple[int, list[Record]]:
+    ) -> tuple[int, list[Stored]]:
         behind = (-1, -1) if after is None else _place(after)
         now, records = self._standing()
         found = (
@@ -205,7 +214,7 @@ class MemoryStore(Store):
             for record in records
             if record.state in states and (names is None or record.name in names) and _place(record) > behind
         )
-        return now, heapq.nsmallest(limit, found, key=_place)
+        return now, [Stored(record, None) for record in heapq.nsmallest(limit, found, key=_place)]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         newest: Iterable[Record] = (record for record in self._standing()[1] if record.state == TRASHED)
@@ -221,75 +230,43 @@ class MemoryStore(Store):
             others = [name for name in _shelves if name != self._name]
         return [self._name, *others][:most]
 
-    def slot(self, handle: str, number: int) -> Slot:
-        # An answer is never changed, so that it is its own tag.
-        answer = self._shelf.answers.get((handle, number))
-        return Slot(handle, number, answer, answer)
-
-    def commit(self, changes: Sequence[Change], slot: Slot | None = None, answer: Answer | None = None) -> list[Stored]:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
         shelf = self._shelf
         with shelf.lock:
-            self._check(changes, slot)
+            self._check(changes, marks)
             now = shelf.now()
-            kept: list[Stored] = []
-            for before, _, purged in changes:
-                if before is not None:
-                    self._take_down(before.record, now if purged else None)
-            for _, after, _ in changes:
+            jobs = []
+            for before, after, _ in changes:
                 if isinstance(after, Draft):
                     shelf.sequence += 1
-                    if after.arrival is not None:
-                        shelf.purged.pop(after.uuid, None)
-                    kept.append(shelf.put(after.record(shelf.sequence, now)))
+                    jobs.append(shelf.put(after.record(shelf.sequence, now)))
                 elif after is not None:
-                    kept.append(shelf.put(after))
-            if slot is not None and answer is not None:
-                shelf.answers[slot.handle, slot.number] = answer
-            wakes = any(stored.record.state == UNCLAIMED or stored.record.lock_until is not None for stored in kept)
+                    jobs.append(shelf.put(after))
+                elif before is not None:
+                    del shelf.jobs[before.record.uuid]
+            sides = [side for mark in marks if (side := shelf.mark(mark, now)) is not None]
+            wakes = any(stored.record.state == UNCLAIMED or stored.record.lock_until is not None for stored in jobs)
         if wakes:
             shelf.tell()
-        return kept
+        return Committed(jobs, sides)
 
-    def _check(self, changes: Sequence[Change], slot: Slot | None) -> None:
+    def _check(self, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
         shelf = self._shelf
-        if slot is not None and shelf.answers.get((slot.handle, slot.number)) is not slot.tag:
-            raise Stale
-        given_up: set[str | None] = set()
-        for before, _, _ in changes:
-            if before is not None:
-                if shelf.jobs.get(before.record.uuid) is not before:
-                    raise Stale
-                given_up.add(before.record.uuid)
+        stale = []
         for before, after, _ in changes:
-            if before is None and after is not None and after.uuid in shelf.jobs:
-                raise Stale
-            if after is not None and after.key is not None and _holds_key(after):
-                holder = shelf.keys.get(after.key)
-                if holder is not None and holder not in given_up:
-                    raise Stale
+            if before is not None and shelf.jobs.get(before.record.uuid) is not before:
+                stale.append(before.record.uuid)
+            elif before is None and after is not None and after.uuid in shelf.jobs:
+                stale.append(after.uuid)
+        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side, _, _ in marks):
+            raise Stale(stale)
 
-    def _take_down(self, record: Record, purged: int | None) -> None:
-        shelf = self._shelf
-        del shelf.jobs[record.uuid]
-        if record.key is not None and shelf.keys.get(record.key) == record.uuid:
-            del shelf.keys[record.key]
-        if purged is not None:
-            # For a day.
-            shelf.purged = {uuid: at for uuid, at in shelf.purged.items() if at > purged - _DAY}
-            shelf.purged[record.uuid] = purged
-
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        with self._shelf.lock:
-            self._shelf.entities[kind, name] = (handle, metadata)
-
-    def delist(self, handle: str) -> None:
+    def tidy(self) -> None:
         shelf = self._shelf
         with shelf.lock:
-            shelf.entities = {key: value for key, value in shelf.entities.items() if value[0] != handle}
-
-    def roster(self) -> list[tuple[str, str, str]]:
-        with self._shelf.lock:
-            return [(kind, name, metadata) for (kind, name), (_, metadata) in self._shelf.entities.items()]
+            now = shelf.now()
+            for place in [place for place, side in shelf.sides.items() if side.until is not None and side.until <= now]:
+                del shelf.sides[place]
 
 
 def _clock(value: Any) -> Callable[[], float]:
@@ -309,12 +286,6 @@ class MemoryEngine(StoreEngine):
 
     def _make_store(self) -> Store:
         return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
-
-
-def _holds_key(after: Draft | Record) -> bool:
-    if isinstance(after, Record):
-        return after.state in LIVE
-    return after.arrival is None or after.arrival.trashed_on is None
 
 
 def _top(heap: list[_Place]) -> _Place:

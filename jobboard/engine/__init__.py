@@ -2,17 +2,18 @@
 
 from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.engine import StoreEngine
-from jobboard.engine.store import Answer, Change, Found, Look, Slot, Stale, Store, Stored
+from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
-    "Answer",
     "Change",
+    "Committed",
     "Engine",
     "Found",
     "Life",
     "Look",
+    "Mark",
     "Seat",
-    "Slot",
+    "Side",
     "Stale",
     "Store",
     "StoreEngine",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from jobboard import retry, states
+from jobboard import notifier, states
+from jobboard.engine.calls import AT_ONCE, DAY, Answer, Calls, Done, Plan, Result, change_by, settling, standing
 from jobboard.engine.contract import Engine
-from jobboard.engine.store import Answer, Change, Stale, Store, Stored
-from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.engine.keeping import Keeper
+from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
+from jobboard.exceptions import ConnectionFailure
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
@@ -23,29 +26,13 @@ from jobboard.states import (
     State,
     Status,
     Verb,
-    settle,
 )
 
-TRIES = 100
-"""How often a call is decided anew because others were quicker, before it is given up."""
+_SPARE = 16
+"""How many jobs more than asked for a take looks at once somebody else was quicker, to go down that list."""
 
-HASTY = 5
-"""How many of these tries follow each other at once."""
-
-
-class Plan(NamedTuple):
-    """What a call is going to do, and what it answers then."""
-
-    changes: list[Change]
-    done: list[tuple[Status, str, int]]
-
-
-class Result(NamedTuple):
-    """What a call did; ``stored``: its claims' records, which an answer that is given again has not."""
-
-    done: Sequence[tuple[Status, str, int]]
-    stored: list[Stored]
-    replayed: bool
+_PATIENCE = 2.0
+"""For how many seconds the end of a board waits for what is being tidied up."""
 
 
 class StoreEngine(Engine):
@@ -61,16 +48,33 @@ class StoreEngine(Engine):
     def open(self) -> None:
         store = self._make_store()
         self.characteristics = store.open()
+        self._begin(store)
+
+    def _begin(self, store: Store) -> None:
+        self._calls = Calls(store, self._pause)
+        self._keeper = Keeper(self._calls)
         self._opened = store
 
+    def closing(self) -> None:
+        if self._opened is not None:
+            self._opened.closing()
+
     def shut(self) -> None:
-        store, self._opened = self._opened, None
+        store = self._opened
         if store is not None:
+            self._keeper.close(_PATIENCE)
+            self._opened = None
             store.close()
 
     def forked(self) -> None:
-        if self._opened is not None:
-            self._opened.forked()
+        store = self._opened
+        if store is not None:
+            store.forked()
+            self._begin(store)
+
+    @property
+    def connected(self) -> bool:
+        return self._opened is not None and self._opened.connected
 
     @property
     def _live(self) -> Store:
@@ -78,8 +82,9 @@ class StoreEngine(Engine):
             raise ConnectionFailure(f"{self!r} is closed")
         return self._opened
 
-    def tidy(self) -> None:
-        self._live.tidy()
+    def _pause(self, seconds: float) -> None:
+        if self.life is not None:
+            self.life.pause(seconds)
 
     def news(self) -> None:
         """The store calls this when something may have become claimable, or the next event comes sooner."""
@@ -87,64 +92,21 @@ class StoreEngine(Engine):
         if life is not None:
             life.wake()
 
-    # One call
+    def reconnected(self) -> None:
+        """The store calls this when there is a connection again, perhaps in another session."""
+        self._keeper.reconnected()
+        if self.life is not None:
+            self.life.beat_soon()
 
-    def _tries(self) -> Iterator[int]:
-        for number in range(1, TRIES + 1):
-            yield number
-            life = self.life
-            if number > HASTY and life is not None:
-                life.pause(retry.backoff(number - HASTY, 0.001, 0.1))
-        raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
+    def listen(self, on: bool) -> None:
+        if self._opened is not None:
+            self._opened.listen(on)
 
-    def _do(
-        self, nonce: Nonce, plan: Callable[[], Plan], again: Callable[[Answer], Plan | None] | None = None
-    ) -> Result:
-        """Do what ``plan`` says, unless this call has done so already.
+    def tidy(self) -> None:
+        self._live.tidy()
 
-        :param again: what an answer that was stored already leaves to be done; None: nothing.
-        """
-        store = self._live
-        for _ in self._tries():
-            slot = store.slot(nonce.handle, nonce.slot)
-            stored = slot.answer
-            if stored is not None and stored.call > nonce.call:
-                raise JobFailure("this call comes after a later one: its caller has long gone on")
-            made: Plan | None
-            if stored is None or stored.call < nonce.call:
-                made = plan()
-            else:
-                made = again(stored) if again is not None else None
-                if made is None:
-                    return Result(stored.done, [], True)
-            if not made.changes and nonce.attempt == 1:
-                # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
-                return Result(made.done, [], False)
-            try:
-                kept = store.commit(made.changes, slot, Answer(nonce.call, nonce.attempt, tuple(made.done)))
-            except Stale:
-                continue
-            return Result(made.done, kept, False)
-        raise AssertionError("unreachable")
-
-    def _settle(self, overdue: Sequence[Stored], now: int) -> list[Record]:
-        """Bring these back, or to the trash: what went there."""
-        settled = [Change(each, settle(each.record, now)) for each in overdue]
-        try:
-            self._live.commit(settled)
-        except Stale:
-            # Somebody else has done so for some of them: each by itself.
-            settled = [change for change in settled if self._settled(change)]
-        return [
-            change.after for change in settled if isinstance(change.after, Record) and change.after.state == TRASHED
-        ]
-
-    def _settled(self, change: Change) -> bool:
-        try:
-            self._live.commit([change])
-        except Stale:
-            return False
-        return True
+    def examine(self) -> Iterator[Oddity]:
+        return self._live.examine()
 
     # Posting
 
@@ -167,92 +129,116 @@ class StoreEngine(Engine):
             }
             made = self._posting([drafts[index] for index in sorted(gone)], holders)
             done = iter(made.done)
-            return Plan(made.changes, [next(done) if i in gone else each for i, each in enumerate(answer.done)])
+            return made._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
 
-        done = self._do(nonce, lambda: self._posting(drafts, holders), again).done
-        found = store.read([uuid for _, uuid, _ in done])
-        return [
-            # A holder was there when the key was refused, whatever has become of it since.
-            (status == OK, settle(stored.record, found.now) if isinstance(stored, Stored) else holders.get(uuid))
-            for (status, uuid, _), stored in zip(done, found.jobs, strict=True)
-        ]
+        result = self._call(nonce).do(nonce, lambda: self._posting(drafts, holders), again)
+        records = {stored.record.uuid: stored.record for stored in result.stored}
+        unknown = [done.uuid for done in result.done if done.uuid not in records and done.uuid not in holders]
+        if unknown:
+            found = store.read(unknown)
+            records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
+        # A holder was there when the key was refused, whatever has become of it since.
+        return [(status == OK, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in result.done]
 
     def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
-        """:param seen: takes in the holders of keys that are taken."""
-        store = self._live
-        live, settled = self._holders([draft.key for draft in drafts if draft.key is not None])
-        seen.update({record.uuid: record for record in live.values()})
-        holders = {key: record.uuid for key, record in live.items()}
-        arriving = [draft.uuid for draft in drafts if draft.arrival is not None]
-        there = dict(zip(arriving, store.read(arriving).jobs, strict=True)) if arriving else {}
-        plan = Plan(list(settled), [])
+        """:param seen: takes in the jobs that are here already: holders of keys, and earlier arrivals."""
+        plan = Plan([], [], marks=[])
+        holders: dict[str, str] = {}
+        keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
+        if keys:
+            plan = self._holders(keys, holders, seen)
+        marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
+        seen.update(there)
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else holders.get(draft.key)
-            if isinstance(there.get(draft.uuid), Stored):
-                plan.done.append((Status.LIVE, draft.uuid, 0))
+            if draft.uuid in there:
+                plan.done.append(Done(Status.LIVE, draft.uuid))
             elif holder is not None:
-                plan.done.append((Status.KEY, holder, 0))
+                plan.done.append(Done(Status.KEY, holder))
             else:
-                plan.changes.append(Change(None, draft))
-                plan.done.append((OK, draft.uuid, 0))
+                plan.changes.append(Change(None, draft, notifier.TRASHED if trashed else notifier.POSTED))
+                plan.done.append(Done(OK, draft.uuid))
                 if draft.key is not None and not trashed:
                     holders[draft.key] = draft.uuid
-        return plan
+        return plan._replace(marks=marks)
 
-    def _holders(self, keys: Sequence[str]) -> tuple[dict[str, Record], list[Change]]:
+    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
+        """Those of the jobs that are here, and the marks to take back of those that were purged here."""
+        if not uuids:
+            return [], {}
+        found = self._live.read(uuids, [("purged", uuid) for uuid in uuids])
+        there = {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
+        return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
+
+    def _holders(self, keys: Sequence[str], holders: dict[str, str], seen: dict[str, Record]) -> Plan:
         """Who holds these keys, and what to commit with whatever relies on it: a lapse that nobody has met yet may have
         set a key free."""
-        if not keys:
-            return {}, []
         store = self._live
-        holders = store.keyed(keys)
-        found = store.read(list(holders.values()))
-        live: dict[str, Record] = {}
-        settled: list[Change] = []
-        for key, stored in zip(holders, found.jobs, strict=True):
-            if isinstance(stored, Stored):
-                record = settle(stored.record, found.now)
-                if record.state in LIVE:
-                    live[key] = record
-                else:
-                    settled.append(Change(stored, record))
-        return live, settled
+        sides = store.read([], [("key", key) for key in keys]).sides
+        held = [side for side in sides if side.value is not None]
+        plan = Plan([], [], sides)
+        if not held:
+            return plan
+        found = store.read([(side.value or b"").decode() for side in held])
+        for side, stored in zip(held, found.jobs, strict=True):
+            if stored is None:
+                continue
+            record = standing(stored, found.now)
+            if record.state in LIVE:
+                holders[side.key] = record.uuid
+                seen[record.uuid] = record
+            elif stored.record.state in LIVE:
+                plan.changes.append(settling(stored, found.now))
+        return plan
 
     # Claiming
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         def plan() -> Plan:
-            found = self._live.read([uuid])
-            [stored] = found.jobs
-            status, record = states.claim(_record(stored), found.now, who, *self._lease(expiry, nonce, found.now))
-            if status != OK or record is None or not isinstance(stored, Stored):
-                return Plan([], [(status, uuid, 0)])
-            return Plan([Change(stored, record)], [(OK, uuid, record.token)])
+            found, stored, record = self._one(uuid)
+            status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
+            if status != OK or after is None or stored is None:
+                return Plan([], [Done(status, uuid)])
+            return Plan([change_by(Verb.CLAIM, stored, after)], [Done(OK, uuid, after.token)])
 
-        result = self._do(nonce, plan)
-        status = result.done[0][0]
+        result = self._call(nonce).do(nonce, plan)
+        status = result.done[0].status
         if status != OK:
             return Claimed(status, None, None)
-        records, margin = self._standing(result, expiry)
+        records, margin = self._claims(result, expiry)
         return Claimed(OK, records[0], margin) if records else Claimed(Status.LOST, None, None)
+
+    def _one(self, uuid: str) -> tuple[Found, Stored | None, Record | None]:
+        found = self._live.read([uuid])
+        [stored] = found.jobs
+        return found, stored, None if stored is None else standing(stored, found.now)
 
     def _lease(self, expiry: int | None, nonce: Nonce, now: int) -> tuple[str | None, int | None]:
         """The keeper and the end of a lease."""
-        return (nonce.handle, None) if expiry is None else (None, now + expiry)
+        if expiry is not None:
+            return None, now + expiry
+        return nonce.handle, now + self._ttl if self._live.keeps == "lease" else None
 
-    def _standing(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
+    def _margin(self, expiry: int | None) -> int | None:
+        """For how long a claim that was just made, or renewed, stands for sure."""
+        if expiry is not None:
+            return expiry
+        return self._ttl if self._live.keeps == "lease" else self._live.margin
+
+    def _claims(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
         """The claims of a call that stand, and for how long surely: of those just made, all and in full."""
+        margin = self._margin(expiry)
         if not result.replayed:
-            return [stored.record for stored in result.stored if stored.record.state == CLAIMED], expiry
-        found = self._live.read([uuid for _, uuid, _ in result.done])
+            return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
+        found = self._live.read([done.uuid for done in result.done])
         records = []
-        for (_, _, token), stored in zip(result.done, found.jobs, strict=True):
-            record = settle(stored.record, found.now) if isinstance(stored, Stored) else None
-            if record is not None and record.token == token and record.state == CLAIMED:
+        for done, stored in zip(result.done, found.jobs, strict=True):
+            record = None if stored is None else standing(stored, found.now)
+            if record is not None and record.token == done.token and record.state == CLAIMED:
                 records.append(record)
         left = [record.lock_until - found.now for record in records if record.lock_until is not None]
-        return records, None if expiry is None else min(left, default=expiry)
+        return records, min(left, default=margin)
 
     def take(
         self,
@@ -266,42 +252,73 @@ class StoreEngine(Engine):
     ) -> Taken:
         trashed: list[Record] = []
         next_event: int | None = None
+        beaten: set[str] = set()
+        looked: list[Stored] = []
+        now = 0
+
+        def look() -> None:
+            nonlocal looked, next_event, now
+            store = self._live
+            wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
+            look = store.look(wanted, names, readable)
+            settled, tries = False, self._calls.tries()
+            while look.overdue and not (settled and look.ready):
+                met = self._calls.settle(look.overdue, look.now)
+                if not met:
+                    next(tries)
+                trashed.extend(record for record in met if record.state == TRASHED)
+                look, settled = store.look(wanted, names, readable), True
+            looked, next_event, now = look.ready, look.next_event, look.now
+            beaten.clear()
 
         def plan() -> Plan:
-            nonlocal next_event
-            store = self._live
-            look = store.look(limit, names, readable)
-            settled = False
-            while look.overdue and not (settled and look.ready):
-                trashed.extend(self._settle(look.overdue, look.now))
-                look, settled = store.look(limit, names, readable), True
-            next_event = look.next_event
+            nonlocal looked
+            # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
+            looked = [stored for stored in looked if stored.record.uuid not in beaten]
+            if len(looked) < limit:
+                look()
             made = Plan([], [])
-            for stored in look.ready:
-                status, record = states.claim(stored.record, look.now, who, *self._lease(expiry, nonce, look.now))
+            for stored in looked[:limit]:
+                status, record = states.claim(stored.record, now, who, *self._lease(expiry, nonce, now))
                 if status == OK and record is not None:
-                    made.changes.append(Change(stored, record))
-                    made.done.append((OK, record.uuid, record.token))
+                    made.changes.append(change_by(Verb.CLAIM, stored, record))
+                    made.done.append(Done(OK, record.uuid, record.token))
             return made
 
-        result = self._do(nonce, plan)
-        records, margin = self._standing(result, expiry)
+        result = self._call(nonce).do(nonce, plan, beaten=beaten)
+        records, margin = self._claims(result, expiry)
         return Taken(records, margin, trashed, next_event, None, result.replayed)
 
+    # Keeping claims
+
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        return Renewed([], None)
+        return Renewed([], None) if self._live.keeps == "process" else self._keeper.renew(handle, held, ttl)
+
+    def forsake(self, uuid: str, token: int) -> None:
+        if self._opened is not None and self._opened.keeps == "session":
+            self._keeper.forsake(uuid, token)
+
+    def doubt(self, nonce: Nonce) -> None:
+        if self._opened is not None and self._opened.keeps == "session":
+            self._keeper.doubt(nonce)
+
+    def _call(self, nonce: Nonce) -> Calls:
+        """For a call of this slot, once it is known what became of the one before."""
+        _ = self._live
+        self._keeper.clear_up_before(nonce)
+        return self._calls
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         def plan() -> Plan:
-            found = self._live.read([uuid])
-            [stored] = found.jobs
-            lease = self._lease(expiry, nonce, found.now)
-            status, record = states.extend(_record(stored), holder, found.now, *lease)
-            changes = [Change(stored, record)] if status == OK and isinstance(stored, Stored) else []
-            return Plan(changes, [(status, uuid, 0)])
+            found, stored, record = self._one(uuid)
+            status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
+            changes = [change_by(Verb.EXTEND, stored, after)] if status == OK and stored is not None else []
+            return Plan(changes, [Done(status, uuid, 0)])
 
         # To extend again does no harm, and what has lapsed since the first try is revived by it.
-        return self._do(nonce, plan, lambda answer: plan()).done[0][0], expiry
+        calls = self._call(nonce)
+        self._keeper.wanted_again(uuid, holder.token)
+        return calls.do(nonce, plan, lambda answer: plan()).done[0].status, self._margin(expiry)
 
     # Ending claims, and what operators do
 
@@ -309,62 +326,78 @@ class StoreEngine(Engine):
         assert nonce is not None
 
         def plan() -> Plan:
-            found = self._live.read([act.uuid for act in acts])
+            purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
+            found = self._live.read([act.uuid for act in acts], purged)
             before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
             # A job may stand twice in a batch: the second act meets what the first has made of it.
-            after = {uuid: _record(stored) for uuid, stored in before.items()}
-            touched: dict[str, bool] = {}
+            after = {uuid: None if stored is None else standing(stored, found.now) for uuid, stored in before.items()}
+            touched: dict[str, Verb] = {}
             done = []
             for act in acts:
                 status, record = states.finish(after[act.uuid], act.holder, found.now, *act[2:])
                 if status == OK:
                     after[act.uuid] = record
-                    touched[act.uuid] = act.verb == Verb.PURGE
-                done.append((status, act.uuid, 0))
+                    touched[act.uuid] = act.verb
+                done.append(Done(status, act.uuid))
             changes = [
-                Change(stored, after[uuid], purged)
-                for uuid, purged in touched.items()
-                if isinstance(stored := before[uuid], Stored)
+                change_by(verb, stored, after[uuid])
+                for uuid, verb in touched.items()
+                if (stored := before[uuid]) is not None
             ]
-            return Plan(changes, done)
+            gone = [side for side in found.sides if touched.get(side.key) == Verb.PURGE]
+            return Plan(changes, done, marks=[Mark(side, b"", DAY) for side in gone])
 
-        return [status for status, _, _ in self._do(nonce, plan).done]
+        return [done.status for done in self._call(nonce).do(nonce, plan).done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def plan() -> Plan:
-            found = self._live.read([uuid])
+            found = self._live.read([uuid], [("purged", uuid)] if verb == Verb.PURGE else [])
             [stored] = found.jobs
-            before = _record(stored)
+            before = None if stored is None else standing(stored, found.now)
             status, after = _operated(verb, before, found.now, error, token)
-            changes: list[Change] = []
-            if status == OK and verb == Verb.RESTORE and before is not None and before.key is not None:
-                holders, settled = self._holders([before.key])
-                status = Status.KEY if holders else OK
-                # It may be its own key that a lapse has set free.
-                changes = [change for change in settled if change.before != stored]
-            if status == OK and isinstance(stored, Stored):
-                changes.append(Change(stored, after, purged=verb == Verb.PURGE))
-            return Plan(changes if status == OK else [], [(status, uuid, 0)])
+            if status != OK or stored is None or before is None:
+                return Plan([], [Done(status, uuid)])
+            made = Plan([], [])
+            if verb == Verb.RESTORE and before.key is not None:
+                holders: dict[str, str] = {}
+                made = self._holders([before.key], holders, {})
+                if holders:
+                    return Plan([], [Done(Status.KEY, uuid)])
+            # It may be its own key that a lapse has set free.
+            changes = [change for change in made.changes if change.before != stored]
+            marks = [Mark(side, b"", DAY) for side in found.sides]
+            return Plan([*changes, change_by(verb, stored, after)], [Done(OK, uuid)], made.sides, marks)
 
-        return self._do(nonce, plan).done[0][0]
+        return self._call(nonce).do(nonce, plan).done[0].status
 
     # Looking
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
-        found = self._live.read(uuids)
+        store = self._live
+        found = store.read(uuids)
+        gone = [uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None]
+        purged = set()
+        if gone:
+            marks = store.read([], [("purged", uuid) for uuid in gone])
+            purged = {side.key for side in marks.sides if _counts(side, marks.now)}
         return [
-            Seen.at(found.now, stored.record) if isinstance(stored, Stored) else Seen(stored, None, None)
-            for stored in found.jobs
+            _seen(stored, found.now)
+            if stored is not None
+            else Seen(TRASHED if uuid in purged else COMPLETE, None, None)
+            for uuid, stored in zip(uuids, found.jobs, strict=True)
         ]
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
     ) -> list[Seen]:
-        now, records = self._live.page(after, limit, names, LIVE if states is None else states)
-        return [Seen.at(now, record) for record in records]
+        now, jobs = self._live.page(after, limit, names, LIVE if states is None else states)
+        return [_seen(stored, now) for stored in jobs]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._live.trash_page(after, limit)
+
+    def sync(self) -> None:
+        self._live.sync()
 
     def now(self) -> int:
         return self._live.now()
@@ -378,10 +411,10 @@ class StoreEngine(Engine):
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         look = self._live.look(1, names, readable)
         coming = any(
-            settle(record, look.now).state == UNCLAIMED
+            (record := standing(stored, look.now)).state == UNCLAIMED
             and (names is None or record.name in names)
             and record.version <= readable
-            for record, _ in look.overdue
+            for stored in look.overdue
         )
         return Peeked(bool(look.ready) or coming, look.next_event, None)
 
@@ -393,21 +426,43 @@ class StoreEngine(Engine):
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        self._live.enlist(handle, kind, name, metadata, ttl)
+        key = json.dumps([kind, name])
+        value = json.dumps([handle, kind, name, metadata]).encode()
+        for _ in self._calls.tries():
+            [side] = self._live.read([], [("entity", key)]).sides
+            try:
+                self._calls.commit([], [Mark(side, value, ttl)])
+            except Stale:
+                continue
+            return
 
     def delist(self, handle: str) -> None:
-        self._live.delist(handle)
+        for _ in self._calls.tries():
+            sides = self._live.listed("entity").sides
+            mine = [Mark(side, None) for side in sides if json.loads(side.value or b"[null]")[0] == handle]
+            try:
+                if mine:
+                    self._calls.commit([], mine)
+            except Stale:
+                continue
+            return
 
     def roster(self) -> list[tuple[str, str, str]]:
-        return self._live.roster()
+        found = self._live.listed("entity")
+        told = [json.loads(side.value or b"") for side in found.sides if _counts(side, found.now)]
+        return [(kind, name, metadata) for _, kind, name, metadata in told]
 
 
-def _record(stored: Stored | State) -> Record | None:
-    return stored.record if isinstance(stored, Stored) else None
+def _state(stored: Stored | None, now: int) -> State:
+    return COMPLETE if stored is None else standing(stored, now).state
 
 
-def _state(stored: Stored | State, now: int) -> State:
-    return settle(stored.record, now).state if isinstance(stored, Stored) else COMPLETE
+def _seen(stored: Stored, now: int) -> Seen:
+    return Seen.at(now, standing(stored, now))
+
+
+def _counts(side: Side, now: int) -> bool:
+    return side.value is not None and (side.until is None or side.until > now)
 
 
 def _operated(

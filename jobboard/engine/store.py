@@ -1,38 +1,65 @@
-"""What a store keeps for the engine: records with tags, which it compares and sets.
+"""What a store keeps for the engine: jobs, and side records, both with tags, which it compares and sets.
 
 A store decides nothing about a job. It answers with what is stored and with the server's time of the same request, and
 it commits what the engine has decided, all or nothing, if nobody was quicker. Times are microseconds, as in
 :mod:`jobboard.states`.
+
+**A tag never repeats** for a job or a side record: not across the trash, a purge, a deletion or a new arrival. What a
+store remembers may make a call faster, and never decides one: the commit compares with what is stored.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
-from jobboard.primitives import Characteristics, Draft
-from jobboard.states import Record, State, Status
+from jobboard.primitives import Characteristics, Draft, Oddity
+from jobboard.states import Record, State
 
 
 class Stored(NamedTuple):
-    """A record as it is stored. ``tag`` tells this version of the job from every other that it ever had, also across
-    the trash, a purge and a new arrival; only the store knows what it is."""
+    """A record as it is stored. ``tag`` tells this version of the job from every other that it ever had; only the store
+    knows what it is. ``alive``: False where a claim without a lease has lost the session that kept it."""
 
     record: Record
     tag: object
+    alive: bool = True
+
+
+class Side(NamedTuple):
+    """A side record: what a board keeps beside its jobs, by ``kind`` and ``key``. See :data:`KINDS`.
+
+    ``value`` is opaque to the store; ``until``: from when on it counts for nothing, and may be dropped (None: never).
+    A store answers it until it has dropped it. Where nothing is stored, value, until and tag are None."""
+
+    kind: str
+    key: str
+    value: bytes | None
+    until: int | None
+    tag: object
+
+
+KINDS = {
+    "answer": "what the latest call of a handle's slot did, for its repetition; not listed",
+    "key": "the uuid of the live job that holds a key; not listed",
+    "purged": "that a job was purged within a day; not listed",
+    "entity": "one entry of the roster",
+}
+"""The kinds of side records."""
 
 
 class Found(NamedTuple):
-    """The answer to a read; for a job that is not stored COMPLETE, or TRASHED if it was purged within a day."""
+    """The answer to a read; None for a job, and a side without a value, that is not stored."""
 
     now: int
-    jobs: list[Stored | State]
+    jobs: list[Stored | None]
+    sides: list[Side]
 
 
 class Look(NamedTuple):
     """What can be claimed, in serving order, and what must be settled first: at most 100 whose lease or delay has
-    ended. ``next_event``: µs until the next such end, None if none is known."""
+    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known."""
 
     now: int
     ready: list[Stored]
@@ -42,42 +69,59 @@ class Look(NamedTuple):
 
 class Change(NamedTuple):
     """One job's step: from what was read (None: it is new) to what is to be stored (None: nothing is left). A draft
-    gets its sequence, and its time, where it is stored."""
+    gets its sequence, and its time, where it is stored.
+
+    ``event``: what those who listen in other processes are told; one of :mod:`jobboard.notifier`."""
 
     before: Stored | None
     after: Draft | Record | None
-    purged: bool = False
+    event: str | None = None
 
 
-class Answer(NamedTuple):
-    """What a call did, and which try of it, to be read when it is repeated: for each job the status, the uuid, and a
-    claim's token."""
+class Mark(NamedTuple):
+    """One side record's step: from what was read to ``value`` (None: nothing is left), which counts for ``ttl`` µs from
+    the commit on (None: for ever)."""
 
-    call: int
-    attempt: int
-    done: tuple[tuple[Status, str, int], ...]
+    before: Side
+    value: bytes | None
+    ttl: int | None = None
 
 
-class Slot(NamedTuple):
-    """Where a handle's call keeps its answer, with that of the slot's latest call. ``tag`` as in :class:`Stored`."""
+class Committed(NamedTuple):
+    """What is stored now, of the jobs that stay and of the marks that have a value, each in their order."""
 
-    handle: str
-    number: int
-    answer: Answer | None
-    tag: object
+    jobs: list[Stored]
+    sides: list[Side]
 
 
 class Stale(Exception):
-    """Nothing was committed: a job, a key or the slot is not as it was read."""
+    """Nothing was committed: a job or a side record is not as it was read.
+
+    :param uuids: the jobs of which that is known; none where the store can't tell.
+    """
+
+    def __init__(self, uuids: Sequence[str] = ()) -> None:
+        super().__init__(*uuids)
+        self.uuids = frozenset(uuids)
 
 
 class Store(abc.ABC):
     """What a backend implements under :class:`~jobboard.engine.StoreEngine`. Any method may be called from several
     threads at once, and raises ConnectionFailure where the server can't be reached."""
 
+    keeps: ClassVar[Literal["process", "lease", "session"]]
+    """What keeps a claim without an ``expiry``: the process itself, so that it never lapses; a lease, which is renewed;
+    or a session with the server, which :attr:`Stored.alive` tells of."""
+
+    margin: int | None = None
+    """For how long a claim that a session keeps stands for sure after an answer of the server, in µs."""
+
     @abc.abstractmethod
     def open(self) -> Characteristics:
         """Connect, and create what is missing unless ``auto_setup`` forbids it."""
+
+    def closing(self) -> None:  # noqa: B027 - most stores' requests end soon by themselves
+        """:meth:`close` is coming: from now on no request may take longer than seconds."""
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -86,25 +130,36 @@ class Store(abc.ABC):
     def forked(self) -> None:
         """In a forked child: let go of inherited connections without closing them. Take no lock."""
 
+    @property
+    def connected(self) -> bool:
+        return True
+
     @abc.abstractmethod
     def now(self) -> int: ...
 
     @abc.abstractmethod
-    def read(self, uuids: Sequence[str]) -> Found: ...
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        """These jobs, and the side records of these kinds and keys."""
+
+    def sync(self) -> None:  # noqa: B027 - most stores answer with what is newest
+        """Make the next reads see everything that was acknowledged before."""
 
     @abc.abstractmethod
-    def keyed(self, keys: Sequence[str]) -> dict[str, str]:
-        """Key -> uuid of the job that holds it, live as far as the store knows."""
+    def listed(self, kind: str) -> Found:
+        """Every side record of a kind that is listed: there are not many of these."""
 
     @abc.abstractmethod
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence)."""
+        """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
+        before this call."""
 
     @abc.abstractmethod
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
-    ) -> tuple[int, list[Record]]:
-        """The next jobs that stand in one of ``states`` now, by (priority, sequence), and the time."""
+    ) -> tuple[int, list[Stored]]:
+        """The next live jobs behind ``after``, by (priority, sequence), and the time. It may answer with jobs of other
+        names and states, but for the last one of a page that is not full; see :meth:`Engine.page
+        <jobboard.engine.Engine.page>`."""
 
     @abc.abstractmethod
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
@@ -119,24 +174,19 @@ class Store(abc.ABC):
         return []
 
     @abc.abstractmethod
-    def slot(self, handle: str, number: int) -> Slot: ...
-
-    @abc.abstractmethod
-    def commit(self, changes: Sequence[Change], slot: Slot | None = None, answer: Answer | None = None) -> list[Stored]:
-        """Store every change, and the answer, if all jobs and the slot are as they were read, and every key that a job
-        comes to hold is free or given up by another of these changes. What is stored now of those that stay.
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        """Store every change and every mark if all the jobs and side records are as they were read, and what is new is
+        not there. At most 500 drafts, or 100 changes of other jobs.
 
         :raises Stale: something is not; nothing was stored.
         """
 
     def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
-        """See :meth:`Engine.tidy <jobboard.engine.Engine.tidy>`."""
+        """Drop side records whose time has gone by."""
 
-    @abc.abstractmethod
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None: ...
+    def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
+        """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""
 
-    @abc.abstractmethod
-    def delist(self, handle: str) -> None: ...
-
-    @abc.abstractmethod
-    def roster(self) -> list[tuple[str, str, str]]: ...
+    def examine(self) -> Iterator[Oddity]:
+        """See :meth:`Engine.examine <jobboard.engine.Engine.examine>`."""
+        yield from ()

@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryEngine, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Answer, Change, Slot, Stale, Store, Stored, engine
+from jobboard.engine import Change, Committed, Mark, Stale, Store, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -31,10 +31,10 @@ class Slow(MemoryEngine):
         store: Any = super()._make_store()
         commit = store.commit
 
-        def slowly(changes: Sequence[Change], slot: Slot | None = None, answer: Answer | None = None) -> list[Stored]:
+        def slowly(changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
             if self.meanwhile:
                 self.meanwhile.pop(0)()
-            return commit(changes, slot, answer)  # type: ignore[no-any-return]
+            return commit(changes, marks)  # type: ignore[no-any-return]
 
         store.commit = slowly
         return store  # type: ignore[no-any-return]
@@ -149,7 +149,7 @@ def test_a_lapsed_claim_that_somebody_has_settled_is_revived_by_its_holder(
 def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, other = boards
     job = slow.post("a")
-    monkeypatch.setattr(engine, "TRIES", 8)
+    monkeypatch.setattr(calls, "TRIES", 8)
     tries: list[int] = []
 
     def beaten() -> None:
@@ -184,8 +184,10 @@ def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[
     assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
     # The slot has gone on: whoever still asks is told so, and again nothing happens.
     slow.engine.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
+    last = other.post("c")
     with pytest.raises(JobFailure, match="later"):
         slow.engine.take("anna", 1, None, None, 1, nonce)
+    assert other.find_owner(last) is None
 
 
 def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, JobBoard]) -> None:

@@ -1,0 +1,270 @@
+"""How one call is carried out on a store: decided, committed if nobody was quicker, and answered once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgpack
+
+from jobboard import notifier, retry
+from jobboard.engine.store import Change, Committed, Mark, Side, Stale, Store, Stored
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import Draft, Nonce
+from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Status, Verb, lapse, settle
+
+TRIES = 100
+"""How often a call is decided anew because others were quicker, before it is given up."""
+
+HASTY = 5
+"""How many of these tries follow each other at once."""
+
+HOUR = 3600 * 1_000_000
+DAY = 24 * HOUR
+
+AT_ONCE = 100
+"""How many jobs one commit changes at most, beside new ones."""
+
+
+_EVENTS = {
+    Verb.CLAIM: notifier.CLAIMED,
+    Verb.EXTEND: notifier.EXTENDED,
+    Verb.ABANDON: notifier.ABANDONED,
+    Verb.CONSUME: notifier.CONSUMED,
+    Verb.RELEASE: notifier.RELEASED,
+    Verb.RESTORE: notifier.POSTED,
+}
+"""What others are told of a verb that does not lead to the trash."""
+
+
+class Done(NamedTuple):
+    """What a call did to one job; ``token`` of a claim, 0 otherwise."""
+
+    status: Status
+    uuid: str
+    token: int = 0
+
+
+class Answer(NamedTuple):
+    """What a call did, and which try of it, to be read when it is repeated."""
+
+    call: int
+    attempt: int
+    done: tuple[Done, ...]
+
+    def packed(self) -> bytes:
+        packed: bytes = msgpack.packb((self.call, self.attempt, self.done))
+        return packed
+
+    @classmethod
+    def of(cls, side: Side) -> Answer | None:
+        if side.value is None:
+            return None
+        call, attempt, done = msgpack.unpackb(side.value)
+        return cls(call, attempt, tuple(Done(Status(status), uuid, token) for status, uuid, token in done))
+
+
+class Plan(NamedTuple):
+    """What a call is going to do, and what it answers then. ``sides``: what was read of side records that the changes
+    touch, so that they are not read again."""
+
+    changes: list[Change]
+    done: list[Done]
+    sides: Sequence[Side] = ()
+    marks: Sequence[Mark] = ()
+
+
+class Result(NamedTuple):
+    """What a call did; ``stored``: the jobs as it left them, which an answer that is given again has not."""
+
+    done: Sequence[Done]
+    stored: list[Stored]
+    replayed: bool
+
+
+def standing(stored: Stored, now: int) -> Record:
+    """The job as it stands at ``now``, after what has ended by itself."""
+    record = settle(stored.record, now)
+    if record.state == CLAIMED and record.lock_until is None and not stored.alive:
+        return lapse(record, now)
+    return record
+
+
+class Calls:
+    """The calls of one connected engine.
+
+    :param pause: sleeps for so many seconds, unless the board is closed.
+    """
+
+    def __init__(self, store: Store, pause: Callable[[float], None]) -> None:
+        self.store = store
+        self._pause = pause
+        # What each slot held when it was last seen. The commit compares it.
+        self._slots: dict[tuple[str, int], Side] = {}
+
+    def tries(self) -> Iterator[int]:
+        """Numbers of tries, with a backoff.
+
+        :raises ConnectionFailure: there were too many.
+        """
+        for number in range(1, TRIES + 1):
+            yield number
+            if number > HASTY:
+                self._pause(retry.backoff(number - HASTY, 0.001, 0.1))
+        raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
+
+    # One call
+
+    def do(
+        self,
+        nonce: Nonce,
+        plan: Callable[[], Plan],
+        again: Callable[[Answer], Plan | None] | None = None,
+        beaten: set[str] | None = None,
+    ) -> Result:
+        """Do what ``plan`` says, unless this call has done so already.
+
+        :param again: what an answer that was stored already leaves to be done; None: nothing.
+        :param beaten: takes in the jobs at which others were quicker.
+        """
+        slot = self._remembered(nonce)
+        for _ in self.tries():
+            slot = slot or self.slot(nonce)
+            stored = Answer.of(slot)
+            if stored is not None and stored.call > nonce.call:
+                raise JobFailure("this call comes after a later one: its caller has long gone on")
+            if stored is None or stored.call < nonce.call:
+                made: Plan | None = plan()
+            else:
+                made = again(stored) if again is not None else None
+            if made is None:
+                assert stored is not None
+                return Result(stored.done, [], True)
+            if not made.changes and nonce.attempt == 1:
+                # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
+                self._slots[nonce.handle, nonce.slot] = slot
+                return Result(made.done, [], False)
+            answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), HOUR)
+            try:
+                committed = self.commit(made.changes, [answer, *made.marks], made.sides)
+            except Stale as stale:
+                if beaten is not None:
+                    beaten |= stale.uuids
+                if not stale.uuids:
+                    slot = None
+                continue
+            self._slots[nonce.handle, nonce.slot] = committed.sides[0]
+            return Result(made.done, committed.jobs, False)
+        raise AssertionError("unreachable")
+
+    def _remembered(self, nonce: Nonce) -> Side | None:
+        """What this slot must hold, if nothing has gone wrong since its last call."""
+        if nonce.attempt > 1:
+            return None
+        if nonce.call == 1:
+            return _absent("answer", _slot_key(nonce))
+        # Gone until this call has been answered: one that breaks off reads it again.
+        return self._slots.pop((nonce.handle, nonce.slot), None)
+
+    def slot(self, nonce: Nonce) -> Side:
+        """The side record of this call's slot."""
+        [side] = self.store.read([], [("answer", _slot_key(nonce))]).sides
+        return side
+
+    def fence(self, nonce: Nonce) -> Answer | None:
+        """What this call has done; if nothing, it will not do anything from now on."""
+        for _ in self.tries():
+            slot = self.slot(nonce)
+            stored = Answer.of(slot)
+            if stored is not None and stored.call >= nonce.call:
+                return stored if stored.call == nonce.call else None
+            try:
+                self.commit([], [Mark(slot, Answer(nonce.call, nonce.attempt + TRIES, ()).packed(), HOUR)])
+            except Stale:
+                continue
+            return None
+        raise AssertionError("unreachable")
+
+    # One commit
+
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), sides: Sequence[Side] = ()) -> Committed:
+        """Store these with the keys that they take and set free.
+
+        :raises Stale: somebody was quicker.
+        """
+        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)])
+
+    def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
+        freed: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for before, after, _ in changes:
+            had = None if before is None else held_key(before.record)
+            has = None if after is None else held_key(after)
+            if before is not None and had is not None and had != has:
+                freed[had] = before.record.uuid
+            if after is not None and has is not None and had != has:
+                taken[has] = after.uuid
+        keys = freed.keys() | taken.keys()
+        known = {side.key: side for side in sides if side.kind == "key"}
+        missing = [("key", key) for key in keys if key not in known]
+        if missing:
+            known |= {side.key: side for side in self.store.read([], missing).sides}
+        marks = []
+        for key in sorted(keys):
+            value = taken[key].encode() if key in taken else None
+            # Where damage has given the key to another job as well, it stays with that one.
+            if value is not None or known[key].value == freed[key].encode():
+                marks.append(Mark(known[key], value))
+        return marks
+
+    def alone(self, change: Change) -> bool:
+        """Store this change by itself, which is given up if somebody was quicker."""
+        try:
+            self.commit([change])
+        except Stale:
+            return False
+        return True
+
+    def apart(self, changes: Sequence[Change]) -> list[Change]:
+        """Store changes that have nothing to do with each other: those of them at which nobody was quicker."""
+        stored: list[Change] = []
+        for start in range(0, len(changes), AT_ONCE):
+            chunk = changes[start : start + AT_ONCE]
+            try:
+                self.commit(chunk)
+                stored += chunk
+            except Stale:
+                stored += [change for change in chunk if self.alone(change)]
+        return stored
+
+    def settle(self, overdue: Sequence[Stored], now: int) -> list[Record]:
+        """Write down what has ended by itself; not what somebody else has written down meanwhile."""
+        stored = self.apart([settling(each, now) for each in overdue])
+        return [change.after for change in stored if isinstance(change.after, Record)]
+
+
+def change_by(verb: Verb, stored: Stored, after: Record | None) -> Change:
+    """What a verb makes of a job."""
+    trashed = after is not None and after.state == TRASHED
+    return Change(stored, after, notifier.TRASHED if trashed else _EVENTS.get(verb))
+
+
+def settling(stored: Stored, now: int) -> Change:
+    """Write down what has ended by itself."""
+    record = standing(stored, now)
+    return Change(stored, record, notifier.TRASHED if record.state == TRASHED else None)
+
+
+def held_key(job: Draft | Record) -> str | None:
+    """The key that the job holds."""
+    if isinstance(job, Record):
+        return job.key if job.state in LIVE else None
+    return job.key if job.arrival is None or job.arrival.trashed_on is None else None
+
+
+def _slot_key(nonce: Nonce) -> str:
+    return f"{nonce.handle}:{nonce.slot}"
+
+
+def _absent(kind: str, key: str) -> Side:
+    return Side(kind, key, None, None, None)
