@@ -214,7 +214,8 @@ class BoardBase(abc.ABC):
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        self.engine.tidy()
+        if not self._conf["read_only"]:
+            self.engine.tidy()
 
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]

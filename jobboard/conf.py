@@ -310,5 +310,6 @@ COMMON: Mapping[str, Option] = {
     "retry_for": Option(seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"),
     "max_details": Option(integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"),
     "auto_setup": Option(flag, True, "create what is missing at connect()"),
+    "read_only": Option(flag, False, "open the board for looking only"),
 }
 """The options that every board has."""

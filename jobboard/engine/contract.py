@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from jobboard.conf import Option, Settings
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
     Characteristics,
@@ -27,6 +28,9 @@ from jobboard.primitives import (
 from jobboard.states import Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
+
+WRITES = ("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "enlist", "delist", "tidy")
+"""The primitives that a board which was opened for looking only has not."""
 
 
 class Life(Protocol):
@@ -95,6 +99,12 @@ class Engine(abc.ABC):
         self._shown = seat.shown
         self._heard = seat.heard
         self._ttl = int(seat.conf["claim_ttl"] * 1e6)
+        self._creates = seat.conf["auto_setup"] and not seat.conf["read_only"]
+        for primitive in WRITES if seat.conf["read_only"] else ():
+            setattr(self, primitive, self._refuse)
+
+    def _refuse(self, *args: Any, **extra: Any) -> Any:
+        raise JobFailure(f"{self!r} was opened for looking only: leave out read_only to change anything")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name!r} at {self._shown}>"

@@ -100,7 +100,7 @@ class RedisEngine(Engine):
     def open(self) -> None:
         links = self._links()
         try:
-            server = self._prepare(links, self._conf["auto_setup"])
+            server = self._prepare(links, self._creates)
         except BaseException:
             links.close()
             raise

@@ -98,13 +98,11 @@ class SQLEngine(Engine):
     # Life
 
     def open(self) -> None:
-        writes = not self._conf["read_only"]
-        create = self._conf["auto_setup"] and writes
         if self._client is None:
-            engines.check_there(self._url, create)
+            engines.check_there(self._url, self._creates)
         links = self._links()
         try:
-            links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, create))
+            links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, self._creates))
         except BaseException:
             links.close()
             raise
@@ -112,7 +110,7 @@ class SQLEngine(Engine):
         statements = Statements(self._tables, product)
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
-        self._store = Store(links, statements, self._name, not writes)
+        self._store = Store(links, statements, self._name)
         self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._reader = Reader(self._store)
         self._taker = Taker(self._store, self._writer, self._single)
@@ -200,8 +198,6 @@ class SQLEngine(Engine):
         return links.run(work, patience)
 
     def tidy(self) -> None:
-        if self._conf["read_only"]:
-            return
         store, st = self._store, self._store.statements
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in store.query(old)]:
@@ -229,7 +225,6 @@ class SQLEngine(Engine):
         """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
         if self._opened is None:
             raise ConnectionFailure(f"{self!r} is closed")
-        self._store.check_writable()
         with self._transaction(given).joined(REMEDY) as run:
             self._check_place(run)
             if self._call["p_notify"] and isinstance(run.connection.get_transaction(), sa.TwoPhaseTransaction):

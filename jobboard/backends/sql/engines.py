@@ -41,7 +41,6 @@ OPTIONS: Mapping[str, Option] = {
     "port": Option(port, None, "on which port it listens"),
     "user": Option(text, None, "whom to connect as"),
     "password": Option(text, None, "the user's password", secret=True),
-    "read_only": Option(flag, False, "open the board for looking only"),
     "connect_timeout": Option(seconds(1, 3600), 10.0, "how long a connection may take, in seconds"),
     "synchronous": Option(choice("full", "normal"), "full", "SQLite: normal may lose the latest commits at power loss"),
     "notify": Option(flag, True, "PostgreSQL: wake waiters by NOTIFY; false behind a transaction pooler"),

@@ -30,9 +30,8 @@ ALL = "*"
 class Store:
     """:param base: the parameters that every statement gets."""
 
-    def __init__(self, links: Links, statements: Statements, board: str, read_only: bool) -> None:
+    def __init__(self, links: Links, statements: Statements, board: str) -> None:
         self.links = links
-        self._read_only = read_only
         self.statements = statements
         self.base = {"p_board": board}
         self.sent = 0
@@ -44,12 +43,7 @@ class Store:
 
     def single(self, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         """Run a mutation that is one statement."""
-        self.check_writable()
         return self.links.run(lambda link: link.single(statement, params))
-
-    def check_writable(self) -> None:
-        if self._read_only:
-            raise JobFailure("the board was opened for looking only (read_only)")
 
     def _read(self, link: Link, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         rows = link.rows(statement, {**self.base, **params})
@@ -63,8 +57,6 @@ class Store:
         ``work`` gets what an earlier try of this call answered, None if there was none, and gives its result and what
         it did; nothing done, nothing written.
         """
-
-        self.check_writable()
         try:
             return self.links.run(lambda link: self.once(link, nonce, work))
         except Refused:

@@ -157,7 +157,6 @@ OPTIONS: Mapping[str, Option] = {
     "handler": Option(_handler, PollingHandler, "threading, gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
-    "read_only": Option(flag, False, "open the board for looking only"),
     "randomize_hosts": Option(flag, True, "begin with any of the hosts, not with the first"),
     "use_ssl": Option(flag, False, "connect with TLS"),
     "ca": Option(text, None, "TLS: the authority's certificate"),
@@ -177,7 +176,7 @@ _TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_
 
 _PORT = re.compile(r":\d+$")
 
-_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "read_only", "default_acl"}
+_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "default_acl"}
 
 
 def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import NotFound
+from jobboard.exceptions import JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Posting
+from jobboard.job import Entity, Posting
 from jobboard.primitives import BoardStats
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
@@ -242,6 +242,39 @@ class TestCounting:
         other.post("resize")
         assert board.stats(max_age=LONG).unclaimed == 0
         assert board.stats().unclaimed == 1
+
+
+class TestLookingOnly:
+    def test_whatever_would_change_something_is_refused(self, board: JobBoard, make_board: MakeBoard) -> None:
+        free, held = board.post("free", key="k"), board.post("held")
+        trashed = trash_one(board)
+        board.claim(held, "anna", LONG)
+        before = [(job.uuid, job.seen_state, job._record.token) for job in board.iterjobs()]
+        looking = make_board(read_only=True)
+        theirs = looking.get(held.uuid)
+        for act in (
+            lambda: looking.post("no"),
+            lambda: looking.post("no", key="k"),
+            lambda: looking.post_many([{"name": "no"}]),
+            lambda: looking.claim(looking.get(free.uuid), "anna"),
+            lambda: looking.claim_next("anna"),
+            lambda: looking.extend(theirs, "anna"),
+            lambda: looking.abandon(theirs, "anna"),
+            lambda: looking.consume(theirs, "anna"),
+            lambda: looking.trash(theirs, "anna"),
+            lambda: looking.consume_many([theirs], "anna"),
+            lambda: looking.release(theirs),
+            lambda: looking.cancel(looking.get(free.uuid)),
+            lambda: looking.restore(trashed),
+            lambda: looking.purge(trashed),
+            lambda: looking.register_entity(Entity("conductor", "one")),
+            looking.setup,
+        ):
+            with pytest.raises(JobFailure, match="looking only: leave out read_only"):
+                act()
+        assert [(job.uuid, job.seen_state, job._record.token) for job in looking.iterjobs()] == before
+        assert uuids(looking.trashed()) == [trashed.uuid]
+        assert looking.entities() == []
 
 
 class TestSiblings:
