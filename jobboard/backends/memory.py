@@ -254,10 +254,10 @@ class MemoryStore(Store):
         shelf = self._shelf
         stale = []
         for before, after, _ in changes:
-            if before is not None and shelf.jobs.get(before.record.uuid) is not before:
-                stale.append(before.record.uuid)
-            elif before is None and after is not None and after.uuid in shelf.jobs:
-                stale.append(after.uuid)
+            uuid = before.record.uuid if before is not None else after.uuid if after is not None else ""
+            there = shelf.jobs.get(uuid)
+            if (there and there.tag) != (before and before.tag):
+                stale.append(uuid)
         if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side, _, _ in marks):
             raise Stale(stale)
 

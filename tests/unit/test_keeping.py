@@ -1,0 +1,283 @@
+"""How an engine keeps claims where a lease does it, or a session with the server, and what it clears up behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from jobboard.backends.memory import ManualClock, MemoryEngine, MemoryStore, forget
+from jobboard.board import JobBoard
+from jobboard.engine import Change, Committed, Found, Look, Mark, Stale, Stored
+from jobboard.exceptions import ClaimLost, ConnectionFailure
+from jobboard.primitives import Finish, Nonce, Renewed
+from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Status, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import take
+
+SECOND = 1_000_000
+HANDLE = "handle"
+
+_names = itertools.count(1)
+
+
+class Sessions(MemoryStore):
+    """Claims live as long as their keeper is not among ``dead``; ``breaks``: what happens instead of a commit."""
+
+    dead: set[str]
+    breaks: list[Callable[[], object]]
+
+    def _alive(self, stored: Stored) -> Stored:
+        return stored._replace(alive=stored.record.keeper not in self.dead)
+
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        found = super().read(uuids, sides)
+        return found._replace(jobs=[stored and self._alive(stored) for stored in found.jobs])
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+        look = super().look(limit, names, readable)
+        shelf = self._shelf
+        lost = [self._alive(stored) for stored in shelf.jobs.values() if stored.record.state == CLAIMED]
+        return look._replace(overdue=look.overdue + [stored for stored in lost if not stored.alive])
+
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        if self.breaks:
+            self.breaks.pop(0)()
+        for change in changes:
+            if isinstance(change.after, tuple) and getattr(change.after, "state", None) == CLAIMED:
+                self.dead.discard(change.after.keeper)  # type: ignore[union-attr,arg-type]
+        return super().commit(changes, marks)
+
+
+class Engine(MemoryEngine):
+    keeps = "session"
+
+    def _make_store(self) -> Any:
+        store: Any = Sessions(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
+        store.keeps, store.dead, store.breaks = self.keeps, set(), []
+        store.margin = 20 * SECOND
+        return store
+
+
+class Leases(Engine):
+    keeps = "lease"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def make(clock: ManualClock) -> Iterator[Callable[[type[Engine]], Any]]:
+    name = f"keeping {next(_names)}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(forget, name)
+
+        def board(engine: type[Engine]) -> Any:
+            made = JobBoard(name, {"board": "memory", "clock": clock, "retry_for": 0}, engine=engine)
+            made.connect()
+            stack.callback(made.close)
+            return made
+
+        yield board
+
+
+def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
+    """So many claims that the handle keeps, as nothing but the engine's."""
+    board.post_many([{"name": "a"}] * count)
+    kept = []
+    for call in range(1, count + 1, 100):
+        taken = board.engine.take("anna", min(count, 100), None, None, 1, Nonce(HANDLE, 1, call))
+        kept += [(record.uuid, record.token) for record in taken.records]
+    assert len(kept) == count
+    return kept
+
+
+def consume(board: Any, claim: tuple[str, int]) -> Status:
+    [status] = board.engine.finish([Finish(claim[0], Holder("anna", claim[1]), Verb.CONSUME)], Nonce(HANDLE, 2, 1))
+    return status  # type: ignore[no-any-return]
+
+
+def test_a_lease_is_renewed_from_the_servers_now_on(make: Any, clock: ManualClock) -> None:
+    board = make(Leases)
+    [claim] = claimed(board)
+    clock.advance(20)
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND)
+    clock.advance(29)
+    assert board.get(claim[0]).seen_state == CLAIMED
+    clock.advance(2)
+    assert board.get(claim[0]).seen_state == UNCLAIMED
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_lapsed_lease_is_revived_by_the_next_beat(make: Any, clock: ManualClock, settled: bool) -> None:
+    board = make(Leases)
+    [claim] = claimed(board)
+    clock.advance(31)
+    if settled:
+        board.post("other")
+        assert take(board, "bert", names=["other"])
+    assert board.get(claim[0]).seen_state == UNCLAIMED
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
+    assert board.find_owner(board.get(claim[0])) == "anna"
+    assert consume(board, claim) == OK
+
+
+def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: Any, clock: ManualClock) -> None:
+    board = make(Leases)
+    claims = claimed(board, 300)
+    clock.advance(20)
+    theirs = [uuid for uuid, _ in claims[::30]]
+    board.engine._opened.breaks = [lambda: [board.release(board.get(uuid)) for uuid in theirs]]
+    renewed = board.engine.renew(HANDLE, claims, 30 * SECOND)
+    assert sorted(uuid for uuid, _ in renewed.lost) == sorted(theirs)
+    clock.advance(15)
+    assert board.stats().claimed == 290
+
+
+def test_a_claim_that_somebody_has_given_a_fixed_lease_is_not_lost(make: Any, clock: ManualClock) -> None:
+    board = make(Leases)
+    [claim] = claimed(board)
+    board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
+    clock.advance(6)
+    assert board.get(claim[0]).seen_state == UNCLAIMED, "and it keeps that lease"
+
+
+def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobboard.engine.calls.TRIES", 7)
+    board = make(Leases)
+    [claim] = claimed(board)
+
+    def beaten() -> None:
+        raise Stale
+
+    board.engine._opened.breaks = [beaten] * 100
+    with pytest.raises(ConnectionFailure, match="another process was quicker"):
+        board.engine.renew(HANDLE, [claim], 40 * SECOND)
+
+
+def test_a_claim_ends_with_its_session(make: Any) -> None:
+    board = make(Engine)
+    [claim] = claimed(board)
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND)
+    assert board.claim_next("bert") is None
+    board.engine._opened.dead.add(HANDLE)
+    assert (board.get(claim[0]).seen_state, board.job_count) == (UNCLAIMED, 1)
+    assert take(board, "bert").uuid == claim[0]
+    board.engine._opened.dead.discard(HANDLE)
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == [claim]
+    assert consume(board, claim) == Status.LOST
+
+
+def test_a_claim_is_taken_up_again_by_the_holders_next_session(make: Any) -> None:
+    board = make(Engine)
+    [claim] = claimed(board)
+    board.engine._opened.dead.add(HANDLE)
+    assert board.get(claim[0]).seen_state == UNCLAIMED
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
+    assert board.get(claim[0]).seen_state == CLAIMED
+
+
+class TestForsaken:
+    """The session may live on though the holder was told that its claim is lost."""
+
+    def test_it_becomes_free(self, make: Any) -> None:
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.engine.forsake(*claim)
+        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
+        assert board.get(claim[0]).attempts == 1, "a lapse counts"
+
+    def test_not_what_its_holder_has_extended_meanwhile(self, make: Any) -> None:
+        board = make(Engine)
+        [claim] = claimed(board)
+
+        def broken() -> None:
+            raise ConnectionFailure("away")
+
+        board.engine._opened.breaks = [broken, broken]
+        board.engine.forsake(*claim)
+        eventually(lambda: len(board.engine._opened.breaks) == 1)
+        board.engine._opened.breaks.clear()
+        status, _ = board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+        assert status == OK
+        board.engine.reconnected()
+        eventually(lambda: board.engine._keeper._errands._thread is None)
+        assert board.get(claim[0]).seen_state == CLAIMED
+
+    def test_not_another_claim(self, make: Any) -> None:
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.release(board.get(claim[0]))
+        mine = take(board, "bert")
+        board.engine.forsake(*claim)
+        eventually(lambda: board.engine._keeper._errands._thread is None)
+        assert board.find_owner(mine) == "bert"
+
+
+class TestDoubt:
+    """Nobody waits for this call any longer."""
+
+    def test_what_it_has_claimed_is_given_back(self, make: Any) -> None:
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
+        assert board.get(claim[0]).attempts == 0, "nobody has worked on it"
+
+    def test_what_it_has_not_done_yet_it_never_does(self, make: Any) -> None:
+        board = make(Engine)
+        job = board.post("a")
+        nonce = Nonce(HANDLE, 1, 1)
+        board.engine.doubt(nonce)
+        eventually(lambda: board.engine._keeper._errands._thread is None)
+        assert board.engine.take("anna", 1, None, None, 1, nonce).records == []
+        assert board.get(job.uuid).seen_state == UNCLAIMED
+
+    def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
+        """It would write over what tells of the claims."""
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.engine._keeper._errands.close(5)
+        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        assert board.get(claim[0]).seen_state == CLAIMED, "no errand runs any more"
+        taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
+        assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
+
+    def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.release(board.get(claim[0]))
+        job = take(board, "bert")
+        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        eventually(lambda: board.engine._keeper._errands._thread is None)
+        assert board.find_owner(job) == "bert"
+
+
+def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
+    board, other = make(Engine), make(Leases)
+    [claim] = claimed(board)
+
+    def broken() -> None:
+        raise ConnectionFailure("away")
+
+    board.engine._opened.breaks = [broken]
+    board.engine.forsake(*claim)
+    eventually(lambda: not board.engine._opened.breaks)
+    board.close()
+    assert other.get(claim[0]).seen_state == UNCLAIMED
+
+
+def test_a_verb_of_a_lost_claim_says_so(make: Any, clock: ManualClock) -> None:
+    board = make(Leases)
+    board.post("a")
+    job = take(board, expiry=1)
+    clock.advance(2)
+    assert take(board, "bert") == job
+    with pytest.raises(ClaimLost):
+        board.consume(job, "anna")
