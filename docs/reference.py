@@ -131,7 +131,6 @@ _SAID = {
     "Job.uuid": "what it is known by, in its store and to people",
     "Job.name": "the name that handlers and ``names=`` go by",
     "Job.details": "what the work needs, a dict; as posted",
-    "Job.priority": "as posted",
     "Job.key": "as posted: at most one live job has it",
     "Job.max_attempts": "as posted: with which failure it goes to the trash; None for never",
     "Job.created_on": "when it was posted, an aware datetime on the server's clock",
@@ -201,7 +200,7 @@ def _call(name: str, function: Callable[..., Any]) -> str:
 
 def _default(value: object) -> str:
     if isinstance(value, enum.Enum):
-        return str(value.value)
+        return str(value)
     return repr(value) if isinstance(value, str | int | float | bool | None) else "…"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics
-    from jobboard.states import State, Verb
+    from jobboard.states import Failure, State, Verb
 
 _HOMES = {
     "backends": ("backend", "fetch"),
@@ -50,7 +50,7 @@ _HOMES = {
     "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "primitives": ("BoardStats", "Characteristics"),
-    "states": ("State", "Verb"),
+    "states": ("Failure", "State", "Verb"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -63,6 +63,7 @@ __all__ = [
     "Conductor",
     "ConnectionFailure",
     "Entity",
+    "Failure",
     "Job",
     "JobBoard",
     "JobBoardError",

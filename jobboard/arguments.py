@@ -10,8 +10,9 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import Job, JobPriority, Posting, instant, moment
+from jobboard.job import Job, JobPriority, Posting, rank_of
 from jobboard.primitives import Draft
+from jobboard.states import instant, moment
 
 _LAST = 2**53
 """The end of the instants that every backend stores exactly, in µs since 1970: doubles count no further. In 2255."""
@@ -90,6 +91,8 @@ def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Con
     content = codec.Content(details, book, codec.check_context(given.context), delay, due)
     if given.key is not None:
         codec.check_text("a job's key", given.key)
+    if given.group is not None:
+        codec.check_text("a job's group", given.group)
     attempts = given.max_attempts
     if attempts is not None:
         if isinstance(attempts, bool) or not isinstance(attempts, int):
@@ -99,13 +102,14 @@ def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Con
     return Draft(
         uuid=uuidutils.generate_uuid(),
         name=name,
-        priority=JobPriority.convert(given.priority).rank,
+        priority=rank_of(JobPriority.convert(given.priority)),
         key=given.key,
         version=codec.VERSION,
         posting=codec.encode(content, wire),
         max_attempts=attempts,
         delay=delay,
         due=due,
+        group=given.group,
     ), content
 
 

@@ -51,13 +51,14 @@ class JobBoard(Claiming):
         name: str,
         book: Any = None,
         details: Mapping[str, Any] | None = None,
-        priority: JobPriority | str = JobPriority.NORMAL,
+        priority: int | str = JobPriority.NORMAL,
         *,
         key: str | None = None,
         delay: float | datetime.timedelta | None = None,
         due: datetime.datetime | None = None,
         max_attempts: int | None = None,
         context: Mapping[str, str] | None = None,
+        group: str | None = None,
         **extra: Any,
     ) -> Job:
         """Put a job on the board.
@@ -65,16 +66,25 @@ class JobBoard(Claiming):
         :param name: what kind of work it is; handlers and ``names=`` go by it. At most 255 characters.
         :param book: a logbook of TaskFlow's, or anything with a ``name`` and a ``uuid``.
         :param details: what the work needs, of JSON's shape, at most ``max_details`` bytes as JSON.
+        :param priority: an integer from -100 to 100, or the name of one (:class:`~jobboard.job.JobPriority`); a higher
+            one is served first.
         :param key: at most one live job has it; posting it again answers that job, unchanged.
         :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim it.
         :param due: the same as an aware datetime; one in the past is due at once.
         :param max_attempts: with which claim the job goes to the trash unless that one consumes it.
         :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
             most 16 KiB of JSON. ``board.tracing`` may add to it.
+        :param group: whose work it is, a customer's for instance; at most 255 characters.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
-            name, book, details, priority, key=key, delay=delay, due=due, max_attempts=max_attempts, context=context
+            *(name, book, details, priority),
+            key=key,
+            delay=delay,
+            due=due,
+            max_attempts=max_attempts,
+            context=context,
+            group=group,
         )
         return self._post([posting], "post", extra)[0]
 

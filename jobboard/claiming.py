@@ -18,7 +18,20 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, Job
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish
 from jobboard.session import Session
-from jobboard.states import CLAIMED, COMPLETE, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    FINISHES,
+    OK,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Holder,
+    Record,
+    Status,
+    Verb,
+    failed,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -427,7 +440,7 @@ class Claiming(BoardBase):
             back = [claim for end in done if (claim := end.claim) in kept and claim is not None]
             self.engine.when_settled(
                 extra,
-                functools.partial(self._ended, session, done),
+                functools.partial(self._ended, session, done, who),
                 functools.partial(session.hold, *back),
             )
             for index, status in answered:
@@ -437,7 +450,7 @@ class Claiming(BoardBase):
             results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
 
-    def _ended(self, session: Session, ends: list[_End]) -> None:
+    def _ended(self, session: Session, ends: list[_End], who: str) -> None:
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
@@ -446,11 +459,12 @@ class Claiming(BoardBase):
                 claim.ended = True
             else:
                 session.let_go_of(job.uuid)
-                if verb == Verb.ABANDON:
-                    self._refresh(job)  # only the claim's own handle knows how many attempts are left
+            if claim is None and verb == Verb.ABANDON:
+                self._refresh(job)  # only the claim's own handle knows how many attempts are left
+            elif error is not None:
+                # By this machine's clock, until it is read again.
+                job._record = failed(job._record, int(time.time() * 1e6), who, error)
             record = job._record
-            if error is not None:
-                job._record = record._replace(error=error)
             if verb == Verb.CONSUME:
                 job.seen_state = COMPLETE
                 consumed.append(job)

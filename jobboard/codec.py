@@ -15,14 +15,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgpack
 
+from jobboard.states import FAILURE_BYTES
+
 VERSION = 1
 """The version that is written, and the highest that is read."""
 
 MAX_TEXT = 255
 """The longest name, key or owner, in characters."""
-
-MAX_ERROR = 16 * 1024
-"""How much of an error is kept, in bytes of UTF-8."""
 
 MAX_CONTEXT = 16 * 1024
 """The largest context of a job, in bytes of JSON."""
@@ -201,4 +200,4 @@ def clip_error(error: str | None) -> str | None:
     if not isinstance(error, str):
         raise TypeError(f"an error or reason must be a str, not {type(error).__name__}")
     raw = error.replace("\x00", "\ufffd").encode("utf-8", "replace")
-    return raw[-MAX_ERROR:].decode("utf-8", "ignore")
+    return raw[-FAILURE_BYTES:].decode("utf-8", "ignore")

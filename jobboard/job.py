@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
-from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Record, State, Verb
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
 T = TypeVar("T")
 
@@ -27,37 +27,42 @@ def boottime() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class JobPriority(enum.StrEnum):
-    """How early a job is served; within one priority the oldest post comes first."""
+class JobPriority(int, enum.Enum):
+    """Names for some priorities. All are integers from -100 to 100, a higher one is served first; within one priority
+    the oldest post comes first.
 
-    VERY_HIGH = "VERY_HIGH"
-    HIGH = "HIGH"
-    NORMAL = "NORMAL"
-    LOW = "LOW"
-    VERY_LOW = "VERY_LOW"
+    A member is its integer, shown as its name, and equal to both.
+    """
 
-    @property
-    def rank(self) -> int:
-        """0 for the priority that is served first."""
-        return _RANKS[self]
+    VERY_HIGH = 100
+    HIGH = 50
+    NORMAL = 0
+    LOW = -50
+    VERY_LOW = -100
 
     @classmethod
-    def convert(cls, value: JobPriority | str | bytes) -> JobPriority:
-        """A priority from its name, in any case.
+    def convert(cls, value: int | str | bytes) -> int:
+        """A priority from its integer or from its name, in any case: a member, if one has that integer.
 
+        :raises TypeError: neither an int (a bool is none) nor a name.
         :raises ValueError: there is no such priority.
         """
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
+        kind: type[Exception] = ValueError
         if isinstance(value, str):
-            try:
-                return cls(value.upper())
-            except ValueError:
-                pass
-        raise ValueError(f"{value!r} is not a priority; priorities are {', '.join(cls)}")
+            if value.upper() in cls.__members__:
+                return cls[value.upper()]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            if rank_of(value) in RANKS:
+                return _NAMED.get(value, value)
+        else:
+            kind = TypeError
+        names = ", ".join(cls.__members__)
+        raise kind(f"{value!r} is not a priority: give an integer from -100 to 100, or one of the names {names}")
 
     @classmethod
-    def reorder(cls, *values: tuple[JobPriority | str, T]) -> Any:
+    def reorder(cls, *values: tuple[int | str, T]) -> Any:
         """The values of (priority, value) pairs, highest priority first, otherwise as they came.
 
         As in TaskFlow a single pair answers its value, several a tuple.
@@ -66,14 +71,30 @@ class JobPriority(enum.StrEnum):
         """
         if not values:
             raise ValueError("at least one (priority, value) pair is needed")
-        pairs = [(cls.convert(priority).rank, value) for priority, value in values]
+        pairs = [(rank_of(cls.convert(priority)), value) for priority, value in values]
         if len(pairs) == 1:
             return pairs[0][1]
         return tuple(value for _, value in sorted(pairs, key=lambda pair: pair[0]))
 
+    @classmethod
+    def _missing_(cls, value: object) -> JobPriority | None:
+        return cls.__members__.get(value) if isinstance(value, str) else None
 
-_PRIORITIES = tuple(JobPriority)
-_RANKS = {priority: rank for rank, priority in enumerate(_PRIORITIES)}
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other if isinstance(other, str) else int(self) == other
+
+    __hash__ = int.__hash__
+
+
+_NAMED: dict[int, JobPriority] = {int(priority): priority for priority in JobPriority}
+
+
+def rank_of(priority: int) -> int:
+    """A priority as records have it; and the other way round."""
+    return JobPriority.VERY_HIGH - priority
 
 
 @dataclass(frozen=True)
@@ -83,12 +104,13 @@ class Posting:
     name: str
     book: Any = None
     details: Mapping[str, Any] | None = None
-    priority: JobPriority | str = JobPriority.NORMAL
+    priority: int | str = JobPriority.NORMAL
     key: str | None = field(default=None, kw_only=True)
     delay: float | datetime.timedelta | None = field(default=None, kw_only=True)
     due: datetime.datetime | None = field(default=None, kw_only=True)
     max_attempts: int | None = field(default=None, kw_only=True)
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
+    group: str | None = field(default=None, kw_only=True)
 
 
 class Act(NamedTuple):
@@ -262,10 +284,11 @@ class Job:
         return self._content.details
 
     @property
-    def priority(self) -> JobPriority:
+    def priority(self) -> int:
+        """From -100 to 100, a higher one is served first; :class:`JobPriority` names some."""
         # A damaged record is shown in the trash, where it has one that is none.
         rank = self._record.priority
-        return _PRIORITIES[rank if rank in RANKS else -1]
+        return rank_of(rank if rank in RANKS else RANKS[-1])
 
     @property
     def sequence(self) -> int:
@@ -275,6 +298,11 @@ class Job:
     @property
     def key(self) -> str | None:
         return self._record.key
+
+    @property
+    def group(self) -> str | None:
+        """The group that it was posted in."""
+        return self._record.group
 
     @property
     def attempts(self) -> int:
@@ -301,6 +329,12 @@ class Job:
     def error(self) -> str | None:
         """What the last failure or the trash left, as last seen: at most the last 16 KiB."""
         return self._record.error
+
+    @property
+    def errors(self) -> tuple[Failure, ...]:
+        """The last ten failures, the latest at the end, as last seen; 16 KiB of text in all, the oldest go first. Each
+        has ``when``, ``who`` (None: an operator's act), ``attempt`` and ``text``."""
+        return self._record.errors
 
     @property
     def created_on(self) -> datetime.datetime:
@@ -413,7 +447,7 @@ class Job:
         return f"Job {self._record.name!r} ({self._record.uuid})"
 
     def __repr__(self) -> str:
-        return f"<Job {self._record.name!r} {self._record.uuid} {self.priority} {self.seen_state}>"
+        return f"<Job {self._record.name!r} {self._record.uuid} {JobPriority.convert(self.priority)} {self.seen_state}>"
 
 
 def load_book(persistence: Any, uuid: str) -> Any:
@@ -422,17 +456,3 @@ def load_book(persistence: Any, uuid: str) -> Any:
         return None
     with contextlib.closing(persistence.get_connection()) as connection:
         return connection.get_logbook(uuid)
-
-
-def moment(instant: int) -> datetime.datetime:
-    """The time of an instant that is stored: µs since 1970, UTC."""
-    return _EPOCH + instant * _MICROSECOND
-
-
-def instant(moment: datetime.datetime) -> int:
-    """An aware time as it is stored."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)

@@ -48,7 +48,7 @@ from jobboard.base import BATCH
 from jobboard.board import PAGE, JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Arrival, Draft, Finish, Seen
-from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Status, Verb
+from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb
 
 NAME = "jobboard move"
 
@@ -201,7 +201,7 @@ class Mover:
                 max_attempts=None,
                 delay=None,
                 due=None,
-                arrival=Arrival(f"{NAME} {self._run}", 0, self._sign, now, now),
+                arrival=Arrival(f"{NAME} {self._run}", 0, (Failure(now, None, 0, self._sign),), now, now),
             )
             [(created, _)] = board.door.insert([sign])
             if not created:
@@ -417,11 +417,12 @@ class Mover:
             arrival=Arrival(
                 who=str(_Copy(self._run, _Version.of(job), due)),
                 attempts=job.attempts,
-                error=job.error,
+                errors=job.errors,
                 created_on=job.created_on,
                 trashed_on=job.modified_on if _buried(job) else None,
                 retries=job.retries,
             ),
+            group=job.group,
         )
 
     def _posting(self, job: Record) -> bytes | str:
@@ -468,8 +469,8 @@ def _batches(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
     batch: list[Draft] = []
     size = 0
     for draft in drafts:
-        error = draft.arrival and draft.arrival.error
-        more = len(draft.posting) + len(error or "")
+        errors = draft.arrival.errors if draft.arrival is not None else ()
+        more = len(draft.posting) + sum(len(failure.text) for failure in errors)
         if batch and (len(batch) == BATCH or size + more > _BYTES):
             yield batch
             batch, size = [], 0

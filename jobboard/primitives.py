@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobboard.states import Holder, Record, State, Status, Verb, settle
+from jobboard.states import Failure, Holder, Record, State, Status, Verb, settle
 
 POLL_CAP = 1.0
 """The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
@@ -66,14 +66,15 @@ class Arrival(NamedTuple):
 
     who: str
     attempts: int
-    error: str | None
+    errors: tuple[Failure, ...]
     created_on: int
     trashed_on: int | None
     retries: int = 0
 
 
 class Draft(NamedTuple):
-    """A job to be stored. At most one of ``delay`` (from now, on the server's clock) and ``due`` is given."""
+    """A job to be stored. ``priority`` is a rank, as in its record. At most one of ``delay`` (from now, on the server's
+    clock) and ``due`` is given."""
 
     uuid: str
     name: str
@@ -85,6 +86,7 @@ class Draft(NamedTuple):
     delay: int | None
     due: int | None
     arrival: Arrival | None = None
+    group: str | None = None
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
@@ -103,7 +105,7 @@ class Draft(NamedTuple):
             lock_until=HELD_UNTIL if held else None,
             created_on=came.created_on,
             modified_on=came.trashed_on or now,
-            error=came.error,
+            errors=came.errors,
         )
 
     def _posted(self, sequence: int, now: int) -> Record:
@@ -126,7 +128,7 @@ class Draft(NamedTuple):
             lock_until=until if scheduled else None,
             created_on=now,
             modified_on=now,
-            error=None,
+            group=self.group,
         )
 
 
@@ -248,5 +250,5 @@ class Oddity(NamedTuple):
     advice: str = ""
 
 
-RANKS = range(5)
-"""The priorities, as records have them: 0 is served first."""
+RANKS = range(201)
+"""The priorities, as records have them: 0, which is served first, stands for 100, and 200 for -100."""

@@ -10,6 +10,7 @@ store), on any other status the settled record as it was found.
 
 from __future__ import annotations
 
+import datetime
 import enum
 from typing import NamedTuple
 
@@ -111,6 +112,27 @@ OK = Status.OK
 EXHAUSTED = "the claim lapsed and the job's attempts are used up"
 """The error of a job that is trashed by the lapse of its last allowed claim, unless it has one already."""
 
+FAILURES = 10
+"""How many of its failures a job remembers."""
+
+FAILURE_BYTES = 16 * 1024
+"""How much text these have in all, in bytes of UTF-8. Clients clip a single one to that."""
+
+
+class Failure(NamedTuple):
+    """One thing that went wrong with a job: ``on``, in µs, and :attr:`when`, a datetime; ``who`` worked on it then
+    (None: nobody's attempt, but an operator's act); how many attempts it had had; and what was told of it."""
+
+    on: int
+    who: str | None
+    attempt: int
+    text: str
+
+    @property
+    def when(self) -> datetime.datetime:
+        """The time of :attr:`on`, by the server's clock."""
+        return moment(self.on)
+
 
 class Record(NamedTuple):
     """A job as it is stored. ``posting`` is opaque here; ``version`` is its codec's and lies outside of it.
@@ -118,8 +140,9 @@ class Record(NamedTuple):
     ``priority`` is a rank, 0 is served first. ``lock_until`` is the end of the lease of a claimed job (None: no lease,
     something else tells whether the holder lives), the due time of a scheduled one, and None otherwise. ``keeper`` is
     the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
-    store's business. ``sequence`` rises with each post of one priority. ``retries`` counts the claims whose attempts
-    do not count, because the work asked to be done later.
+    store's business. ``sequence`` rises with each post of one priority. ``errors`` are the last failures, the latest
+    at the end: see :func:`failed`. ``retries`` counts the claims whose attempts do not count, because the work asked to
+    be done later.
     """
 
     uuid: str
@@ -138,8 +161,14 @@ class Record(NamedTuple):
     lock_until: int | None
     created_on: int
     modified_on: int
-    error: str | None
+    errors: tuple[Failure, ...] = ()
     retries: int = 0
+    group: str | None = None
+
+    @property
+    def error(self) -> str | None:
+        """What the last failure has told."""
+        return self.errors[-1].text if self.errors else None
 
     @property
     def exhausted(self) -> bool:
@@ -160,6 +189,16 @@ def next_token(token: int, now: int) -> int:
     return max(token + 1, now)
 
 
+def failed(record: Record, on: int, who: str | None, text: str) -> Record:
+    """The record with one more failure. It remembers :data:`FAILURES` of them, with :data:`FAILURE_BYTES` of text in
+    all: the oldest go first, and the last one stays whatever its size."""
+    errors = (*record.errors, Failure(on, who, record.attempts, text))[-FAILURES:]
+    sizes = [len(failure.text.encode()) for failure in errors]
+    while len(sizes) > 1 and sum(sizes) > FAILURE_BYTES:
+        del sizes[0]
+    return record._replace(errors=errors[-len(sizes) :])
+
+
 def settle(record: Record, now: int) -> Record:
     """The record as it stands at ``now``, after leases that lapsed and times that came."""
     until = record.lock_until
@@ -174,7 +213,7 @@ def lapse(record: Record, at: int) -> Record:
     """A claimed record after its claim has lapsed; ``at`` is when it lapsed, or was first met where nothing stamps
     that."""
     if record.exhausted:
-        return _trashed(record, at, record.error or EXHAUSTED)
+        return _worn_out(record, at, record.who)
     return record._replace(state=UNCLAIMED, lock_until=None)
 
 
@@ -242,13 +281,15 @@ def finish(
         return status, record and settle(record, now)
     if verb == Verb.CONSUME:
         return OK, None
-    record = settle(record, now)._replace(
+    record = settle(record, now)
+    if error is not None:
+        record = failed(record, now, record.who, error)
+    record = record._replace(
         attempts=max(0, record.attempts - 1) if refund or retry else record.attempts,
         retries=record.retries + retry,
-        error=record.error if error is None else error,
     )
     if verb == Verb.TRASH or record.exhausted:
-        return OK, _trashed(record, now, record.error)
+        return OK, _trashed(record, now)
     until = now + delay if delay else due
     scheduled = until is not None and until > now
     return OK, record._replace(
@@ -284,9 +325,11 @@ def release(
         return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED, record
     if token not in (None, record.token):
         return Status.LOST, record
-    record = record._replace(token=next_token(record.token, now), error=error or record.error)
+    if error:
+        record = failed(record, now, None, error)
+    record = record._replace(token=next_token(record.token, now))
     if record.exhausted:
-        return OK, _trashed(record, now, record.error or EXHAUSTED)
+        return OK, _worn_out(record, now, None)
     return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now)
 
 
@@ -297,8 +340,9 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
     record = settle(record, now)
     if record.state not in (UNCLAIMED, SCHEDULED):
         return Status(record.state.lower()), record
-    record = record._replace(token=next_token(record.token, now))
-    return OK, _trashed(record, now, error or record.error)
+    if error:
+        record = failed(record, now, None, error)
+    return OK, _trashed(record._replace(token=next_token(record.token, now)), now)
 
 
 def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
@@ -321,5 +365,24 @@ def purge(record: Record | None, now: int) -> tuple[Status, Record | None]:
     return (OK, None) if record.state == TRASHED else (Status.LIVE, record)
 
 
-def _trashed(record: Record, at: int, error: str | None) -> Record:
-    return record._replace(state=TRASHED, keeper=None, lock_until=None, modified_on=at, error=error)
+def _worn_out(record: Record, at: int, who: str | None) -> Record:
+    """Trashed because its attempts are used up, which is told unless something else is known of it."""
+    return _trashed(record if record.errors else failed(record, at, who, EXHAUSTED), at)
+
+
+def _trashed(record: Record, at: int) -> Record:
+    return record._replace(state=TRASHED, keeper=None, lock_until=None, modified_on=at)
+
+
+def moment(instant: int) -> datetime.datetime:
+    """The time of an instant that is stored: µs since 1970, UTC."""
+    return _EPOCH + instant * _MICROSECOND
+
+
+def instant(moment: datetime.datetime) -> int:
+    """An aware time as it is stored."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)

@@ -8,7 +8,7 @@ from jobboard.board import JobBoard
 from jobboard.job import Act, Job, Posting
 from jobboard.testing.conformance.support import trash_one
 
-_PRIORITIES = ["LOW", "HIGH", "NORMAL", "HIGH"]
+_PRIORITIES = ["LOW", 51, "NORMAL", "HIGH"]
 
 
 def fill(board: JobBoard, plain: int = 4) -> list[Job]:
@@ -20,7 +20,7 @@ def fill(board: JobBoard, plain: int = 4) -> list[Job]:
     board.abandon(retried, "worker", delay=500, error="try later")
     restored = trash_one(board, "restored", max_attempts=1)
     board.restore(restored)
-    failed = board.post("failed", max_attempts=2)
+    failed = board.post("failed", max_attempts=2, group="ours")
     board.claim(failed, "worker")
     board.abandon(failed, "worker", error="once more")
     return [
@@ -53,6 +53,7 @@ def _shown(job: Job) -> tuple[Any, ...]:
         job.attempts,
         job.retries,
         job.max_attempts,
-        job.error,
+        job.errors,
+        job.group,
     )
     return (*fields, job.created_on, job.seen_state)

@@ -24,9 +24,9 @@ class Theirs(enum.Enum):
 
 def test_priorities(make_board: Any) -> None:
     assert JobPriority.HIGH == "HIGH" != Theirs.HIGH
-    with pytest.raises(ValueError, match="not a priority"):
+    with pytest.raises(TypeError, match="not a priority"):
         make_board().post("a", priority=Theirs.HIGH)
-    assert make_board().post("a", priority=Theirs.HIGH.value).priority == JobPriority.HIGH
+    assert make_board().post("a", priority=Theirs.HIGH.value).priority == JobPriority.HIGH == JobPriority("HIGH") == 50
     assert JobPriority.reorder(("LOW", 1), ("HIGH", 2)) == (2, 1)
 
 

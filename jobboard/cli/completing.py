@@ -50,7 +50,7 @@ def states_on_board(context: click.Context, parameter: click.Parameter, begun: s
 def priorities(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
     from jobboard.job import JobPriority
 
-    return [str(priority) for priority in JobPriority if priority.startswith(begun.upper())]
+    return [name for name in JobPriority.__members__ if name.startswith(begun.upper())]
 
 
 def event_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from jobboard import notifier
 from jobboard.board import PAGE, JobBoard
 from jobboard.cli.rates import Conductors, Rate, Rates
-from jobboard.job import Entity, JobPriority
-from jobboard.primitives import BoardStats, Seen
+from jobboard.job import Entity
+from jobboard.primitives import RANKS, BoardStats, Seen
 from jobboard.retry import backoff
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
@@ -38,6 +38,9 @@ BESIDE = 2
 """How many other requests come between two counts."""
 
 ERRORS = 10
+HEADS = 10
+"""Of how many priorities behind the first page the first job is looked for."""
+
 _LAST = 2**49
 """A sequence behind that of any job."""
 
@@ -206,17 +209,12 @@ class Sampler:
     def _behind(self) -> Record | None:
         """The last job of the first page, or the head that was found last, where a lower priority may have another."""
         last = (self._heads or self._ahead)[-1:]
-        if (
-            self._all_heads
-            or not last
-            or last[0].record is None
-            or last[0].record.priority >= JobPriority.VERY_LOW.rank
-        ):
+        if self._all_heads or len(self._heads) >= HEADS or not last or last[0].record is None:
             return None
-        return last[0].record
+        return None if last[0].record.priority >= RANKS[-1] else last[0].record
 
     def _ask_head(self) -> None:
-        """Each priority's oldest job is its first: one small page for each of those behind a full page."""
+        """Each priority's oldest job is its first: one small page for the first of those behind a full page."""
         last = self._behind()
         assert last is not None
         # Behind all the jobs of that priority.

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from jobboard.arguments import aware
-from jobboard.job import boottime, moment
+from jobboard.job import boottime
+from jobboard.states import moment
 
 
 class Moment(sa.TypeDecorator[datetime.datetime]):

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapper, Session, SessionTransaction
 from sqlalchemy.orm.attributes import set_committed_value
 
 from jobboard.exceptions import JobFailure
-from jobboard.job import boottime, moment
+from jobboard.job import boottime
 from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import (
     BATCH,
@@ -31,6 +31,7 @@ from jobboard.sql.claims import Claim, First
 from jobboard.sql.dialects import PRIMARY, by_index, database
 from jobboard.sql.expressions import Exact, Now
 from jobboard.sql.prepared import CallersConnection, Row, chunks, param
+from jobboard.states import moment
 
 SECOND = 1_000_000
 HELD = "jobboard.acquisition"

@@ -1,7 +1,10 @@
 """Jobs, claims and priorities as objects: what they compare by, show and know without a server."""
 
 import datetime
+import json
 import os
+import pickle
+import re
 from typing import Any
 
 import pytest
@@ -9,9 +12,9 @@ import pytest
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
-from jobboard.job import Claim, Job, JobPriority, Posting, load_book
+from jobboard.job import Claim, Job, JobPriority, Posting, load_book, rank_of
 from jobboard.primitives import Draft
-from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Verb
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure, Verb
 
 
 class Board:
@@ -30,25 +33,34 @@ class Board:
         return f"book {uuid}"
 
 
-def make(uuid: str = "u", name: str = "n", priority: int = 2, sequence: int = 1, content: Any = None, **other) -> Job:
+def make(uuid: str = "u", name: str = "n", priority: int = 100, sequence: int = 1, content: Any = None, **other) -> Job:
     draft = Draft(uuid, name, priority, None, 1, b"", None, None, None)
     record = draft.record(sequence, 1_500_000)._replace(**other)
     return Job(Board(), record, content or Content({}, None), record.state)
 
 
 def test_priorities() -> None:
-    assert [priority.rank for priority in JobPriority] == [0, 1, 2, 3, 4]
-    assert list(JobPriority) == ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"]
-    for given in ("high", "HIGH", "High", b"high", JobPriority.HIGH):
+    assert list(JobPriority) == ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"] == [*map(str, JobPriority)]
+    assert list(JobPriority) == [100, 50, 0, -50, -100]
+    assert [rank_of(priority) for priority in JobPriority] == [0, 50, 100, 150, 200]
+    for given in ("high", "HIGH", "High", b"high", JobPriority.HIGH, 50):
         assert JobPriority.convert(given) is JobPriority.HIGH
-    for given in ("", "higher", b"\xff", 1, None):
-        with pytest.raises(ValueError, match="VERY_HIGH, HIGH, NORMAL, LOW, VERY_LOW"):
-            JobPriority.convert(given)
+    assert (JobPriority("HIGH"), f"{JobPriority.HIGH}", json.dumps(JobPriority.HIGH)) == (50, "HIGH", "50")
+    assert "HIGH" == JobPriority.HIGH > JobPriority.NORMAL != "HIGH"
+    assert (pickle.loads(pickle.dumps(JobPriority.HIGH)), hash(JobPriority.HIGH)) == (JobPriority.HIGH, hash(50))
+    assert [JobPriority.convert(given) for given in (-100, -99, 1, 99, 100)] == [-100, -99, 1, 99, 100]
+    assert {f"{JobPriority.convert(51)}", repr(JobPriority.convert(51))} == {"51"}
+    wrong = {ValueError: ("", "higher", "50", b"\xff", 101, -101, 2**70), TypeError: (True, False, 50.0, None, [50])}
+    for kind, values in wrong.items():
+        for given in values:
+            way_out = re.escape(f"{given!r} is not a priority") if given != b"\xff" else "not a priority"
+            with pytest.raises(kind, match=f"{way_out}.*-100 to 100.*VERY_HIGH, HIGH, NORMAL, LOW, VERY_LOW"):
+                JobPriority.convert(given)
 
 
 def test_reorder() -> None:
-    pairs = [("low", "a"), (JobPriority.VERY_HIGH, "b"), ("LOW", "c"), ("normal", "d")]
-    assert JobPriority.reorder(*pairs) == ("b", "d", "a", "c")
+    pairs = [("low", "a"), (JobPriority.VERY_HIGH, "b"), ("LOW", "c"), ("normal", "d"), (1, "e"), (-50, "f")]
+    assert JobPriority.reorder(*pairs) == ("b", "e", "d", "a", "c", "f")
     assert JobPriority.reorder(("low", "a")) == "a"
     assert JobPriority.reorder(("low", {}), ("high", {})) == ({}, {})  # the values are never compared
     with pytest.raises(ValueError, match="at least one"):
@@ -58,7 +70,7 @@ def test_reorder() -> None:
 
 
 def test_jobs_sort_as_they_are_served() -> None:
-    jobs = [make("a", sequence=3), make("b", sequence=1, priority=3), make("c", sequence=2), make("d", 9, priority=0)]
+    jobs = [make("a", sequence=3), make("b", sequence=1, priority=101), make("c", sequence=2), make("d", 9, priority=0)]
     assert [job.uuid for job in sorted(jobs)] == ["d", "c", "a", "b"]
     assert jobs[0] > jobs[2]
     assert jobs[0] >= jobs[2]
@@ -74,9 +86,12 @@ def test_jobs_are_equal_by_uuid() -> None:
 
 
 def test_what_a_job_knows() -> None:
-    job = make(key="k", attempts=2, max_attempts=3, error="e")
+    failure = Failure(1_500_000, "anna", 2, "e")
+    job = make(key="k", attempts=2, max_attempts=3, errors=(Failure(0, None, 0, "d"), failure), group="g")
     assert (job.uuid, job.name, job.sequence, job.key, job.attempts, job.max_attempts) == ("u", "n", 1, "k", 2, 3)
-    assert (job.error, job.priority, job.details) == ("e", JobPriority.NORMAL, {})
+    assert (job.error, job.priority, job.details, job.group) == ("e", JobPriority.NORMAL, {}, "g")
+    assert (make().error, make().errors) == (None, ())
+    assert (job.errors[-1], job.errors[-1].when) == (failure, job.created_on)
     assert job.created_on == datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=datetime.UTC)
     assert job.due is None
     later = make(state=SCHEDULED, lock_until=2_000_001)
@@ -90,7 +105,10 @@ def test_details_are_not_shown() -> None:
     job = make(content=Content({"password": "geheim"}, None))
     assert str(job) == "Job 'n' (u)"
     assert "geheim" not in repr(job)
-    assert "UNCLAIMED" in repr(job)
+    assert repr(job) == "<Job 'n' u NORMAL UNCLAIMED>"
+    assert [repr(make(priority=rank)).split()[3] for rank in (0, 1, 150, 200, 201)] == [
+        *("VERY_HIGH", "99", "LOW", "VERY_LOW", "VERY_LOW")
+    ]
 
 
 def test_a_book_is_loaded_once() -> None:

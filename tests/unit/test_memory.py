@@ -154,14 +154,14 @@ def test_connected_from_many_threads(clock: ManualClock) -> None:
 def test_a_priority_that_is_none(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
     posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
-    board.engine.insert([Draft(uuid, "odd", 9, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
+    board.engine.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
     assert [odd.place for odd in board.examine() if odd.place != "clock"] == [f"job {uuid}"]
     assert board.claim_many("anna", 5) == [fine]
     [job] = board.trashed()
-    assert (job.uuid, job.priority) == (uuid, "VERY_LOW")
-    assert "priority is 9" in job.error
+    assert (job.uuid, job.priority) == (uuid, -100)
+    assert "priority is 201" in job.error
 
 
 @pytest.mark.parametrize(("seconds", "odd"), [(0, []), (2.9, []), (3.5, ["clock"]), (86400, ["clock"])])

@@ -8,12 +8,15 @@ from jobboard import states
 from jobboard.states import (
     CLAIMED,
     EXHAUSTED,
+    FAILURE_BYTES,
+    FAILURES,
     FINISHES,
     OK,
     SCHEDULED,
     TRANSITIONS,
     TRASHED,
     UNCLAIMED,
+    Failure,
     Holder,
     Record,
     State,
@@ -24,6 +27,7 @@ from jobboard.states import (
 NOW = 1_000_000_000_000_000
 SECOND = 1_000_000
 TOKEN = 7
+OLD = (Failure(NOW - SECOND, "anna", 1, "old"),)
 
 
 def record(state: State = CLAIMED, **other) -> Record:
@@ -47,7 +51,6 @@ def record(state: State = CLAIMED, **other) -> Record:
             "lock_until": NOW + SECOND if state in (CLAIMED, SCHEDULED) else None,
             "created_on": NOW - SECOND,
             "modified_on": NOW - SECOND,
-            "error": None,
             **other,
         }
     )
@@ -132,8 +135,9 @@ def test_settle(name: str) -> None:
 
 def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
     trashed = states.settle(lapsed(max_attempts=1, lock_until=NOW - 5 * SECOND), NOW)
-    assert (trashed.modified_on, trashed.error) == (NOW - 5 * SECOND, EXHAUSTED)
-    assert states.settle(lapsed(max_attempts=1, error="before"), NOW).error == "before"
+    at = NOW - 5 * SECOND
+    assert (trashed.modified_on, trashed.errors) == (at, (Failure(at, "anna", 1, EXHAUSTED),))
+    assert states.settle(lapsed(max_attempts=1, errors=OLD), NOW).errors == OLD
     assert states.lapse(record(max_attempts=1), NOW + 1).modified_on == NOW + 1
     assert states.lapse(record(max_attempts=2), NOW + 1).state == UNCLAIMED
 
@@ -217,9 +221,9 @@ def test_every_row_of_the_table_can_happen() -> None:
 
 
 def test_claim() -> None:
-    after = states.claim(record(UNCLAIMED, error="e"), NOW, "bert", "h", NOW + SECOND)[1]
+    after = states.claim(record(UNCLAIMED, errors=OLD), NOW, "bert", "h", NOW + SECOND)[1]
     assert after == record(
-        CLAIMED, who="bert", keeper="h", attempts=2, token=NOW, modified_on=NOW, lock_until=NOW + SECOND, error="e"
+        CLAIMED, who="bert", keeper="h", attempts=2, token=NOW, modified_on=NOW, lock_until=NOW + SECOND, errors=OLD
     )
 
 
@@ -244,17 +248,38 @@ def test_abandon(delay: int | None) -> None:
         SCHEDULED if delay else UNCLAIMED,
         lock_until=NOW + SECOND if delay else None,
         modified_on=NOW,
-        error="broken",
+        errors=(Failure(NOW, "anna", 1, "broken"),),
     )
 
 
-def test_an_error_stays_until_the_next() -> None:
-    stored = record(error="old")
+def test_an_error_is_remembered_with_its_attempt() -> None:
+    stored = record(errors=OLD)
     for verb in (Verb.ABANDON, Verb.TRASH):
-        for error, kept in ((None, "old"), ("new", "new"), ("", "")):
-            after = states.finish(stored, HOLDERS["its name"], NOW, verb, error=error)[1]
+        for error in (None, "new", ""):
+            after = states.finish(stored, HOLDERS["its name"], NOW, verb, error=error, refund=True)[1]
             assert after is not None
-            assert after.error == kept
+            assert after.errors == (OLD if error is None else (*OLD, Failure(NOW, "anna", 1, error)))
+            assert after.error == ("old" if error is None else error)
+
+
+@pytest.mark.parametrize(
+    ("texts", "kept"),
+    [
+        (["a"] * FAILURES, FAILURES),
+        (["a"] * (FAILURES + 5), FAILURES),
+        (["é" * (FAILURE_BYTES // 4)] * 3, 2),
+        (["é" * (FAILURE_BYTES // 4)] * 2 + ["a"], 2),
+        (["é" * (FAILURE_BYTES // 4)] * 2 + [""], 3),
+        (["a" * (FAILURE_BYTES - 1), "", "a", ""], 4),
+        (["a", "a" * FAILURE_BYTES], 1),
+        (["a", "a" * (FAILURE_BYTES + 1)], 1),
+    ],
+)
+def test_the_last_failures_are_remembered(texts: list[str], kept: int) -> None:
+    found = record()
+    for number, text in enumerate(texts):
+        found = states.failed(found, number, "anna", text)
+    assert found.errors == tuple(Failure(number, "anna", 1, text) for number, text in enumerate(texts))[-kept:]
 
 
 def test_refund() -> None:
@@ -278,11 +303,13 @@ def test_a_retry_is_a_refund_that_is_numbered() -> None:
 
 
 def test_release() -> None:
-    after = states.release(record(keeper="h", error="old"), NOW)[1]
-    assert after == record(UNCLAIMED, token=NOW, modified_on=NOW, error="old")
+    after = states.release(record(keeper="h", errors=OLD), NOW)[1]
+    assert after == record(UNCLAIMED, token=NOW, modified_on=NOW, errors=OLD)
     after = states.release(record(max_attempts=1), NOW)[1]
-    assert (after.state, after.error) == (TRASHED, EXHAUSTED)
-    assert states.release(record(max_attempts=1), NOW, "why")[1].error == "why"
+    assert (after.state, after.errors) == (TRASHED, (Failure(NOW, None, 1, EXHAUSTED),))
+    assert states.release(record(max_attempts=1), NOW, "why")[1].errors == (Failure(NOW, None, 1, "why"),)
+    assert states.release(record(errors=OLD), NOW, "why")[1].errors == (*OLD, Failure(NOW, None, 1, "why"))
+    assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -296,9 +323,11 @@ def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
 
 def test_cancel_and_restore() -> None:
     cancelled = states.cancel(record(SCHEDULED), NOW, "why")[1]
-    assert cancelled == record(TRASHED, token=NOW, modified_on=NOW, error="why")
+    why = (Failure(NOW, None, 1, "why"),)
+    assert cancelled == record(TRASHED, token=NOW, modified_on=NOW, errors=why)
     restored = states.restore(cancelled, NOW + 1)[1]
-    assert restored == record(UNCLAIMED, attempts=0, token=NOW + 1, modified_on=NOW + 1, error="why")
+    assert restored == record(UNCLAIMED, attempts=0, token=NOW + 1, modified_on=NOW + 1, errors=why)
+    assert states.cancel(record(UNCLAIMED, errors=OLD), NOW)[1].errors == OLD
 
 
 def test_exhausted() -> None:

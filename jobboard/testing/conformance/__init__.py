@@ -32,6 +32,7 @@ _MODULES = (
     "arriving",
     "claiming",
     "entities",
+    "errors",
     "events",
     "failures",
     "keys",
@@ -58,6 +59,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 from jobboard.testing.conformance.arriving import TestArriving, TestParting  # noqa: E402
 from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
+from jobboard.testing.conformance.errors import TestErrors, TestFailures  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
 from jobboard.testing.conformance.failures import (  # noqa: E402
     TestLateRequests,
@@ -85,7 +87,6 @@ from jobboard.testing.conformance.reposting import TestRepeatedPosts  # noqa: E4
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
-    TestErrors,
     TestPurge,
     TestRelease,
     TestRestore,
@@ -107,6 +108,7 @@ __all__ = [
     "TestEntities",
     "TestErrors",
     "TestEvents",
+    "TestFailures",
     "TestFork",
     "TestGet",
     "TestHandles",

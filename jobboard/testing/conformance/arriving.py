@@ -8,13 +8,14 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish, Nonce
-from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
+from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, lost_reply, record_of, take, uuids
 
 MOVER = "mover"
 LONG_AGO = 1_500_000_000_123_000
 RETRIES = 7
+ERRORS = (Failure(LONG_AGO + 1, "bert", 1, "it broke"), Failure(LONG_AGO + 2, None, 2, "it failed"))
 
 
 def arrival(
@@ -23,14 +24,15 @@ def arrival(
     return Draft(
         uuid=f"00000000-0000-4000-8000-{number:012d}",
         name="resize",
-        priority=1,
+        priority=37,
         key=key,
         version=codec.VERSION,
         posting=codec.encode(codec.Content({"n": number}, None), board.engine.wire),
         max_attempts=3,
         delay=None,
         due=None,
-        arrival=Arrival(MOVER, attempts, "it failed", LONG_AGO, trashed_on, RETRIES),
+        arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, RETRIES),
+        group="ours",
     )
 
 
@@ -64,13 +66,14 @@ class TestArriving:
         record = arrived(board, arrival(board))
         assert record == record_of(board, board.get(record.uuid))
         assert (record.state, record.who, record.lock_until, record.keeper) == (CLAIMED, MOVER, HELD_UNTIL, None)
-        assert (record.attempts, record.retries, record.error, record.created_on) == (2, RETRIES, "it failed", LONG_AGO)
+        assert (record.attempts, record.retries, record.errors, record.created_on) == (2, RETRIES, ERRORS, LONG_AGO)
+        assert (record.priority, record.group) == (37, "ours")
         assert board.claim_next("anna") is None
         assert board.stats().claimed == board.job_count == 1
         assert finish(board, free(record)) == [OK]
         job = take(board)
-        assert (job.uuid, job.attempts, job.error, job.details) == (record.uuid, 3, "it failed", {"n": 1})
-        assert job.retries == RETRIES
+        assert (job.uuid, job.attempts, job.errors, job.details) == (record.uuid, 3, ERRORS, {"n": 1})
+        assert (job.retries, job.priority, job.group) == (RETRIES, 63, "ours")
         assert job._record.created_on == LONG_AGO
 
     def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
@@ -82,7 +85,7 @@ class TestArriving:
         assert board.get(two.uuid).seen_state == UNCLAIMED
 
     def test_they_keep_their_order(self, board: JobBoard) -> None:
-        posted = board.post("resize", priority="HIGH")
+        posted = board.post("resize", priority=64)
         answers = insert(board, *(arrival(board, number) for number in (3, 1, 2)))
         records = [record for created, record in answers if created and record]
         assert uuids(board.iterjobs()) == [posted.uuid, *(record.uuid for record in records)]
@@ -92,10 +95,10 @@ class TestArriving:
         older = arrived(board, arrival(board, 1, trashed_on=LONG_AGO + 5_000))
         newer = arrived(board, arrival(board, 2, trashed_on=LONG_AGO + 6_000, attempts=3))
         assert [job._record for job in board.trashed()] == [newer, older]
-        assert (newer.state, newer.attempts, newer.retries, newer.error) == (TRASHED, 3, RETRIES, "it failed")
+        assert (newer.state, newer.attempts, newer.retries, newer.errors) == (TRASHED, 3, RETRIES, ERRORS)
         assert (newer.created_on, newer.modified_on) == (LONG_AGO, LONG_AGO + 6_000)
         assert board.job_count == 0
-        posted = board.post("resize", priority="HIGH")
+        posted = board.post("resize", priority=64)
         for job in board.trashed():
             board.restore(job)
         jobs = list(board.iterjobs())

@@ -148,9 +148,11 @@ def differences(found: Record | None, expected: Record | None, before: Record | 
     differing = [
         f"{field}: {getattr(found, field)!r} instead of {getattr(expected, field)!r}"
         for field in Record._fields
-        if field not in ("token", "keeper", "lock_until", "modified_on")
+        if field not in ("token", "keeper", "lock_until", "modified_on", "errors")
         and getattr(found, field) != getattr(expected, field)
     ]
+    if [failure[1:] for failure in found.errors] != [failure[1:] for failure in expected.errors]:
+        differing.append(f"errors: {found.errors} instead of {expected.errors}")
     assert before is not None
     if (found.token > before.token) != (expected.token > before.token):
         differing.append(f"token: from {before.token} to {found.token}")

@@ -37,7 +37,7 @@ EXPIRY = st.sampled_from([None, LONG])
 POSTING = st.fixed_dictionaries(
     {
         "name": NAMES,
-        "priority": st.sampled_from(list(JobPriority)),
+        "priority": st.sampled_from([*JobPriority, 99, 1, -1, -99]),
         "key": st.sampled_from([None, None, "k", "l"]),
         "delay": st.sampled_from([None, None, None, LONG]),
         "max_attempts": st.sampled_from([None, None, 1, 2]),
@@ -270,7 +270,8 @@ def shown(job: Job) -> tuple[Any, ...]:
     """What can be seen of a job, but for what only the server knows."""
     return (
         *(number_of(job), job.name, job.priority, job.key, job.seen_state),
-        *(job.attempts, job.retries, job.max_attempts, job.error, job.due is None),
+        *(job.attempts, job.retries, job.max_attempts, job.due is None),
+        [failure[1:] for failure in job.errors],
     )
 
 

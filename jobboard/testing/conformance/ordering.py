@@ -9,7 +9,7 @@ from jobboard.job import Job, JobPriority, Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, SHORT, assert_order, take, until_free, uuids
 
-PRIORITIES = list(JobPriority)
+PRIORITIES: list[int | str] = [100, 99, 1, JobPriority.NORMAL, -1, "LOW", -99, -100]
 
 
 def drain(board: JobBoard) -> list[str]:
@@ -22,7 +22,7 @@ def drain(board: JobBoard) -> list[str]:
 def post_mixed(board: JobBoard, count: int = 25) -> list[Job]:
     """Jobs of all priorities, mixed; in the order in which they are to be served."""
     dice = random.Random(7)
-    ranks = [dice.randrange(5) for _ in range(count)]
+    ranks = [dice.randrange(len(PRIORITIES)) for _ in range(count)]
     jobs = [board.post(f"job {number}", priority=PRIORITIES[rank]) for number, rank in enumerate(ranks)]
     return [job for _, _, job in sorted((rank, number, job) for number, (rank, job) in enumerate(zip(ranks, jobs)))]  # noqa: B905
 

@@ -36,7 +36,15 @@ BAD_POSTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": "\x00"}, ValueError, "key"),
     ({"key": "x" * 256}, ValueError, "key"),
     ({"priority": "URGENT"}, ValueError, "VERY_HIGH"),
-    ({"priority": 3}, ValueError, "priority"),
+    ({"priority": 101}, ValueError, "101 is not a priority: give an integer from -100 to 100"),
+    ({"priority": -101}, ValueError, "-101 is not a priority"),
+    ({"priority": "50"}, ValueError, "'50' is not a priority"),
+    ({"priority": True}, TypeError, "True is not a priority"),
+    ({"priority": 50.0}, TypeError, "50.0 is not a priority"),
+    ({"group": 1}, TypeError, "group must be a str"),
+    ({"group": ""}, ValueError, "group must not be empty"),
+    ({"group": "a\x00b"}, ValueError, "group"),
+    ({"group": "x" * 256}, ValueError, "group"),
     ({"delay": -1}, ValueError, "delay"),
     ({"delay": float("nan")}, ValueError, "delay"),
     ({"delay": float("inf")}, ValueError, "delay"),
@@ -90,8 +98,8 @@ class TestPosting:
         after = board.engine.now()
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
-            assert job.priority is JobPriority.HIGH
-            assert (job.attempts, job.claim, job.due, job.error) == (0, None, None, None)
+            assert (job.priority, type(job.priority)) == (JobPriority.HIGH, int)
+            assert (job.attempts, job.claim, job.due, job.error, job.errors) == (0, None, None, None, ())
             assert (job.book, job.book_name, job.book_uuid) == (None, None, None)
             assert job.context == {"user": "é"}
             assert job.board is board
@@ -104,7 +112,24 @@ class TestPosting:
     def test_what_is_left_out(self, board: JobBoard) -> None:
         job = board.get(board.post("resize").uuid)
         assert (job.details, job.key, job.max_attempts, job.due, job.context) == ({}, None, None, None, {})
-        assert job.priority is JobPriority.NORMAL
+        assert (job.priority, job.group) == (0, None)
+
+    @pytest.mark.parametrize("given", ["low", -50, JobPriority.LOW, -49, 100, -100])
+    def test_a_priority_is_a_name_or_an_integer(self, board: JobBoard, given: int | str) -> None:
+        posted = board.post("resize", priority=given)
+        assert posted.priority == board.get(posted.uuid).priority == (-50 if given == "low" else given)
+
+    def test_a_group(self, board: JobBoard) -> None:
+        group = "customer é \U0001f980 " + "x" * 240
+        posted = board.post("resize", group=group)
+        assert posted.group == board.get(posted.uuid).group == group
+        taken = take(board)
+        assert taken.group == group
+        board.trash(taken, "anna")
+        board.restore(taken)
+        assert [job.group for job in board.iterjobs()] == [group]
+        batch = board.post_many([{"name": "crop", "group": "a"}, Posting("crop"), Posting("crop", group="b")])
+        assert [job.group for job in batch] == ["a", None, "b"]
 
     def test_when_it_became_ready_is_known_to_who_claims_it(self, board: JobBoard) -> None:
         delay = datetime.timedelta(seconds=SHORT)
@@ -217,7 +242,7 @@ class TestPostingMany:
         jobs = board.post_many(posting for posting in postings)
         assert [job.name for job in jobs] == ["a", "b", "c"]
         assert [job.details for job in jobs] == [{"n": 1}, {}, {}]
-        assert jobs[1].priority is JobPriority.LOW
+        assert jobs[1].priority == JobPriority.LOW
         assert jobs[2].key == "k"
         assert board.job_count == 3
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import Job, boottime
+from jobboard.job import Job, boottime, rank_of
 from jobboard.states import UNCLAIMED, Verb
 from jobboard.testing.history import Entry, Left, Outcome
 
@@ -38,7 +38,8 @@ class Recorder:
         ended = boottime()
         for job in jobs:
             ready = job.seen_state == UNCLAIMED
-            self._put(Entry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=job.priority.rank, ready=ready))
+            rank = rank_of(job.priority)
+            self._put(Entry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready))
         return jobs
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
