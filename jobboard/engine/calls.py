@@ -127,10 +127,11 @@ class Calls:
         :param again: what an answer that was stored already leaves to be done; None: nothing.
         :param beaten: takes in the jobs at which others were quicker.
         """
-        slot = self._remembered(nonce)
+        slot, stored = self._remembered(nonce), None
         for _ in self.tries():
-            slot = slot or self.slot(nonce)
-            stored = Answer.of(slot)
+            if slot is None:
+                slot = self.slot(nonce)
+                stored = Answer.of(slot)
             if stored is not None and stored.call > nonce.call:
                 raise JobFailure("this call comes after a later one: its caller has long gone on")
             if stored is None or stored.call < nonce.call:
@@ -151,7 +152,7 @@ class Calls:
                 if beaten is not None:
                     beaten |= stale.uuids
                 if not stale.uuids:
-                    slot = None
+                    slot = stored = None
                 continue
             self._slots[nonce.handle, nonce.slot] = committed.sides[0]
             return Result(made.done, committed.jobs, False)
@@ -198,6 +199,8 @@ class Calls:
         freed: dict[str, str] = {}
         taken: dict[str, str] = {}
         for before, after, _ in changes:
+            if (before.record if before is not None else after).key is None:  # type: ignore[union-attr]
+                continue
             had = None if before is None else held_key(before.record)
             has = None if after is None else held_key(after)
             if before is not None and had is not None and had != has:
@@ -205,6 +208,8 @@ class Calls:
             if after is not None and has is not None and had != has:
                 taken[has] = after.uuid
         keys = freed.keys() | taken.keys()
+        if not keys:
+            return []
         known = {side.key: side for side in sides if side.kind == "key"}
         missing = [("key", key) for key in keys if key not in known]
         if missing:
