@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgpack
 
-from jobboard.states import FAILURE_BYTES
+from jobboard.states import FAILURE_BYTES, Failure
 
 VERSION = 1
 """The version that is written, and the highest that is read."""
@@ -191,6 +191,25 @@ def _pack(body: dict[str, Any], wire: Literal["msgpack", "json"]) -> bytes | str
 
 def _unpack(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Any:
     return _LOADS(posting) if wire == "json" else msgpack.unpackb(posting)  # type: ignore[arg-type]
+
+
+def failures_as_json(failures: Sequence[Failure]) -> str | None:
+    """A job's failures for a store that people query: a list of objects, as text; None where there are none."""
+    return _JSON([failure._asdict() for failure in failures]) if failures else None
+
+
+def failures_from_json(text: str | None) -> tuple[Failure, ...]:
+    """What :func:`failures_as_json` has made. Anything else is shown as the text of one failure: damage hides nothing,
+    and is in nobody's way."""
+    if text is None:
+        return ()
+    try:
+        found = tuple(Failure(each["on"], each["who"], each["attempt"], each["text"]) for each in _LOADS(text))
+        if all(type(failure.on) is int and type(failure.text) is str for failure in found):
+            return found
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    return (Failure(0, None, 0, str(text)),)
 
 
 def clip_error(error: str | None) -> str | None:

@@ -71,7 +71,7 @@ def test_what_it_prints_is_harmless(board: Any, doctor: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"priority": 9}, "priority"),
+        ({"priority": 201}, "priority"),
         ({"state": "LOST"}, "state"),
         ({"token": 2**63 - 1}, "token"),
         ({"lock_until": 5}, "it has a lease"),

@@ -1,12 +1,14 @@
 """What the details may hold, how errors name the place, and what comes back from the wire."""
 
 import enum
+import json
 import math
 
 import pytest
 
 from jobboard import codec
 from jobboard.codec import Content, Undecodable
+from jobboard.states import Failure
 
 BIG = 10**9
 
@@ -209,3 +211,21 @@ def test_clip_error(error: str | None, kept: str | None) -> None:
 def test_an_error_is_a_str() -> None:
     with pytest.raises(TypeError, match="not ValueError"):
         codec.clip_error(ValueError("x"))
+
+
+FAILURES = (Failure(1_500_000, "anna", 1, "é \U0001f980 'x' \"y\" \\ \n"), Failure(2_500_000, None, 2, ""))
+
+
+def test_failures_as_json() -> None:
+    text = codec.failures_as_json(FAILURES)
+    assert codec.failures_from_json(text) == FAILURES
+    assert json.loads(text)[0] == {"on": 1_500_000, "who": "anna", "attempt": 1, "text": FAILURES[0].text}
+    assert "é" in text
+    assert (codec.failures_as_json(()), codec.failures_from_json(None)) == (None, ())
+    newer = '[{"on": 1, "who": null, "attempt": 2, "text": "x", "more": 3}]'
+    assert codec.failures_from_json(newer) == (Failure(1, None, 2, "x"),)
+
+
+@pytest.mark.parametrize("text", ["broken", "1", "[1]", "[[]]", '[{"on": 1}]', "{}x", "[" * 100_000, "[" + "1" * 5000])
+def test_failures_that_are_none_are_shown(text: str) -> None:
+    assert codec.failures_from_json(text) == (Failure(0, None, 0, text),)

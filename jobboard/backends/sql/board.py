@@ -14,7 +14,7 @@ from jobboard.backends.sql import doctor, engines, migrations, transactions
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import Answer, Store, claimed_record
+from jobboard.backends.sql.store import Answer, Store, record_in
 from jobboard.backends.sql.tables import Tables
 from jobboard.backends.sql.taking import Taker, Wish
 from jobboard.backends.sql.waiting import Waiter, waiter
@@ -38,7 +38,7 @@ from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import Link, Links, Refused
 from jobboard.sql.prepared import Prepared, Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
-from jobboard.states import OK, Holder, Record, State, Status, Verb
+from jobboard.states import CLAIMED, OK, Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class SQLEngine(Engine):
 
     ``client``: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
 
-    ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 2)``.
+    ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 100)``.
     ``connection=`` takes a Connection or a Session of the caller's: the verb then belongs to the caller's transaction,
     whose commit decides about it.
     """
@@ -295,6 +295,7 @@ class SQLEngine(Engine):
             "p_version": [draft.version for draft in drafts],
             "p_posting": [draft.posting for draft in drafts],
             "p_max_attempts": [draft.max_attempts for draft in drafts],
+            "p_job_group": [draft.group for draft in drafts],
             "p_due": [draft.due for draft in drafts],
             "p_delay": [draft.delay for draft in drafts],
         }
@@ -332,7 +333,7 @@ class SQLEngine(Engine):
                 nonce = nonce._replace(attempt=2)
             else:
                 if rows:
-                    return Claimed(OK, claimed_record(rows[0]), lease["p_ttl"])
+                    return Claimed(OK, record_in(rows[0], CLAIMED), lease["p_ttl"])
         status, record, margin = self._store.transact(
             nonce, lambda run, earlier: self._writer.claim(run, uuid, lease, earlier)
         )

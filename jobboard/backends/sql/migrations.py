@@ -7,14 +7,43 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateColumn
 
 from jobboard.backends.sql.tables import LAYOUT, MIN_READER, Tables
+from jobboard.codec import failures_as_json
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
+from jobboard.states import Failure
 
 Migration = Callable[[Connection, Tables], None]
 
-MIGRATIONS: Mapping[int, Migration] = {}
+_PAGE = 500
+
+
+def _failures_groups_and_ranks(connection: Connection, tables: Tables) -> None:
+    """One error becomes a list of failures, a job has a group, and five priorities become 201."""
+    jobs = tables.jobs
+    table = connection.dialect.identifier_preparer.format_table(jobs)
+    columns = {column["name"] for column in sa.inspect(connection).get_columns(jobs.name)}
+    for column in (jobs.c.errors, jobs.c.job_group):
+        if column.name not in columns:
+            added = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {added}")
+    if "error" in columns:
+        old: sa.ColumnElement[str] = sa.literal_column("error")
+        select = sa.select(jobs.c.id, jobs.c.modified_on, jobs.c.attempts, old).where(old.is_not(None))
+        change = sa.update(jobs).where(jobs.c.id == sa.bindparam("job")).values(errors=sa.bindparam("failures"))
+        last = 0
+        while rows := connection.execute(select.where(jobs.c.id > last).order_by(jobs.c.id).limit(_PAGE)).all():
+            failures = ((id_, [Failure(at, None, attempts, text)]) for id_, at, attempts, text in rows)
+            connection.execute(change, [{"job": id_, "failures": failures_as_json(each)} for id_, each in failures])
+            last = rows[-1].id
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN error")
+    # No rank from 1 to 4 becomes another one of these: what was done before a crash stays as it is.
+    connection.execute(sa.update(jobs).where(jobs.c.priority.between(1, 4)).values(priority=jobs.c.priority * 50))
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks}
 """From which layout to the next. Each keeps every job, and can be repeated after a crash in its middle, as not every
 database takes changes of tables back."""
 

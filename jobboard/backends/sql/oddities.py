@@ -10,10 +10,11 @@ import sqlalchemy as sa
 from jobboard.backends.sql.statements import SWEEP, Statements
 from jobboard.backends.sql.store import DONE, Answer, Store, record_of
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, PURGED, RECORD, STORED, literal
+from jobboard.backends.sql.writing import set_aside
 from jobboard.primitives import RANKS
 from jobboard.sql.claims import locking
 from jobboard.sql.prepared import Prepared, Runner, param
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 LOG = logging.getLogger(__name__)
 
@@ -38,15 +39,18 @@ def _unclaimable(st: Statements) -> list[Sign]:
 
 def _odd(st: Statements) -> list[Sign]:
     c = st.jobs.c
+    ranked = c.priority.between(RANKS[0], RANKS[-1])
     live = c.state.in_([literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)])
     return [
         *_unclaimable(st),
-        (c.priority.not_in(list(RANKS)), "its priority is none: the claim that meets it sends it to the trash"),
+        (sa.not_(ranked), "its priority is none: the claim that meets it sends it to the trash"),
         (c.state.not_in([literal(state) for state in (*STORED, PURGED)]), "its state is none: nobody sees the job"),
         (sa.and_(c.state == literal(CLAIMED), c.lock_until.is_(None)), "it is claimed, and the claim has no end"),
         (sa.and_(c.state == literal(SCHEDULED), c.lock_until.is_(None)), "it is scheduled, and for no time"),
         (sa.and_(live, c.lock_until.is_not(None), c.wake_at.is_(None)), "nobody looks at it when its time has come"),
         (sa.and_(live, c.key.is_not(None), c.live_key.is_(None)), "its key is not held: another job may have it"),
+        (sa.and_(c.errors.is_not(None), c.errors.not_like("[{%}]")), "its errors are no list of failures"),
+        (c.job_group == "", "its group is an empty text, which no post can give it"),
     ]
 
 
@@ -72,9 +76,8 @@ class Aside:
             record = record_of(row)
             assert record is not None
             error = f"the row is damaged: {row[RECORD + 1]}"
-            run.count(self._st.aside, {"p_ids": [record.sequence], "p_error": error})
+            trashed.append(set_aside(run, self._st, record, row[RECORD], error))
             LOG.warning("job %s goes to the trash: %s", record.uuid, error)
-            trashed.append(record._replace(state=TRASHED, keeper=None, lock_until=None, error=error))
         return trashed, DONE if trashed else []
 
 

@@ -26,6 +26,7 @@ _DRAFT: dict[str, Any] = {
     "version": sa.Integer(),
     "posting": sa.Text(),
     "max_attempts": sa.Integer(),
+    "job_group": sa.String(),
     "due": sa.BigInteger(),
     "delay": sa.BigInteger(),
 }
@@ -143,7 +144,7 @@ class Single:
         )
         wanted = sa.func.coalesce(values.c.due, clock.c.now + values.c.delay)
         due = sa.case((wanted > clock.c.now, wanted))
-        columns: dict[str, Any] = {name: values.c[name] for name in list(_DRAFT)[:6]}
+        columns: dict[str, Any] = {name: values.c[name] for name in list(_DRAFT)[:7]}
         columns |= {
             "state": sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED)),
             "attempts": sa.literal(0),

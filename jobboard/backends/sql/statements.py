@@ -13,7 +13,7 @@ from jobboard.sql.claims import Claim, locking
 from jobboard.sql.dialects import Database, by_index, insert_new
 from jobboard.sql.expressions import Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
-from jobboard.states import CLAIMED, EXHAUSTED, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
 SWEEP = 100
 """How many overdue rows one sweep settles."""
@@ -154,7 +154,7 @@ class Statements:
             .where(by_id)
             .values(
                 state=literal(TRASHED),
-                error=text("error"),
+                errors=text("errors"),
                 keeper=sa.null(),
                 live_key=sa.null(),
                 modified_on=now,
@@ -163,21 +163,6 @@ class Statements:
             "p_ids",
         )
         self.refiled = Prepared(sa.update(jobs).where(by_id).values(wake_at=c.lock_until), "p_ids")
-        # MySQL sees what an earlier assignment of the same UPDATE has done, and makes them in the table's order.
-        self.expired = Prepared(
-            sa.update(jobs)
-            .where(by_id)
-            .ordered_values(
-                (c.modified_on, c.lock_until),
-                (c.state, literal(TRASHED)),
-                (c.error, sa.func.coalesce(c.error, EXHAUSTED)),
-                (c.keeper, sa.null()),
-                (c.live_key, sa.null()),
-                (c.lock_until, sa.null()),
-                (c.wake_at, sa.null()),
-            ),
-            "p_ids",
-        )
         # Begins to write, and changes nothing.
         self.touch = Prepared(sa.update(jobs).where(c.id == -1).values(version=c.version))
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
@@ -266,7 +251,8 @@ class Statements:
             "state": literal(PURGED),
             "name": sa.literal(""),
             "posting": sa.literal(""),
-            **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "error", "lock_until", "wake_at")},
+            **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "errors", "job_group")},
+            **{name: sa.null() for name in ("lock_until", "wake_at")},
             "modified_on": now,
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
@@ -289,9 +275,9 @@ class Statements:
 
 _INSERTED = (
     *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
-    *("error", "retries", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+    *("errors", "retries", "job_group", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
 )
 _STORED = (
-    *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "error", "retries"),
+    *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "errors", "retries"),
     *("live_key", "wake_at"),
 )

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import RECORD, STORED
+from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce, Seen
 from jobboard.sql.links import Link, Links, Refused
 from jobboard.sql.prepared import Prepared, Row, Runner
-from jobboard.states import CLAIMED, COMPLETE, TRASHED, Record
+from jobboard.states import COMPLETE, TRASHED, Record, State
 
 T = TypeVar("T")
 
@@ -114,12 +115,12 @@ def parse(answer: str) -> Answer:
 def record_of(row: Sequence[Any]) -> Record | None:
     """The job in a row; None if it was purged."""
     state = STORED.get(row[7])
-    return None if state is None else Record._make((*row[:7], state, *row[8:RECORD]))
+    return None if state is None else record_in(row, state)
 
 
-def claimed_record(row: Sequence[Any]) -> Record:
-    """The job in a row that has just been claimed."""
-    return Record._make((*row[:7], CLAIMED, *row[8:RECORD]))
+def record_in(row: Sequence[Any], state: State) -> Record:
+    """The job in a row, in this state."""
+    return Record._make((*row[:7], state, *row[8:16], failures_from_json(row[16]), *row[17:RECORD]))
 
 
 def seen(row: Sequence[Any] | None) -> Seen:
@@ -146,7 +147,7 @@ def stored(record: Record, was: Record) -> dict[str, Any]:
         "p_keeper": record.keeper,
         "p_lock_until": record.lock_until,
         "p_modified_on": record.modified_on,
-        "p_error": record.error,
+        "p_errors": failures_as_json(record.errors),
         "p_retries": record.retries,
         "p_live_key": record.key if live else None,
         "p_wake_at": record.lock_until,

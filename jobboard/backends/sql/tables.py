@@ -10,15 +10,15 @@ from jobboard.sql.dialects import storage
 from jobboard.sql.expressions import Exact, LongText, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
-LAYOUT = 1
+LAYOUT = 2
 """The layout of these tables."""
-MIN_READER = 1
+MIN_READER = 2
 """The oldest layout whose readers understand them."""
 
 PURGED = "PURGED"
 """The state of a row that was emptied, kept for a day to tell what became of its job."""
 
-RECORD = 18
+RECORD = 19
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
 
 MAX_ATTEMPTS = 2**31 - 1
@@ -67,8 +67,9 @@ class Tables:
             sa.Column("lock_until", sa.BigInteger),
             sa.Column("created_on", sa.BigInteger, nullable=False),
             sa.Column("modified_on", sa.BigInteger, nullable=False),
-            sa.Column("error", LongText),
+            sa.Column("errors", LongText),
             sa.Column("retries", sa.Integer, nullable=False),
+            sa.Column("job_group", Exact(255)),
             sa.Column("board", Exact(255), nullable=False),
             sa.Column("live_key", Exact(255)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat

@@ -10,13 +10,13 @@ import sqlalchemy as sa
 from jobboard.backends.sql.oddities import Aside
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import SWEEP
-from jobboard.backends.sql.store import Answer, Store, claimed_record
+from jobboard.backends.sql.store import Answer, Store, record_in
 from jobboard.backends.sql.tables import RECORD
 from jobboard.backends.sql.writing import Writer
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.prepared import Prepared, Runner, text
-from jobboard.states import Record
+from jobboard.states import CLAIMED, Record
 
 _SOON = 50_000
 """µs until the next look at what another's transaction has locked."""
@@ -130,7 +130,7 @@ class Taker:
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
             return Look([], overdue, _soon(left) if busy else left)
-        records = [claimed_record(row) for row in rows]
+        records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
         return Look(records, False, left)

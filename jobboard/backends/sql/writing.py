@@ -11,8 +11,9 @@ from typing import Any
 
 from jobboard import states
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import ALL, DONE, JOINT, Answer, record_of, stored
+from jobboard.backends.sql.store import ALL, DONE, JOINT, Answer, record_in, record_of, stored
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
+from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Draft, Finish
 from jobboard.sql.links import Contended
@@ -71,7 +72,7 @@ class Writer:
         lapsed = [holder for holder in holders.values() if holder.state == TRASHED]
         if lapsed:
             # No sweep has met them yet, and their keys are free.
-            run.count(self.st.expired, {"p_ids": [holder.sequence for holder in lapsed]})
+            self._expire(run, lapsed)
             missing = [record for record in fresh if record.uuid not in ids]
             ids |= self._insert_new(run, missing)
             holders = self._holders(run, [record for record in missing if record.uuid not in ids])
@@ -116,11 +117,15 @@ class Writer:
         """Whether the key of a trashed job was held by one whose claim has lapsed for good, and is free now."""
         records, _ = self.lock(run, [uuid])
         holders = self._holders(run, [record for record in records.values() if record.key is not None])
-        lapsed = [holder.sequence for holder in holders.values() if holder.state == TRASHED]
+        lapsed = [holder for holder in holders.values() if holder.state == TRASHED]
         if not lapsed:
             return False, []
-        run.count(self.st.expired, {"p_ids": lapsed})
+        self._expire(run, lapsed)
         return True, DONE
+
+    def _expire(self, run: Runner, lapsed: Sequence[Record]) -> None:
+        """Write down that the last claims of these, which they are locked with, have lapsed."""
+        run.many(self.st.store, [stored(record, record._replace(state=CLAIMED)) for record in lapsed])
 
     def _inserted_before(
         self, run: Runner, drafts: Sequence[Draft], earlier: Answer, attempt: int
@@ -161,8 +166,9 @@ class Writer:
             "p_lock_until": record.lock_until,
             "p_created_on": record.created_on,
             "p_modified_on": record.modified_on,
-            "p_error": record.error,
+            "p_errors": failures_as_json(record.errors),
             "p_retries": record.retries,
+            "p_job_group": record.group,
             "p_live_key": None if record.state == TRASHED else record.key,
             "p_wake_at": record.lock_until,
         }
@@ -229,7 +235,7 @@ class Writer:
             was, now = record_of(row), row[RECORD]
             if was is None:
                 error = f"the row is damaged: its state is {row[7]!r}"
-                run.count(self.st.aside, {"p_ids": [row[3]], "p_error": error})
+                set_aside(run, self.st, record_in(row, TRASHED), now, error)
                 LOG.warning("job %s goes to the trash: %s", row[0], error)
                 continue
             record = states.settle(was, now)
@@ -246,10 +252,11 @@ class Writer:
             for ids, statement in (
                 (freed, self.st.freed),
                 (refiled, self.st.refiled),
-                ([record.sequence for record in trashed], self.st.expired),
             ):
                 if ids:
                     run.count(statement, {"p_ids": ids})
+            if trashed:
+                self._expire(run, trashed)
         return (len(rows), trashed), DONE if rows else []
 
     def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:
@@ -419,9 +426,17 @@ def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
             now + claim["p_ttl"],
             row[14],
             now,
-            *row[16:RECORD],
+            failures_from_json(row[16]),
+            *row[17:RECORD],
         )
     )
+
+
+def set_aside(run: Runner, statements: Statements, record: Record, now: int, error: str) -> Record:
+    """Put a row that is damaged into the trash."""
+    record = states.failed(record, now, None, error)
+    run.count(statements.aside, {"p_ids": [record.sequence], "p_errors": failures_as_json(record.errors)})
+    return record._replace(state=TRASHED, keeper=None, lock_until=None)
 
 
 def _still_held(record: Record | None, token: int, now: int) -> Record | None:

@@ -56,13 +56,13 @@ def test_what_can_not_be_claimed_goes_to_the_trash(
 
 def test_a_priority_that_is_none(board: JobBoard, damage: Damage) -> None:
     damaged, early, whole = (board.post("a") for _ in range(3))
-    damage(damaged, priority=9)
+    damage(damaged, priority=201)
     damage(early, priority=-1)
     assert [job.uuid for job in board.iterjobs()] == [whole.uuid]
     assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
     trashed = list(board.trashed())
     assert {job.uuid: job.error for job in trashed} == {
-        damaged.uuid: "its priority is 9, which is none",
+        damaged.uuid: "its priority is 201, which is none",
         early.uuid: "its priority is -1, which is none",
     }
     assert {job.priority for job in trashed} == {JobPriority.VERY_LOW}
@@ -86,6 +86,17 @@ def test_a_number_that_is_none(board: JobBoard, damage: Damage) -> None:
     assert [job.error for job in board.trashed()] == ["the row is damaged: its token is no integer"]
 
 
+@pytest.mark.parametrize("stored", ["it broke", "[1]", '[{"on": "x"}]', '{"on": 1}', "[" * 10_000, "null", ""])
+def test_errors_that_are_none(board: JobBoard, damage: Damage, stored: str) -> None:
+    """They are shown as one, and the next follows it."""
+    job = board.post("a", max_attempts=2)
+    damage(job, errors=stored)
+    taken = board.claim_next("anna")
+    assert [failure[1:] for failure in taken.errors] == [(None, 0, stored)]
+    board.abandon(taken, "anna", error="later")
+    assert [failure[1:] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
+
+
 def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callable[..., Any]) -> None:
     make_board("other").post("a")
     healthy = [board.post("a", key="key"), board.post("a", delay=60), board.post("a"), board.post("a")]
@@ -95,7 +106,9 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
     odd: dict[str, dict[str, Any]] = {
         "its token is the last": {"token": 2**63 - 1},
         "its attempts are the most": {"attempts": 2**31 - 1},
-        "its priority is none": {"priority": 9},
+        "its priority is none": {"priority": 201},
+        "its errors are no list": {"errors": "it broke"},
+        "its group is an empty text": {"job_group": ""},
         "its state is none": {"state": "GARBAGE"},
         "it is claimed, and the claim has no end": {"state": "CLAIMED"},
         "it is scheduled, and for no time": {"state": "SCHEDULED"},

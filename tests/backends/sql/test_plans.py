@@ -49,7 +49,7 @@ def fill(board: JobBoard, backend: str) -> None:
     third = ROWS // 3
     for kind in range(3):
         drafts = [
-            {"name": f"n{i % 40}", "priority": ("LOW", "NORMAL", "HIGH")[i % 3], "delay": 3600 if kind == 1 else None}
+            {"name": f"n{i % 40}", "priority": (-50, 0, 50, 99, -7)[i % 5], "delay": 3600 if kind == 1 else None}
             for i in range(third)
         ]
         board.post_many(drafts)

@@ -15,9 +15,10 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard.backends.sql import migrations
-from jobboard.backends.sql.tables import LAYOUT
+from jobboard.backends.sql.tables import LAYOUT, MIN_READER
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
+from jobboard.job import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -85,29 +86,50 @@ def test_a_newer_layout_is_refused(board: JobBoard, board_conf: dict[str, Any], 
 def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = board.post("a", details={"n": 1})
+    names = ("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH")
+    jobs = board.post_many([{"name": "a", "priority": name} for name in names])
+    for job in jobs[1:3]:
+        board.claim(job, "anna")
+        board.abandon(job, "anna", error=f"{job.uuid} 'broke'")
     board.close()
-    name = board.table.name
+    table, schema = board.table, board.engine._tables.schema
     with engine.begin() as connection:
-        # A layout that once had no column for the error.
-        connection.exec_driver_sql(f"ALTER TABLE {name} DROP COLUMN error")
-        connection.execute(sa.update(board.engine._tables.schema).values(layout=0))
+        # As layout 1 had them.
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN error TEXT")
+        old = sa.table(table.name, sa.column("uuid"), sa.column("error"))
+        for job in jobs[1:3]:
+            connection.execute(sa.update(old).where(old.c.uuid == job.uuid).values(error=job.error))
+        for column in ("errors", "job_group"):
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column}")
+        connection.execute(sa.update(table).values(priority=table.c.priority // 50))
+        connection.execute(sa.update(schema).values(layout=1, min_reader=1))
     other = jobboard.fetch("board", board_conf)
-    with pytest.raises(JobFailure, match="jobboard setup"):
+    with pytest.raises(JobFailure, match="older layout 1; `jobboard setup` updates them"):
         other.connect()
 
-    def add(connection: sa.Connection, tables: Any) -> None:
-        connection.exec_driver_sql(f"ALTER TABLE {tables.jobs.name} ADD COLUMN error TEXT")
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", {0: add})
-    other.setup()
-    with engine.connect() as connection:
-        assert connection.execute(sa.select(board.engine._tables.schema.c.layout)).scalars().all() == [LAYOUT]
-        columns = [column["name"] for column in sa.inspect(connection).get_columns(name)]
-    assert "error" in columns
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            other.setup()
+    # Once more, as when it was killed just before its end; and as nothing is left to do.
+    for _ in range(2):
+        other.setup()
+        with engine.connect() as connection:
+            assert connection.execute(sa.select(schema.c.layout, schema.c.min_reader)).all() == [(LAYOUT, MIN_READER)]
+            columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        assert columns == {column.name for column in table.columns}
     read = jobboard.fetch("board", board_conf)
     read.connect()
-    assert read.claim(read.get(job.uuid), "anna").uuid == job.uuid
+    assert [(job.uuid, job.priority) for job in read.iterjobs()] == [
+        (job.uuid, JobPriority.convert(name)) for job, name in zip(jobs[::-1], names[::-1], strict=True)
+    ]
+    assert [failure[1:] for job in jobs for failure in read.get(job.uuid).errors] == [
+        (None, 1, f"{job.uuid} 'broke'") for job in jobs[1:3]
+    ]
+    assert read.claim_next("anna").uuid == jobs[-1].uuid
     read.close()
 
 
@@ -115,16 +137,16 @@ def test_a_migration_that_fails_leaves_the_layout_as_it_was(
     board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine.begin() as connection:
-        connection.execute(sa.update(board.engine._tables.schema).values(layout=0))
+        connection.execute(sa.update(board.engine._tables.schema).values(layout=LAYOUT - 1))
 
     def fail(connection: sa.Connection, tables: Any) -> None:
         raise JobFailure("no")
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", {0: fail})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {LAYOUT - 1: fail})
     other = jobboard.fetch("board", board_conf)
     with pytest.raises(JobFailure, match="no"):
         other.setup()
-    monkeypatch.setattr(migrations, "MIGRATIONS", {0: lambda connection, tables: None})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {LAYOUT - 1: lambda connection, tables: None})
     other.setup()
     other.connect()
     other.close()
