@@ -27,6 +27,7 @@ from jobboard.exceptions import (
 from jobboard.job import Claim, Job, boottime, load_book
 from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen
 from jobboard.session import Session
+from jobboard.standing import Step
 from jobboard.states import Holder, Record, State, Status, Verb
 from jobboard.tracing import NO_TRACING
 
@@ -178,7 +179,7 @@ class BoardBase(abc.ABC):
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
-                    claim._mark_lost()
+                    claim._step(Step.REFUSED)
                 self.engine.shut()
                 self._notifier.close()
 
@@ -277,7 +278,7 @@ class BoardBase(abc.ABC):
             if status == Status.ABSENT and not claim.ended:
                 status = Status.LOST
             if status == Status.LOST:
-                claim._mark_lost()
+                claim._step(Step.REFUSED)
         kind, text = _REFUSALS[status]
         return about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job)
 

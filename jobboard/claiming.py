@@ -18,6 +18,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, Job
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish
 from jobboard.session import Session
+from jobboard.standing import Step
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
@@ -388,8 +389,7 @@ class Claiming(BoardBase):
         if status != OK:
             raise self._refusal(status, job, claim)
         if claim is not None:
-            claim._stands_until(None if margin is None else start + margin / 1e6, span is None)
-            claim.seen_lost = False
+            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Step.EXTENDED)
             if span is None:
                 session.hold(claim)
             else:
@@ -456,7 +456,7 @@ class Claiming(BoardBase):
         trashed: list[Job] = []
         for job, claim, verb, delay, error, refund, retried in ends:
             if claim is not None:
-                claim.ended = True
+                claim._step(Step.ENDED)
             else:
                 session.let_go_of(job.uuid)
             if claim is None and verb == Verb.ABANDON:

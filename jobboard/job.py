@@ -7,6 +7,7 @@ import datetime
 import enum
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
+from jobboard.standing import ENDED, STEPS, TOLD, Standing, Step
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
 T = TypeVar("T")
@@ -156,19 +158,7 @@ class Claim:
     claim that was overtaken.
     """
 
-    __slots__ = (
-        "_job",
-        "_pid",
-        "_told",
-        "_unwanted",
-        "announced",
-        "deadline",
-        "ended",
-        "kept",
-        "seen_lost",
-        "token",
-        "who",
-    )
+    __slots__ = ("_job", "_lock", "_pid", "_standing", "deadline", "kept", "token", "who")
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
         self._job = job
@@ -176,12 +166,10 @@ class Claim:
         self.who = who
         self.kept = kept
         self.deadline = deadline
-        self.ended = False
-        self.announced = False
-        self.seen_lost = False
-        self._told = False
-        self._unwanted = False
+        self._standing = Standing.HELD
         self._pid = os.getpid()
+        # The holder, the heartbeat and the conductor step at once. Reentrant, as a signal handler may read it, too.
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self._is_lost() else ''}>"
@@ -199,15 +187,27 @@ class Claim:
         """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
         machine's own clock; an :meth:`extend` that succeeds clears that. Also true for good once the conductor that
         runs the work has given the job up: it took too long, or the conductor has to end."""
-        lost = self._unwanted or self._is_lost()
-        # Who has read it may have stopped working: a renewal by the heartbeat must not make that look like success.
-        self.seen_lost = self.seen_lost or lost
+        lost = self._standing in TOLD or self._is_lost()
+        if lost:
+            self._step(Step.READ_LOST)
         return lost
 
     def _is_lost(self) -> bool:
-        if self._told or self.inherited:
+        """By what the server or the clock says; one that was given up stands meanwhile, and is renewed."""
+        if self._standing == Standing.LOST or self.inherited:
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline
+
+    @property
+    def seen_lost(self) -> bool:
+        """Whether its holder has read that it is lost, and has not extended it since: the work may have stopped
+        half-way, even if a heartbeat has renewed the claim."""
+        return self._standing == Standing.SEEN_LOST or self._standing in TOLD
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was ended through this object."""
+        return self._standing in ENDED
 
     @property
     def inherited(self) -> bool:
@@ -236,19 +236,17 @@ class Claim:
         """Put the job into the trash."""
         self._job.board._end_claim(self._job, self, Verb.TRASH, None, reason)
 
-    def _stands_until(self, deadline: float | None, kept: bool) -> None:
-        """The server has confirmed the claim."""
+    def _stands_until(self, deadline: float | None, kept: bool, step: Step) -> None:
+        """The server has confirmed the claim: by an act of its holder, or by a heartbeat."""
         self.deadline = deadline
         self.kept = kept
-        self.announced = False
-        self._told = False
+        self._step(step)
 
-    def _mark_lost(self) -> None:
-        self._told = True
-
-    def _give_up(self) -> None:
-        """Nobody waits for the work any more, while the claim itself stands until it is ended."""
-        self._unwanted = True
+    def _step(self, step: Step) -> None:
+        # Inherited, it is lost for good, and its lock may be held by a thread that is not there.
+        if not self.inherited:
+            with self._lock:
+                self._standing = STEPS[self._standing].get(step, self._standing)
 
 
 @functools.total_ordering

@@ -16,6 +16,7 @@ from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
 from jobboard.primitives import Nonce
 from jobboard.retry import retrying
+from jobboard.standing import Step
 
 T = TypeVar("T")
 
@@ -181,7 +182,7 @@ class Session:
         with self._lock:
             for claim in [claim for claim in self._held if claim.uuid == uuid]:
                 del self._held[claim]
-                claim.ended = True
+                claim._step(Step.ENDED)
 
     def held(self) -> list[Claim]:
         with self._lock:
@@ -189,17 +190,19 @@ class Session:
 
     def confirm(self, asked: list[Claim], lost: list[tuple[str, int]], deadline: float | None) -> None:
         """Take in the answer to a renewal of ``asked``; a claim that was let go of meanwhile is none of it."""
-        gone = set(lost)
+        gone, refused = set(lost), []
         with self._lock:
             for claim in asked:
                 if claim not in self._held:
                     continue
                 if (claim.uuid, claim.token) in gone:
                     del self._held[claim]
-                    claim._mark_lost()
+                    claim._step(Step.REFUSED)
+                    refused.append(claim)
                 else:
-                    claim._stands_until(deadline, kept=True)
-        self._announce(asked)
+                    claim._stands_until(deadline, True, Step.RENEWED)
+        for claim in refused:
+            self._on_lost(claim)
 
     def enlist(self, kind: str, name: str, entity: Any) -> None:
         with self._lock:
@@ -219,15 +222,10 @@ class Session:
         try:
             renew(self)
         finally:
-            self._announce(self.held())
-
-    def _announce(self, claims: list[Claim]) -> None:
-        for claim in claims:
-            if claim._is_lost() and not claim.announced:
-                # Who was told that a claim is lost may have dropped it: renewed any further, it would never come back.
-                self.let_go(claim)
-                claim.announced = True
-                self._on_lost(claim)
+            for claim in self.held():
+                # Whoever is told that a claim is lost may drop it: renewed any further, it would never come back.
+                if claim._is_lost() and self.let_go(claim):
+                    self._on_lost(claim)
 
     # Waiters.
 

@@ -21,7 +21,7 @@ MAX_LINES = 500
 LAYERS = (
     ("states", "exceptions", "forks", "conf"),
     ("primitives",),
-    ("codec", "notifier", "retry", "job", "logs", "tracing"),
+    ("codec", "notifier", "retry", "standing", "job", "logs", "tracing"),
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),

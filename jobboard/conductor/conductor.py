@@ -24,6 +24,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import Act, Claim, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import GIVEN_BACK, RetryPolicy
+from jobboard.standing import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -316,7 +317,7 @@ class Conductor:
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
-            _claim_of(run.job)._give_up()
+            _claim_of(run.job)._step(Step.GIVEN_UP)
 
     # Claiming
 

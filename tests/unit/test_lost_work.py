@@ -10,6 +10,7 @@ import jobboard
 from jobboard.backends.memory import forget
 from jobboard.conductor import Conductor
 from jobboard.job import Job
+from jobboard.standing import Step
 
 
 @pytest.fixture
@@ -22,13 +23,13 @@ def board() -> Iterator[jobboard.JobBoard]:
 def lose(job: Job) -> None:
     """What a heartbeat that finds the claim gone does."""
     assert job.claim is not None
-    job.claim._mark_lost()
+    job.claim._step(Step.REFUSED)
 
 
 def renew(job: Job) -> None:
     """What a later heartbeat does that finds the claim still there."""
     assert job.claim is not None
-    job.claim._stands_until(None, kept=True)
+    job.claim._stands_until(None, True, Step.RENEWED)
 
 
 @pytest.mark.parametrize("renewed", [False, True])
@@ -56,6 +57,18 @@ def test_a_claim_that_the_body_extends_again_counts(board: jobboard.JobBoard) ->
         assert job.claim is not None
         assert job.claim.lost
         job.claim.extend()
+    assert posted.state == jobboard.State.COMPLETE
+
+
+def test_a_body_that_has_seen_its_claim_lost_and_consumes_the_job_has_consumed_it(board: jobboard.JobBoard) -> None:
+    """The server has decided: nobody had taken the job."""
+    posted = board.post("resize")
+    with board.working("me") as job:
+        lose(job)
+        assert jobboard.cancelled()
+        assert job.claim is not None
+        job.claim.consume()
+        assert not job.claim.lost
     assert posted.state == jobboard.State.COMPLETE
 
 

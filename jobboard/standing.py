@@ -1,0 +1,80 @@
+"""How a claim stands, as far as its own process knows: the states, and the only table of their steps.
+
+It decides nothing about the job: that the server does, by the fencing token. That a lease has run out is no state, for
+no step tells of it; :attr:`Claim.lost <jobboard.job.Claim.lost>` reads the clock each time.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Standing(enum.Enum):
+    HELD = enum.auto()
+    """Nothing speaks against it."""
+
+    SEEN_LOST = enum.auto()
+    """It stands again, but its holder has seen it lost, and may have stopped working."""
+
+    LOST = enum.auto()
+    """Refused: somebody else may have the job. Only the holder's own successful act shows that it was not so."""
+
+    GIVEN_UP = enum.auto()
+    """Nobody waits for the work any longer; the claim itself stands until it is ended."""
+
+    ENDED = enum.auto()
+    """Ended through this object."""
+
+    ENDED_LOST = enum.auto()
+    """Ended, and the work under it, where it goes on, is to see that it was given up or overtaken."""
+
+
+class Step(enum.Enum):
+    EXTENDED = enum.auto()
+    """The holder has extended it."""
+
+    RENEWED = enum.auto()
+    """The heartbeat has."""
+
+    READ_LOST = enum.auto()
+    """The holder has read that it is lost."""
+
+    REFUSED = enum.auto()
+    """The server, or the end of the board, says that it is lost."""
+
+    GIVEN_UP = enum.auto()
+    """The conductor waits for the work no longer."""
+
+    ENDED = enum.auto()
+    """An act that ends it has succeeded."""
+
+
+STEPS: dict[Standing, dict[Step, Standing]] = {
+    Standing.HELD: {
+        Step.READ_LOST: Standing.SEEN_LOST,
+        Step.REFUSED: Standing.LOST,
+        Step.GIVEN_UP: Standing.GIVEN_UP,
+        Step.ENDED: Standing.ENDED,
+    },
+    # What the holder has seen is not undone by a heartbeat: its work may have stopped half-way.
+    Standing.SEEN_LOST: {
+        Step.EXTENDED: Standing.HELD,
+        Step.REFUSED: Standing.LOST,
+        Step.GIVEN_UP: Standing.GIVEN_UP,
+        Step.ENDED: Standing.ENDED,
+    },
+    Standing.LOST: {
+        Step.EXTENDED: Standing.HELD,
+        Step.RENEWED: Standing.SEEN_LOST,
+        Step.GIVEN_UP: Standing.GIVEN_UP,
+        Step.ENDED: Standing.ENDED,
+    },
+    Standing.GIVEN_UP: {Step.ENDED: Standing.ENDED_LOST},
+    Standing.ENDED: {Step.REFUSED: Standing.ENDED_LOST, Step.GIVEN_UP: Standing.ENDED_LOST},
+    Standing.ENDED_LOST: {},
+}
+"""Where each step leads; one that is not named changes nothing."""
+
+ENDED = frozenset({Standing.ENDED, Standing.ENDED_LOST})
+TOLD = frozenset({Standing.LOST, Standing.GIVEN_UP, Standing.ENDED_LOST})
+"""Whoever works under such a claim reads that it is lost, whatever the clock says."""
