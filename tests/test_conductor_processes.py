@@ -145,7 +145,7 @@ def test_a_handler_is_told_that_its_claim_is_lost(make_board: MakeBoard, post: A
     start(conductor)
     eventually(notes)
     conductor.stop()
-    held = next(told["job"] for event, told in heard if event == "job_started")
+    held = eventually(lambda: next((told["job"] for event, told in heard if event == "job_started"), None))
     board.release(job)
     with pytest.raises(jobboard.ClaimLost):
         held.claim.extend()
