@@ -37,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "backends(*names): this test concerns these backends alone; not collected for others",
     )
+    config.addinivalue_line(
+        "markers",
+        "any_driver: this test says nothing of the driver, as it runs no statement of its own and makes no connection "
+        "in a way of its own; not run again with the oldest drivers",
+    )
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As a shell starts what it runs in the background; a process that a test sends it to would never hear of it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,6 +82,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         names = _concerned(metafunc.definition.get_closest_marker("backends"))
         metafunc.parametrize("backend", names, scope="session")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # The conformance suite has no markers, which other authors of backends would have to register.
+    if getattr(getattr(item, "cls", None), "any_driver", False):
+        item.add_marker("any_driver")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

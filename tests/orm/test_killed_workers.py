@@ -24,6 +24,7 @@ JOBS = 60
 TIMEOUT = 0.5
 
 
+@pytest.mark.any_driver
 def test_each_row_is_finished_once(engine: sa.Engine, tmp_path: Path) -> None:
     with Session(engine) as session:
         session.add_all([Picture() for _ in range(ROWS)])
@@ -57,6 +58,7 @@ def work_on_pictures(engine: sa.Engine) -> Iterator[list[Hold]]:
                 session.rollback()
 
 
+@pytest.mark.any_driver
 def test_each_job_succeeds(engine: sa.Engine, tmp_path: Path) -> None:
     with Session(engine) as session:
         session.add_all([Job.create(str(number), Status.PENDING) for number in range(JOBS)])

@@ -19,6 +19,7 @@ def _by_default(engine: sa.Engine, backend: str) -> None:
             assert connection.get_isolation_level() == "REPEATABLE READ"
 
 
+@pytest.mark.any_driver
 def test_ten_processes_share_claimable_rows(engine: sa.Engine) -> None:
     with Session(engine) as session:
         session.add_all([Picture(rank=number % 3) for number in range(60)])
@@ -32,6 +33,7 @@ def test_ten_processes_share_claimable_rows(engine: sa.Engine) -> None:
     assert len({each.who for each in done}) > 1
 
 
+@pytest.mark.any_driver
 def test_ten_processes_share_tracked_rows(engine: sa.Engine) -> None:
     with Session(engine) as session:
         session.add_all([Job.create(f"job-{number}", Status.PENDING, data=[]) for number in range(30)])

@@ -23,7 +23,8 @@ A backend's author writes a test module with one import and one fixture::
 backend is found through its entry point, in other processes too, to which ``board_conf`` travels as JSON.
 
 What may differ between backends is asked of ``board.characteristics``, and nothing is skipped. Leases and delays run on
-the server's clock, in real time; the suite takes a minute or less.
+the server's clock, in real time; the suite takes a minute or less. A class with ``any_driver = True`` sends the server
+nothing that others do not send, too: once it has passed, it need not be run with another version of the driver.
 """
 
 import pytest

@@ -170,6 +170,8 @@ class TestClaiming:
 
 
 class TestArguments:
+    any_driver = True
+
     def test_who(self, board: JobBoard) -> None:
         free, job = board.post("free"), board.post("resize")
         board.claim(job, "anna")
@@ -278,6 +280,8 @@ class TestArguments:
 
 class TestHandles:
     """A handle without a claim of its own is checked by the owner's name, one with a claim by its token."""
+
+    any_driver = True
 
     def test_another_handle_of_the_owner(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")

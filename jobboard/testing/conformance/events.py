@@ -14,6 +14,8 @@ from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Events, let
 
 
 class TestEvents:
+    any_driver = True
+
     def test_of_a_jobs_life(self, board: JobBoard) -> None:
         events = Events(board)
         job = board.post("resize")

@@ -36,6 +36,8 @@ from jobboard.testing.conformance.support import (
 class TestLostReplies:
     """The request was carried out, its reply got lost, and the library asks again."""
 
+    any_driver = True
+
     def test_post(self, board: JobBoard) -> None:
         with lost_reply(board, "insert"):
             job = board.post("resize", details={"a": 1}, key="k")
@@ -250,6 +252,8 @@ class TestLostReplies:
 
 class TestLateRequests:
     """A first try that was held up on the way must not do again what its repetition has done."""
+
+    any_driver = True
 
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_insert(self, board: JobBoard, gone_on: bool) -> None:

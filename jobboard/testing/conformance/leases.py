@@ -33,6 +33,8 @@ AFTERWARDS = {"consume": COMPLETE, "trash": TRASHED, "abandon": UNCLAIMED, "exte
 
 
 class TestLapse:
+    any_driver = True
+
     def test_the_job_comes_back(self, board: JobBoard) -> None:
         job = board.post("resize")
         claim = board.claim(job, "anna", expiry=SHORT)
@@ -114,6 +116,8 @@ class TestLapse:
 
 
 class TestTokens:
+    any_driver = True
+
     def test_tokens_only_rise(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         tokens = []
@@ -222,6 +226,8 @@ class TestTokens:
 
 
 class TestKeptAndFixed:
+    any_driver = True
+
     def test_what_is_left_of_a_lease(self, board: JobBoard, other: JobBoard) -> None:
         kept, fixed, free = board.post("kept"), board.post("fixed"), board.post("free")
         board.claim(kept, "anna")
@@ -340,6 +346,8 @@ class TestKeptAndFixed:
 
 
 class TestAttempts:
+    any_driver = True
+
     def test_each_claim_counts(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=3)
         for attempt in (1, 2):

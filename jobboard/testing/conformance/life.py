@@ -156,6 +156,8 @@ class TestLife:
 
 
 class TestIdentity:
+    any_driver = True
+
     def test_the_same_name_shares_jobs_whatever_the_options(self, make_board: MakeBoard) -> None:
         one, two = make_board("shared", claim_ttl=5, retry_for=1), make_board("shared", claim_ttl=50, max_details=99)
         job = one.post("resize")

@@ -277,6 +277,8 @@ def shown(job: Job) -> tuple[Any, ...]:
 
 @pytest.mark.timeout(400)  # to make a failing example short takes its time
 class TestModel:
+    any_driver = True
+
     def test_the_same_as_in_memory(self, make_board: MakeBoard) -> None:
         machine = type("Machine", (BoardMachine,), {"make_board": staticmethod(make_board)})
         run_state_machine_as_test(

@@ -44,6 +44,8 @@ def reaches(board: JobBoard, puppet: Puppet) -> bool:
 
 
 class TestOtherProcesses:
+    any_driver = True
+
     def test_a_killed_holder(self, board: JobBoard, puppet: Puppet) -> None:
         if not reaches(board, puppet):
             return

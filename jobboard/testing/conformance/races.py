@@ -59,6 +59,8 @@ def mistreat(recorder: Recorder, job: Job, dice: random.Random) -> None:
 
 
 class TestRaces:
+    any_driver = True
+
     def test_whatever_happens_nothing_is_lost_or_done_twice(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(WORKERS)]
         book = Book()

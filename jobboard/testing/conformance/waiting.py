@@ -101,6 +101,8 @@ BRINGERS = [(how, by) for how in ARRIVALS for by in ("itself", "another") if by 
 
 @pytest.mark.parametrize(("how", "by"), BRINGERS)
 class TestWakeUp:
+    any_driver = True
+
     def test_claim_next(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
         """The waiter wakes long before its own time is up."""
         bring = ARRIVALS[how](other)

@@ -22,6 +22,8 @@ def fail(error: BaseException) -> None:
 
 
 class TestWorking:
+    any_driver = True
+
     def test_a_body_that_ends_well(self, board: JobBoard) -> None:
         job = board.post("resize", details={"a": 1})
         with board.working("anna") as mine:
@@ -175,6 +177,8 @@ class TestWorking:
 
 
 class TestWorkingFunctions:
+    any_driver = True
+
     def test_each_call_works_on_a_job(self, board: JobBoard) -> None:
         jobs = board.post_many([{"name": "resize", "details": {"n": n}} for n in range(2)])
 
@@ -244,6 +248,8 @@ class Book:
 
 
 class TestBooks:
+    any_driver = True
+
     def test_loaded_when_asked_for(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
         board.post("resize", Book())
         board.post("plain")

@@ -36,6 +36,7 @@ def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
         answers.put(repr(error))
 
 
+@pytest.mark.any_driver
 def test_ten_processes_at_once(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
     context = multiprocessing.get_context("spawn")
     start, answers = context.Barrier(10), context.Queue()
