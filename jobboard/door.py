@@ -13,17 +13,13 @@ from jobboard.states import Record, State, Status
 class Door:
     """An open board's engine, each call of it repeated on a lost connection for as long as the board's verbs are.
 
-    What each takes and answers is told by :class:`~jobboard.primitives.Engine`. Nothing is checked or translated here,
+    What each takes and answers is told by :class:`~jobboard.engine.Engine`. Nothing is checked or translated here,
     nobody is notified, and no claim is kept.
     """
 
     def __init__(self, engine: Engine, session: Session) -> None:
         self._engine = engine
         self._session = session
-
-    @property
-    def requests(self) -> int | None:
-        return self._engine.requests
 
     def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]:
         return self._session.mutate(self._engine.insert, drafts)[0]

@@ -1,14 +1,13 @@
 """The commands that look at a board and go on looking: top, watch, list by pages; on every backend; and their cost."""
 
-import functools
 import io
 import json
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 import jobboard
 from jobboard.cli import main, sampling
 from jobboard.cli.root import COMMANDS
-from jobboard.cli.sampling import SHARE, Pace, Sampler
+from jobboard.cli.sampling import Pace, Sampler
 from jobboard.cli.screen import as_json, as_line, render
 from jobboard.testing import eventually
 
@@ -238,44 +237,27 @@ def commands(server: Any) -> Iterator[Callable[[], int]]:
         yield asked
 
 
-@pytest.mark.backends("mariadb", "zookeeper")
-def test_a_look_that_takes_several_requests_counts_as_such(board: Any, backend: str, private_server: Any) -> None:
-    """What the pace goes by is what the server counts."""
-    if backend == "zookeeper":
-        server = private_server(backend)
-        board = jobboard.fetch("board", server.uri)
-        board.connect()
-        count = functools.partial(packets, server.port)
-    else:
-        count = functools.partial(questions, board)
-    board.post_many([{"name": "a"}] * 600)
-    sampler = Sampler(board)
-    sampler.look()
-    most = 0
-    for _ in range(5):
-        begun, told = count(), board.engine.requests
-        sampler.look()
-        sent = count() - begun - 1  # for the counting itself
-        assert sent == board.engine.requests - told
-        assert sampler.pace.pause() > sent / 2 - 0.1
-        most = max(most, sent)
-    assert most >= 2
-    board.close()
+@pytest.mark.backends("memory")
+def test_a_server_that_answers_slowly_is_left_alone_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pace = Pace()
 
+    def look(seconds: float, error: Exception | None = None) -> float:
+        def take() -> None:
+            now[0] += seconds
+            if error is not None:
+                raise error
 
-def packets(port: int) -> int:
-    with socket.create_connection(("127.0.0.1", port), 5) as connection:
-        connection.sendall(b"srvr")
-        answer = b"".join(iter(lambda: connection.recv(4096), b""))
-    return int(answer.partition(b"Received: ")[2].split()[0])
+        with nullcontext() if error is None else pytest.raises(type(error)):
+            pace.ask(take)
+        return pace.pause()
 
-
-def questions(board: Any) -> int:
-    def ask(link: Any) -> int:
-        link.cursor.execute("SHOW SESSION STATUS LIKE 'Questions'")
-        return int(link.cursor.fetchall()[0][1])
-
-    return int(board.engine._opened.run(ask))
+    assert look(0.0) == pytest.approx(1 / 1.8)
+    assert look(0.5) == pytest.approx(5.0)
+    assert look(60.0) == 30.0
+    # A server that was away has not worked for as long as it took to find out.
+    assert look(10.0, jobboard.ConnectionFailure("away")) == pytest.approx(1 / 1.8)
 
 
 # What top knows
@@ -376,18 +358,11 @@ def test_rates_are_known_where_there_are_events(board: Any, make_board: Any) -> 
     assert "tell of themselves" not in screen_of(sampler)
 
 
-@pytest.mark.backends("memory")
-def test_what_takes_the_server_long_is_asked_seldom(board: Any) -> None:
-    pace = Pace(board)
-    pace.ask(threading.Event().wait, 0.1)
-    assert 0.1 * SHARE - 0.1 < pace.pause() < 3
-
-
 @pytest.mark.backends("redis")
 def test_top_goes_on_when_the_board_has_been_away(
     private_server: Any, run_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.cli.sampling.REQUESTS", 50)  # how it is paced is another test's business
+    monkeypatch.setattr("jobboard.cli.sampling.LOOKS", 50)  # how it is paced is another test's business
     server = private_server("redis", durable=True)
     monkeypatch.setenv("JOBBOARD_URL", server.uri)
     assert main(["setup"]) == DONE

@@ -73,7 +73,7 @@ class Comparison:
     """Looks at the first :data:`PAGE` jobs of a board, and compares them with what they were before."""
 
     def __init__(self, board: JobBoard, names: Sequence[str] = ()) -> None:
-        self.pace = Pace(board)
+        self.pace = Pace()
         self._board = board
         self._names = names or None
         self._before: dict[str, Seen] | None = None

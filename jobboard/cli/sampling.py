@@ -1,10 +1,10 @@
 """Looks at a board again and again without being a burden to it: what ``jobboard top`` and ``watch`` know.
 
-**What it costs.** One request at a time, :data:`REQUESTS` a second at most; and after each a pause of :data:`SHARE`
-times as long as it took, so that what does grow with the board (counting, on SQL) never takes more than a small share
-of the server. The counts are asked for with every look and the rest in turn: the claims, the first jobs that wait, who
-is there, and the last of the trash. A page has :data:`PAGE` jobs at most: on a larger board, "by name" is of the first
-ones.
+**What it costs.** One look at a time, :data:`LOOKS` a second at most; and after each a pause of :data:`SHARE` times as
+long as it took, so that what does grow with the board (counting, on SQL) or is several requests (a look on ZooKeeper)
+never takes more than a small share of the server. The counts are asked for with every look and the rest in turn: the
+claims, the first jobs that wait, who is there, and the last of the trash. A page has :data:`PAGE` jobs at most: on a
+larger board, "by name" is of the first ones.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 T = TypeVar("T")
 
-REQUESTS = 1.8
-"""How many requests a second, at most: a little below two leaves room for the pings of a driver."""
+LOOKS = 1.8
+"""How many looks a second, at most: a little below two leaves room for the pings of a driver."""
 
 SHARE = 10
-"""How many times as long as a request took the server is left alone."""
+"""How many times as long as a look took the server is left alone."""
 
 LONGEST = 30.0
 """But not for longer than this, in seconds: it may have been but one hiccup."""
 
 BESIDE = 2
-"""How many other requests come between two counts."""
+"""How many other looks come between two counts."""
 
 ERRORS = 10
 HEADS = 10
@@ -62,22 +62,19 @@ def outage_pause(failures: int) -> float:
 class Pace:
     """Asks the server, and knows when it may be asked again."""
 
-    def __init__(self, board: JobBoard) -> None:
-        self._board = board
+    def __init__(self) -> None:
         self._ready = time.monotonic()
 
     def ask(self, function: Callable[..., T], *args: Any) -> T:
-        began, before = time.monotonic(), self._board.door.requests
-        share = 0
+        began, share = time.monotonic(), 0
         try:
             answer = function(*args)
             share = SHARE
             return answer
         finally:
             # A server that was away has not worked for as long as it took to find out.
-            now, after = time.monotonic(), self._board.door.requests
-            sent = 1 if before is None or after is None else after - before
-            self._ready = now + max(sent / REQUESTS, min(LONGEST, share * (now - began)))
+            now = time.monotonic()
+            self._ready = now + max(1 / LOOKS, min(LONGEST, share * (now - began)))
 
     def pause(self) -> float:
         """For how many seconds the server is to be left alone now."""
@@ -90,7 +87,7 @@ class Sampler:
 
     def __init__(self, board: JobBoard) -> None:
         self.board = board
-        self.pace = Pace(board)
+        self.pace = Pace()
         self.told = board.characteristics.remote_events and board.engine.hears_all
         """Whether the board hears of all that others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
@@ -124,7 +121,7 @@ class Sampler:
     # Asking
 
     def look(self) -> None:
-        """Make the next request.
+        """Look at what is next in turn.
 
         :raises ConnectionFailure: the board can't be reached; call it again for the next try.
         """

@@ -35,7 +35,7 @@ _REDRAW = 1.0
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Count the jobs so often; less often where the board would be asked more than twice a second.",
+    help="Count the jobs so often; less often where the board would be looked at more than twice a second.",
 )
 @click.option("--once", is_flag=True, help="Show one snapshot, and end.")
 @board_options
@@ -43,8 +43,8 @@ def top(settings: Settings, interval: float, once: bool) -> int:
     """Show what goes on on a board, until q or Ctrl-C.
 
     The jobs in each state and of each name, how many are posted, started and done, the job that waits longest, who
-    works on what and since when, the conductors, and the last errors. At most two requests a second are made, however
-    large the board is; what is known of its first jobs alone is shown as such. A conductor that hangs shows as a claim
+    works on what and since when, the conductors, and the last errors. It looks at most twice a second, however large
+    the board is; what is known of its first jobs alone is shown as such. A conductor that hangs shows as a claim
     that grows old: 'jobboard release' frees its job.
 
     Into a pipe, and with --json, a line is printed for each snapshot.
@@ -86,7 +86,7 @@ class _Watcher:
         logging.getLogger().addHandler(logging.NullHandler())
 
     def _look(self) -> float:
-        """Make one request; how long to wait before the next."""
+        """Look once; how long to wait before the next look."""
         try:
             self._sampler.look()
         except JobBoardError as error:

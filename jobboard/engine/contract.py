@@ -123,12 +123,6 @@ class Engine(abc.ABC):
         """What ``jobboard setup`` does before it opens the board, and never :meth:`open`: create what is missing, bring
         what is there up to date. Any number of times, in any number of processes at once."""
 
-    @property
-    def requests(self) -> int | None:
-        """How many requests this board's reads have sent to its server, where a primitive may need several of them;
-        None where each is one."""
-        return None
-
     @abc.abstractmethod
     def open(self) -> None:
         """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set

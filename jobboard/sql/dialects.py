@@ -56,8 +56,6 @@ class Database:
     """The code of a key that is taken, among these."""
     precision = 0
     """By how many µs its clock may lag within a reading."""
-    read_requests = 2
-    """How many requests a read outside of a transaction is, what ends it included."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -165,7 +163,6 @@ class PostgreSQL(Database):
     nulls_last = True
     returning = True
     wakes = True
-    read_requests = 1
 
     _CONTENDED = frozenset({"40001", "40P01", "55P03"})
     # The server says goodbye (57P0x) or the connection is none (08xxx).
@@ -338,7 +335,6 @@ class MySQL(Database):
 class SQLite(Database):
     exclusive = True
     precision = 1000
-    read_requests = 1
 
     # BUSY, LOCKED
     _CONTENDED = frozenset({5, 6})

@@ -125,10 +125,6 @@ class SQLEngine(Engine):
         self.characteristics = self._promises(product)
         self._opened = links
 
-    @property
-    def requests(self) -> int | None:
-        return self._store.sent
-
     def _promises(self, product: Database) -> Characteristics:
         return Characteristics(
             durable=self._conf["synchronous"] == "full" or product.dialect.name != "sqlite",

@@ -35,8 +35,6 @@ class Store:
         self.links = links
         self.statements = statements
         self.base = {"p_board": board}
-        self.sent = 0
-        """How many requests reads have been, outside of transactions."""
 
     def query(self, statement: Prepared, **params: Any) -> list[Row]:
         """Read something, outside of any transaction."""
@@ -49,7 +47,6 @@ class Store:
     def _read(self, link: Link, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         rows = link.rows(statement, {**self.base, **params})
         link.end_read()
-        self.sent += link.product.read_requests
         return rows
 
     def transact(self, nonce: Nonce | None, work: Callable[[Runner, Answer | None], tuple[T, Answer]]) -> T:
