@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import sys
 import tempfile
+import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 import click
 
+from jobboard import conf
+from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, fetch_board
-from jobboard.cli.output import console, say, say_json, table, warn
-
-if TYPE_CHECKING:
-    from jobboard.cli.demo_run import Advance, Report
+from jobboard.cli.output import say, say_json, table, warn
+from jobboard.conductor import Conductor
+from jobboard.job import Job, Posting
 
 CLAIM_TTL = 2
+WORKERS = 4
+SLOTS = 32
+FIRST = 20  # so many jobs does the worker that is to be killed, where there are plenty, before it hangs
+RESULTS = "results.jsonl"
 PROBLEMS = 20
 
 
@@ -37,112 +49,163 @@ def demo(settings: Settings, path: Path) -> int:
     The board is an SQLite file in a temporary folder; --board takes any other, on which the demo uses a board of its
     own. The exit status is 1 if anything was lost or wrong.
     """
-    from jobboard import conf
-    from jobboard.cli import demo_run
-
     with tempfile.TemporaryDirectory(prefix="jobboard-demo-") as made:
-        folder = Path(made).resolve()
-        given = settings.asked_for
-        uri = _short_lived(given or f"sqlite:///{quote(str(folder))}/board.db")
+        folder, root = Path(made).resolve(), path.resolve()
+        uri = settings.asked_for or f"sqlite:///{quote(str(folder))}/board.db"
+        if "claim_ttl=" not in uri:  # so short that nobody waits long for the jobs of the worker that is killed
+            uri += f"{'' if '://' in uri else '://'}{'&' if '?' in uri else '?'}claim_ttl={CLAIM_TTL}"
+        board = fetch_board(uri, f"demo-{uuid.uuid4()}")
         if conf.target(uri).scheme == "memory":
             raise click.UsageError("the demo's workers are processes, and a board in memory can't be shared by them")
-        board = fetch_board(uri, f"demo-{uuid.uuid4()}")
         board.connect()
         try:
             if not settings.json:
                 say(f"On {board!r}")
-            with _progress() as advance:
-                report = demo_run.run(board, uri, path.resolve(), folder, advance)
-        except demo_run.Failed as error:
-            raise click.ClickException(str(error)) from None
+            began = time.monotonic()
+            files, skipped = find(root, folder)
+            # In hex, as not every file's name is text, and details are.
+            paths = (os.fsencode(name).hex() for name in files)
+            jobs = board.post_many(Posting("sha256", details={"path": each}, max_attempts=10) for each in paths)
+            killed = _work(board, uri, root, folder / RESULTS, len(files)) if files else None
+            report = _judge(board, root, files, [job.uuid for job in jobs], folder / RESULTS)
         finally:
             board.close()
+    report |= {"seconds": round(time.monotonic() - began, 1), "skipped": skipped, "killed": killed}
     if settings.json:
-        _show_json(report)
+        say_json(report)
     else:
         _show(report, path)
-    return DONE if report.good else FAILED
+    return DONE if report["ok"] else FAILED
 
 
-def _short_lived(uri: str) -> str:
-    """The same board with a ``claim_ttl`` so short that nobody waits long; one that is given stays."""
-    from jobboard import conf
+def find(root: Path, but: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """The files below ``root`` and their digests, without the folder ``but``; how much was passed over, and why."""
+    files: dict[str, str] = {}
+    skipped: Counter[str] = Counter()
+    for folder, folders, names in os.walk(root, onerror=lambda error: skipped.update(["unreadable"])):
+        folders[:] = sorted(each for each in folders if Path(folder, each) != but)
+        for path in (Path(folder, name) for name in sorted(names + folders)):
+            if path.is_symlink():
+                skipped["links"] += 1
+            elif path.is_file() and os.access(path, os.R_OK):
+                files[str(path.relative_to(root))] = digest(path)
+            elif not path.is_dir():
+                skipped["unreadable" if path.is_file() else "special files"] += 1
+    return files, dict(skipped)
+
+
+def digest(path: Path) -> str:
+    """Its SHA-256, or why there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return str(error.strerror)
+
+
+def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) -> None:
+    """A worker's process. Each result is kept *before* the job is consumed: a worker that dies in between leaves a
+    result behind and the job on the board. Somebody does it again, and nobody misses anything.
+
+    :param first: after how many jobs it hangs, so that it is killed in the middle of its work.
+    """
+    begun = itertools.count()
+
+    def sha256(job: Job) -> None:
+        if next(begun) >= first:
+            threading.Event().wait()
+        found = digest(root / os.fsdecode(bytes.fromhex(job.details["path"])))
+        with results.open("a") as file:  # written at once, when it is closed
+            file.write(json.dumps({"job": job.uuid, "attempt": job.attempts, "digest": found}) + "\n")
+
+    def follow() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    Conductor(who, fetch_board(uri, board), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
+
+
+def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int) -> str:
+    """Have the jobs done; says who was killed, and what it held."""
+    victim, *others = (f"worker {number}" for number in range(1, WORKERS + 1))
+    workers = {}
+    tenths = set()
+
+    def start(name: str, first: int = sys.maxsize) -> None:
+        told = (uri, board.name, name, root, results, first)
+        workers[name] = multiprocessing.get_context("spawn").Process(target=work, args=told, name=name, daemon=True)
+        workers[name].start()
+
+    def held() -> int:
+        return sum(job.owner == victim for job in board.iterjobs(states=["CLAIMED"]))
+
+    def until(enough: Callable[[int], object]) -> None:
+        while True:
+            done = total - board.stats().on_board
+            if 10 * done // total not in tenths:
+                tenths.add(10 * done // total)
+                warn(f"working: {done} of {total}")
+            if enough(done):
+                return
+            for each in workers.values():
+                if each.exitcode is not None:
+                    raise click.ClickException(f"{each.name} ended with status {each.exitcode}")
+            time.sleep(0.05)
 
     try:
-        if "claim_ttl" in conf.target(uri).given:
-            return uri
-    except (TypeError, ValueError):
-        return uri  # what is wrong with it is told where it is opened
-    if "://" not in uri:
-        uri += "://"
-    return f"{uri}{'&' if '?' in uri else '?'}claim_ttl={CLAIM_TTL}"
+        first = min(FIRST, total // (2 * WORKERS))
+        start(victim, first)
+        until(lambda done: done >= first and held())
+        for name in others:
+            start(name)
+        # All but what the victim may hold: more than that can't be done while it lives.
+        until(lambda done: done >= min(total // 3, total - SLOTS))
+        killed = f"{victim} (process {workers[victim].pid}) while it held {held()} jobs"
+        workers.pop(victim).kill()
+        until(lambda done: done == total)
+    finally:
+        for each in workers.values():
+            each.terminate()
+        for each in workers.values():
+            each.join(30)
+    return killed
 
 
-def _show_json(report: Report) -> None:
-    shown = dataclasses.asdict(report)
-    shown["jobs_per_second"] = round(report.jobs_per_second, 1)
-    shown["seconds"] = round(report.seconds, 3)
-    shown["waited"] = round(report.waited, 3)
-    shown["ok"] = report.good
-    say_json(shown)
+def _judge(board: JobBoard, root: Path, files: dict[str, str], jobs: list[str], results: Path) -> dict[str, Any]:
+    left = {job.uuid for job in [*board.iterjobs(), *board.trashed()]}
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if jobs else []
+    found: dict[str, set[str]] = {}
+    for each in lines:
+        found.setdefault(each["job"], set()).add(each["digest"])
+    problems = []
+    for job, (name, expected) in zip(jobs, files.items(), strict=True):
+        if job in left or job not in found:
+            problems.append(("lost", name))
+        elif found[job] != {expected}:
+            problems.append(("wrong" if digest(root / name) == expected else "changed", name))
+    counts = Counter(kind for kind, _ in problems)
+    return {
+        "ok": not (counts["lost"] or counts["wrong"]),
+        "posted": len(jobs),
+        "consumed": len(jobs) - len(left.intersection(jobs)),
+        "run_again": len({each["job"] for each in lines if each["attempt"] > 1}),
+        **{kind: counts[kind] for kind in ("lost", "wrong", "changed")},
+        "problems": [f"{kind}: {name}" for kind, name in problems],
+    }
 
 
-def _show(report: Report, path: Path) -> None:
-    passed_over = ", ".join(f"{count} {reason}" for reason, count in report.skipped.items())
-    if passed_over:
-        say(f"Passed over: {passed_over}.")
-    if not report.posted:
-        say(f"There is no file to work on below {path}, so there was nothing to do and nobody to kill.")
+def _show(report: dict[str, Any], path: Path) -> None:
+    if report["skipped"]:
+        say(f"Passed over: {', '.join(f'{count} {reason}' for reason, count in report['skipped'].items())}.")
+    if report["killed"]:
+        say(f"Killed {report['killed']}.")
     else:
-        say(f"Killed {report.killed}.")
-    rows: list[tuple[str, object]] = [
-        ("posted", report.posted),
-        ("consumed", report.consumed),
-        ("run again after the kill", report.run_again),
-        ("lost", report.lost),
-        ("wrong", report.wrong),
-    ]
-    if report.changed:
-        rows.append(("changed meanwhile, not judged", report.changed))
-    rows += [
-        ("seconds", f"{report.seconds:.1f}"),
-        ("of these, waiting for the dead worker's claims to lapse", f"{report.waited:.1f}"),
-        ("jobs/s without that wait", f"{report.jobs_per_second:.0f}"),
-    ]
-    table(("", "jobs"), rows, numbers=["jobs"])
-    for problem in report.problems[:PROBLEMS]:
+        say(f"There is no file to work on below {path}: nothing to do, and nobody to kill.")
+    names = {"run_again": "run again after the kill", "changed": "changed meanwhile, not judged"}
+    kinds = ("posted", "consumed", "run_again", "lost", "wrong", "changed", "seconds")
+    table(("", "jobs"), [(names.get(kind, kind), report[kind]) for kind in kinds], numbers=["jobs"])
+    for problem in report["problems"][:PROBLEMS]:
         warn(problem)
-    if len(report.problems) > PROBLEMS:
-        warn(f"and {len(report.problems) - PROBLEMS} more")
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Advance]:
-    """A bar on a terminal, else a line for each step and every tenth of the work."""
-    err = console(stderr=True)
-    if not err.is_terminal:
-        yield _Plain()
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-    tasks: dict[str, TaskID] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err) as progress:
-
-        def advance(step: str, done: int, of: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=of)
-            progress.update(tasks[step], completed=done)
-
-        yield advance
-
-
-class _Plain:
-    def __init__(self) -> None:
-        self._said: tuple[str, int] | None = None
-
-    def __call__(self, step: str, done: int, of: int) -> None:
-        tenth = (step, 10 * done // of)
-        if tenth != self._said:
-            self._said = tenth
-            warn(f"{step}: {done} of {of}")
