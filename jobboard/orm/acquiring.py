@@ -44,7 +44,7 @@ def _is_held(row: Any) -> bool:
 
 
 @contextlib.contextmanager
-def acquiring(session: Session, model: type[M], wish: verbs.Wish) -> Iterator[Batch[M]]:
+def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[Batch[M]]:
     """:raises ClaimLost: some were lost; what became of the others stands."""
     engine = _engine(session, model)
     rows = transact(session, model, lambda _: verbs.acquire(session, model, wish))
@@ -79,7 +79,7 @@ def _engine(session: Session, model: type[Any]) -> Engine:
 class _Keeper:
     """Renews what a batch holds, and gives it back at the end. Called from two threads."""
 
-    def __init__(self, model: type[Any], batch: Batch[Any], wish: verbs.Wish) -> None:
+    def __init__(self, model: type[Any], batch: Batch[Any], wish: verbs.Wanted) -> None:
         self._model = model
         self._mapper = verbs.mapper_of(model)
         self._batch = batch

@@ -265,11 +265,11 @@ class Claimable(Fenced):
         limit: int | None,
         timeout: float | None,
         acquired_at: datetime.datetime | None,
-    ) -> verbs.Wish:
+    ) -> verbs.Wanted:
         order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
         most = arguments.limit(_first(limit, cls.acquire_limit, Claimable.acquire_limit, 100))
         instant = _instant("acquired_at", acquired_at)
-        return verbs.Wish(_name(who), cls._conditions(where), order, most, cls._timeout(timeout), instant)
+        return verbs.Wanted(_name(who), cls._conditions(where), order, most, cls._timeout(timeout), instant)
 
     @classmethod
     def _timeout(cls, timeout: float | None) -> int:

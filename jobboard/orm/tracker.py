@@ -67,7 +67,7 @@ Status = int | enum.Enum
 J = TypeVar("J", bound="StatusTracker")
 
 
-class _Plan(NamedTuple):
+class _HowToRun(NamedTuple):
     """How a job is to be run; statuses as their column has them."""
 
     key: Key
@@ -262,7 +262,7 @@ class StatusTracker(Fenced):
         """
         more: Any = () if more_pending_status is None else more_pending_status
         more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
-        plan = _Plan(
+        plan = _HowToRun(
             key=tuple(cls._key(id).values()),
             pending=cls._plain(pending_status),
             in_progress=cls._plain(in_progress_status),
@@ -345,7 +345,7 @@ class StatusTracker(Fenced):
         return row[0], row[1]
 
     @classmethod
-    def _start(cls, session: Session, plan: _Plan) -> tuple[Self, Any] | JobIgnoredError:
+    def _start(cls, session: Session, plan: _HowToRun) -> tuple[Self, Any] | JobIgnoredError:
         """The locked job, and the status to go back to; or the error that it leads to."""
         job, now = cls._stored(session, plan.key)
         named, status = _named(cls, plan.key), cls._plain(job.status)
@@ -423,7 +423,7 @@ class StatusTracker(Fenced):
 
 
 @contextlib.contextmanager
-def _started(session: Session, model: type[J], plan: _Plan) -> Iterator[tuple[J, Updates]]:
+def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tuple[J, Updates]]:
     begun = transact(session, model, lambda session: model._start(session, plan))
     if isinstance(begun, JobIgnoredError):
         raise begun

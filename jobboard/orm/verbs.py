@@ -27,7 +27,7 @@ from jobboard.orm.rows import (
     lock_held,
     table_of,
 )
-from jobboard.sql.claims import Claim, First
+from jobboard.sql.claims import ClaimStatements, First
 from jobboard.sql.dialects import PRIMARY, by_index, database
 from jobboard.sql.expressions import Exact, Now
 from jobboard.sql.prepared import CallersConnection, Row, chunks, param
@@ -40,7 +40,7 @@ UNDO = "jobboard.undo"
 """Where a session keeps what to do if its transaction is rolled back."""
 
 
-class Wish(NamedTuple):
+class Wanted(NamedTuple):
     """What is to be acquired. Times are in µs."""
 
     who: str
@@ -69,13 +69,13 @@ def connection_of(session: Session, mapper: Mapper[Any]) -> Connection:
     return session.connection({"mapper": mapper})
 
 
-def acquire(session: Session, model: type[Any], wish: Wish) -> list[Any]:
+def acquire(session: Session, model: type[Any], wish: Wanted) -> list[Any]:
     mapper = mapper_of(model)
     connection = connection_of(session, mapper)
     begin_writing(connection)
     asked = boottime()
     keys = len(mapper.primary_key)
-    taken = {tuple(row[:keys]): row[keys:] for row in _Taker(connection, mapper, wish).take()}
+    taken = {tuple(row[:keys]): row[keys:] for row in _RowTaker(connection, mapper, wish).take()}
     objects = {}
     for some in chunks(list(taken), BATCH):
         found = sa.select(model).where(keyed(mapper, some)).execution_options(populate_existing=True)
@@ -87,8 +87,8 @@ def acquire(session: Session, model: type[Any], wish: Wish) -> list[Any]:
     return [objects[key] for key in taken]
 
 
-class _Taker:
-    def __init__(self, connection: Connection, mapper: Mapper[Any], wish: Wish) -> None:
+class _RowTaker:
+    def __init__(self, connection: Connection, mapper: Mapper[Any], wish: Wanted) -> None:
         self._run = CallersConnection(connection)
         self._mapper = mapper
         self._wish = wish
@@ -99,7 +99,7 @@ class _Taker:
         self._free = sa.or_(until.is_(None), until <= Now())
         columns = (*self._key, self._token)
         identity: dict[int, Any] = dict(enumerate(columns))
-        self._claim = Claim(self._product, table_of(mapper), self._values, identity, self._free)
+        self._claim = ClaimStatements(self._product, table_of(mapper), self._values, identity, self._free)
         self._select = self._wished(columns).limit(param("limit", sa.Integer()))
 
     def take(self) -> Sequence[Row]:

@@ -1,6 +1,6 @@
 """Claiming rows, written once for each database: pick the first that are free, lock them, change them, answer them.
 
-    claim = Claim(product, table, values, identity={0: table.c.id}, free=table.c.lock_until.is_(None))
+    claim = ClaimStatements(product, table, values, identity={0: table.c.id}, free=table.c.lock_until.is_(None))
     take = First(claim, sa.select(table.c.id).where(...).order_by(...).limit(param("limit", sa.Integer())))
     rows = take(run, {"p_limit": 100, "p_who": "anna"})
 
@@ -54,7 +54,7 @@ def among(table: sa.Table, picked: sa.Select[Any]) -> sa.ColumnElement[bool]:
     return key[0] == sa.any_(sa.func.array(picked.scalar_subquery(), type_=ARRAY(key[0].type)))
 
 
-class Claim:
+class ClaimStatements:
     """What a claim writes to picked rows of one table.
 
     :param values: ``values(instant)`` gives what is written, for the time of the claim: an expression, in µs.
@@ -113,7 +113,7 @@ class First:
         finds its rows by their key: they lock all that they read.
     """
 
-    def __init__(self, claim: Claim, select: sa.Select[Any]) -> None:
+    def __init__(self, claim: ClaimStatements, select: sa.Select[Any]) -> None:
         self._claim = claim
         product = claim.product
         dated = select.add_columns(*claim.ending())
@@ -149,7 +149,9 @@ class FirstAlong(First):
     :param limit: the same in each call: of one that it does not know, a planner expects the worst.
     """
 
-    def __init__(self, claim: Claim, select: sa.Select[Any], order: Sequence[sa.Column[int]], limit: int) -> None:
+    def __init__(
+        self, claim: ClaimStatements, select: sa.Select[Any], order: Sequence[sa.Column[int]], limit: int
+    ) -> None:
         limited = select.limit(sa.literal(limit, sa.Integer(), literal_execute=True))
         super().__init__(claim, limited)
         self._limit = limit

@@ -158,7 +158,7 @@ class Database:
         return False
 
 
-class PostgreSQL(Database):
+class PostgreSQLDatabase(Database):
     skip_locked = True
     nulls_last = True
     returning = True
@@ -260,7 +260,7 @@ class PostgreSQL(Database):
 _FOUND_ROWS = 2
 
 
-class MySQL(Database):
+class MySQLDatabase(Database):
     commits_at_create = True
     counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
@@ -332,7 +332,7 @@ class MySQL(Database):
         return self._code(error) == 1146
 
 
-class SQLite(Database):
+class SQLiteDatabase(Database):
     exclusive = True
     precision = 1000
 
@@ -425,10 +425,10 @@ class SQLite(Database):
 
 
 _PRODUCTS: dict[str, type[Database]] = {
-    "postgresql": PostgreSQL,
-    "mysql": MySQL,
-    "mariadb": MySQL,
-    "sqlite": SQLite,
+    "postgresql": PostgreSQLDatabase,
+    "mysql": MySQLDatabase,
+    "mariadb": MySQLDatabase,
+    "sqlite": SQLiteDatabase,
 }
 
 

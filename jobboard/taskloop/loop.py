@@ -15,7 +15,7 @@ from jobboard.sql.binds import Bind
 from jobboard.sql.dialects import Database
 from jobboard.sql.prepared import Prepared, Runner
 from jobboard.taskloop import tables
-from jobboard.taskloop.statements import Statements
+from jobboard.taskloop.statements import LoopStatements
 
 T = TypeVar("T")
 Ids = Any
@@ -27,7 +27,7 @@ ONE_WEEK = 7 * ONE_DAY
 _FAR = 2**62
 """Beyond so many seconds no database could store the end of it."""
 
-known: weakref.WeakKeyDictionary[Engine, dict[str, Statements]] = weakref.WeakKeyDictionary()
+known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.WeakKeyDictionary()
 """The statements for each table that was used, compiled."""
 
 
@@ -284,23 +284,23 @@ class TaskLoop:
 
     # Inside
 
-    def _sql(self, run: Runner, product: Database, fenced: bool = False) -> Statements:
+    def _sql(self, run: Runner, product: Database, fenced: bool = False) -> LoopStatements:
         of_engine = known.setdefault(run.connection.engine, {})
         sql = of_engine.get(self._table)
         # Perhaps somebody has added the columns since.
         if sql is None or (fenced and not sql.fenced):
-            sql = of_engine[self._table] = Statements(
+            sql = of_engine[self._table] = LoopStatements(
                 product, self._table, tables.is_fenced(run.connection, self._table)
             )
         if fenced and not sql.fenced:
             raise tables.unfenced(self._table)
         return sql
 
-    def _write(self, work: Callable[[Statements, Runner], T], *, keep: bool, fenced: bool = False) -> T:
+    def _write(self, work: Callable[[LoopStatements, Runner], T], *, keep: bool, fenced: bool = False) -> T:
         return self._bind.write(lambda run, product: work(self._sql(run, product, fenced), run), keep=keep)
 
     def _change(
-        self, id_or_ids: Ids, which: Callable[[Statements], Prepared], add: bool, test: bool, **params: Any
+        self, id_or_ids: Ids, which: Callable[[LoopStatements], Prepared], add: bool, test: bool, **params: Any
     ) -> int:
         ids = _list(id_or_ids)
         if not ids:
@@ -310,7 +310,7 @@ class TaskLoop:
     def _held(
         self,
         held: Ids,
-        which: Callable[[Statements], tuple[Prepared, Prepared]],
+        which: Callable[[LoopStatements], tuple[Prepared, Prepared]],
         keep: bool = True,
         **params: Any,
     ) -> int:
@@ -321,7 +321,7 @@ class TaskLoop:
         for id_, token in held.tokens.items():
             by_token.setdefault(token, []).append(id_)
 
-        def work(sql: Statements, run: Runner) -> list[Any]:
+        def work(sql: LoopStatements, run: Runner) -> list[Any]:
             change, standing = which(sql)
             lost: list[Any] = []
             for token, ids in by_token.items():

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
-from jobboard.sql.claims import Claim, FirstAlong
+from jobboard.sql.claims import ClaimStatements, FirstAlong
 from jobboard.sql.dialects import Database, by_index, by_key, insert_counted
 from jobboard.sql.expressions import Greatest, Seconds, whole_seconds
 from jobboard.sql.prepared import Prepared, Runner, chunks, elements, param, text
@@ -25,7 +25,7 @@ now = Seconds()
 _ANY: sa.types.TypeEngine[Any] = sa.types.NullType()
 
 
-class Statements:
+class LoopStatements:
     """:param fenced: whether the table keeps who holds an id."""
 
     def __init__(self, product: Database, name: str, fenced: bool) -> None:
@@ -34,9 +34,9 @@ class Statements:
         self.table = table = tables.make(name, fenced=fenced)
         c = table.c
         free = sa.or_(c.lock_until.is_(None), c.lock_until <= now)
-        self._claim = Claim(product, table, self._claimed, {0: c.id}, free, dated=False)
+        self._claim = ClaimStatements(product, table, self._claimed, {0: c.id}, free, dated=False)
         if fenced:
-            self._claim_held = Claim(product, table, self._held, {0: c.id}, free)
+            self._claim_held = ClaimStatements(product, table, self._held, {0: c.id}, free)
         self._takes: dict[tuple[int, int, bool], FirstAlong] = {}
         self._adds: dict[tuple[int, bool], Prepared] = {}
         self._ignored = None if product.ignored is None else Prepared(product.ignored)

@@ -25,7 +25,7 @@ TOLD_WITHIN = 0.1
 """For how many seconds to gather what has ended, before the loop is told of it in one statement."""
 
 
-class Result(enum.Enum):
+class LoopResult(enum.Enum):
     """How a handler's call has ended."""
 
     DONE = enum.auto()
@@ -141,7 +141,7 @@ class LoopConductor:
             ended, _ = wait(pending, max(0, extend_at - time.monotonic()), FIRST_COMPLETED)
             if ended:
                 ended, _ = wait(pending, TOLD_WITHIN)
-            results: dict[Result, list[Any]] = {result: [] for result in Result}
+            results: dict[LoopResult, list[Any]] = {result: [] for result in LoopResult}
             for future in ended:
                 results[future.result()].append(pending.pop(future))
             if pending and time.monotonic() >= extend_at:
@@ -149,12 +149,12 @@ class LoopConductor:
                 # What is lost already is found out when it is done, too: a bumped id may still be nobody else's.
                 rest = held.only(pending.values())
                 self._settle(rest, lambda held: self._loop.extend(held, self._lock_for))
-            done = self._settle(held.only(results[Result.DONE]), lambda held: self._loop.did(held, strict=True))
+            done = self._settle(held.only(results[LoopResult.DONE]), lambda held: self._loop.did(held, strict=True))
             failed = self._settle(
-                held.only(results[Result.FAILED]), lambda held: self._loop.extend(held, self._retry_after)
+                held.only(results[LoopResult.FAILED]), lambda held: self._loop.extend(held, self._retry_after)
             )
             returned = self._settle(
-                held.only(results[Result.NOT_BEGUN]), lambda held: self._loop.unlock(held, strict=True)
+                held.only(results[LoopResult.NOT_BEGUN]), lambda held: self._loop.unlock(held, strict=True)
             )
             was = self._tally
             self._tally = LoopTally(
@@ -164,15 +164,15 @@ class LoopConductor:
                 was.returned + returned,
             )
 
-    def _call(self, id_: Any) -> Result:
+    def _call(self, id_: Any) -> LoopResult:
         if self._stopping.is_set():
-            return Result.NOT_BEGUN
+            return LoopResult.NOT_BEGUN
         try:
             outcomes.check_result(self._handler(id_))
         except BaseException as error:
             LOG.warning("%s: %r raised %s", self._name, id_, type(error).__name__, exc_info=True)
-            return Result.FAILED
-        return Result.DONE
+            return LoopResult.FAILED
+        return LoopResult.DONE
 
     def _settle(self, held: Held, verb: Callable[[Held], int]) -> int:
         """Tell the loop what became of ids; of how many it could still be told."""

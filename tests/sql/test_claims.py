@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.sql import claims
-from jobboard.sql.claims import Claim, First, FirstAlong
+from jobboard.sql.claims import ClaimStatements, First, FirstAlong
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import Links
 from jobboard.sql.prepared import CallersConnection, Runner, param, text
@@ -50,7 +50,7 @@ class Rows:
         known = product(self.links.known_product())
         columns = list(table.primary_key)
         free = table.c.owner.is_(None)
-        self.claims = Claim(
+        self.claims = ClaimStatements(
             known,
             table,
             lambda instant: {"owner": text("who"), "since": instant},

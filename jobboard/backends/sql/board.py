@@ -14,10 +14,10 @@ from jobboard.backends.sql import doctor, engines, migrations, transactions
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import Answer, Store, record_in
+from jobboard.backends.sql.store import Answer, SQLStore, record_in
 from jobboard.backends.sql.tables import Tables
 from jobboard.backends.sql.taking import Taker, Wish
-from jobboard.backends.sql.waiting import Waiter, waiter
+from jobboard.backends.sql.waiting import SQLWaiter, waiter
 from jobboard.backends.sql.writing import Writer
 from jobboard.engine import Engine, Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -110,14 +110,14 @@ class SQLEngine(Engine):
         statements = Statements(self._tables, product)
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
-        self._store = Store(links, statements, self._name)
+        self._store = SQLStore(links, statements, self._name)
         self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._reader = Reader(self._store)
         self._taker = Taker(self._store, self._writer, self._single)
         calls = product.wakes and self._conf["notify"]
         self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
         self._place: object = None
-        self._waiter: Waiter = waiter(
+        self._waiter: SQLWaiter = waiter(
             *(lambda: self.life, links, product, calls, self._tables.prefix, self._name, self._conf["claim_ttl"])
         )
         # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.

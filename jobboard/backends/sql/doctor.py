@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.backends.sql.statements import HOUR
-from jobboard.backends.sql.store import Store
+from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import literal
 from jobboard.primitives import Oddity
 from jobboard.sql.prepared import Prepared, param
@@ -33,7 +33,7 @@ _SETTINGS["mariadb"] = _SETTINGS["mysql"]
 """Of each database what may lose what it has acknowledged: its name, how to ask for it, and what does not."""
 
 
-def examine(store: Store, durable: bool) -> Iterator[Oddity]:
+def examine(store: SQLStore, durable: bool) -> Iterator[Oddity]:
     """:param durable: as the board's own options have it."""
     yield from _settings(store, durable)
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
@@ -41,7 +41,7 @@ def examine(store: Store, durable: bool) -> Iterator[Oddity]:
     yield from _answers(store)
 
 
-def _settings(store: Store, durable: bool) -> Iterator[Oddity]:
+def _settings(store: SQLStore, durable: bool) -> Iterator[Oddity]:
     if not durable:
         yield Oddity(
             "option synchronous", "a power loss may lose what was acknowledged", "leave out synchronous=normal"
@@ -53,7 +53,7 @@ def _settings(store: Store, durable: bool) -> Iterator[Oddity]:
             yield Oddity(f"setting {name}", reason, f"set it to {min(safe)} on the server")
 
 
-def _rows(store: Store) -> Iterator[Oddity]:
+def _rows(store: SQLStore) -> Iterator[Oddity]:
     st = store.statements
     c = st.jobs.c
     leased = sa.and_(c.state == literal(UNCLAIMED), sa.or_(c.lock_until.is_not(None), c.wake_at.is_not(None)))
@@ -80,7 +80,7 @@ def _rows(store: Store) -> Iterator[Oddity]:
         last = rows[-1][0]
 
 
-def _answers(store: Store) -> Iterator[Oddity]:
+def _answers(store: SQLStore) -> Iterator[Oddity]:
     st = store.statements
     answers = st.tables.answers
     [(count,)] = store.query(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import SWEEP, Statements
-from jobboard.backends.sql.store import DONE, Answer, Store, record_of
+from jobboard.backends.sql.store import DONE, Answer, SQLStore, record_of
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, PURGED, RECORD, STORED, literal
 from jobboard.backends.sql.writing import set_aside
 from jobboard.primitives import RANKS
@@ -81,7 +81,7 @@ class Aside:
         return trashed, DONE if trashed else []
 
 
-def odd_rows(store: Store) -> Iterator[tuple[str, str]]:
+def odd_rows(store: SQLStore) -> Iterator[tuple[str, str]]:
     """Of this board's jobs those that no board can have written: where each is, and what is odd about it. Reads the
     whole table, in pages."""
     st = store.statements

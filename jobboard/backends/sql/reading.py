@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements, claimable, logical_state, not_exhausted, now
-from jobboard.backends.sql.store import Store, record_of, seen
+from jobboard.backends.sql.store import SQLStore, record_of, seen
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.primitives import Seen
 from jobboard.sql.prepared import Prepared, elements, param
@@ -16,7 +16,7 @@ from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, Stat
 
 
 class Reader:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SQLStore) -> None:
         self._store = store
         self._st: Statements = store.statements
         self._jobs = jobs = self._st.jobs

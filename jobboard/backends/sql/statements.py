@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal
-from jobboard.sql.claims import Claim, locking
+from jobboard.sql.claims import ClaimStatements, locking
 from jobboard.sql.dialects import Database, by_index, insert_new
 from jobboard.sql.expressions import Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
@@ -113,7 +113,9 @@ class Statements:
         self.delete = Prepared(sa.delete(jobs).where(by_id), "p_ids")
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
-        self.claim = Claim(product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED))
+        self.claim = ClaimStatements(
+            product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
+        )
         self.consume = Prepared(sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids")
         self.renew = Prepared(
             sa.update(jobs).where(by_id).values(lock_until=param("until")),

@@ -28,7 +28,7 @@ JOINT = "+"
 ALL = "*"
 
 
-class Store:
+class SQLStore:
     """:param base: the parameters that every statement gets."""
 
     def __init__(self, links: Links, statements: Statements, board: str) -> None:

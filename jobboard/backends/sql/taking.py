@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from jobboard.backends.sql.oddities import Aside
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import SWEEP
-from jobboard.backends.sql.store import Answer, Store, record_in
+from jobboard.backends.sql.store import Answer, SQLStore, record_in
 from jobboard.backends.sql.tables import RECORD
 from jobboard.backends.sql.writing import Writer
 from jobboard.exceptions import JobFailure
@@ -34,7 +34,7 @@ class Wish(NamedTuple):
     where: sa.ColumnElement[bool] | None
 
 
-class Found(NamedTuple):
+class TakenRows(NamedTuple):
     """What a take found; ``margin``, only of claims that a first try had made: for how long they stand."""
 
     records: list[Record]
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     margin: int | None
 
 
-class Look(NamedTuple):
+class Glance(NamedTuple):
     """What one look found; ``event`` is in µs from now, and ``overdue`` tells that some jobs were not considered."""
 
     records: list[Record]
@@ -53,14 +53,14 @@ class Look(NamedTuple):
 
 
 class Taker:
-    def __init__(self, store: Store, writer: Writer, single: Single | None) -> None:
+    def __init__(self, store: SQLStore, writer: Writer, single: Single | None) -> None:
         self._store = store
         self._writer = writer
         self._single = single
         self._st = store.statements
         self._by_names: dict[tuple[int, int, bool], Prepared] = {}
 
-    def take(self, wish: Wish, nonce: Nonce) -> Found:
+    def take(self, wish: Wish, nonce: Nonce) -> TakenRows:
         trashed: list[Record] = []
         swept = full = False
         while True:
@@ -76,7 +76,7 @@ class Taker:
             if look.records or not (full if swept else look.overdue):
                 event = look.event
                 event = _SOON if event is not None and event <= 0 else event
-                return Found(look.records, trashed, event, look.margin)
+                return TakenRows(look.records, trashed, event, look.margin)
             settled, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))
             trashed += gone
             # While a sweep finds as much as it may, there may be more.
@@ -86,7 +86,7 @@ class Taker:
         aside = Aside(self._st)
         return self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
 
-    def _look(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
+    def _look(self, wish: Wish, nonce: Nonce, swept: bool) -> Glance:
         direct = wish.where is None and (wish.names is None or len(wish.names) == 1)
         if self._single is not None and nonce.attempt == 1:
             if direct:
@@ -94,26 +94,26 @@ class Taker:
                 return self._at_once(statement, wish, nonce, swept)
             return self._at_once_of_candidates(wish, nonce, swept)
 
-        def work(run: Runner, earlier: Answer | None) -> tuple[Look, Answer]:
+        def work(run: Runner, earlier: Answer | None) -> tuple[Glance, Answer]:
             if earlier:
                 standing, now = self._writer.still_held(run, earlier)
                 if standing:
                     margin = min(record.lock_until - now for record in standing if record.lock_until is not None)
-                    return Look(standing, False, 0, margin), earlier
+                    return Glance(standing, False, 0, margin), earlier
             if direct:
                 statement = self._st.ready if wish.names is None else self._st.ready_named
                 (records, overdue), answer = self._writer.take(run, statement, _params(wish), wish.claim, not swept)
             else:
                 (records, overdue), answer = self._of_candidates(run, wish, not swept)
-            return Look(records, overdue, 0), answer
+            return Glance(records, overdue, 0), answer
 
         look = self._store.transact(nonce, work)
         if look.records or look.overdue:
             return look
         [(now, event)] = self._store.query(self._st.event)
-        return Look([], event is not None and event <= now, None if event is None else event - now)
+        return Glance([], event is not None and event <= now, None if event is None else event - now)
 
-    def _at_once(self, statement: Prepared, wish: Wish, nonce: Nonce, swept: bool, **more: Any) -> Look:
+    def _at_once(self, statement: Prepared, wish: Wish, nonce: Nonce, swept: bool, **more: Any) -> Glance:
         params = {
             **self._store.base,
             **wish.claim,
@@ -129,13 +129,13 @@ class Taker:
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
-            return Look([], overdue, _soon(left) if busy else left)
+            return Glance([], overdue, _soon(left) if busy else left)
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
-        return Look(records, False, left)
+        return Glance(records, False, left)
 
-    def _at_once_of_candidates(self, wish: Wish, nonce: Nonce, swept: bool) -> Look:
+    def _at_once_of_candidates(self, wish: Wish, nonce: Nonce, swept: bool) -> Glance:
         assert self._single is not None
         single, limit = self._single, wish.limit
         statement = single.take("ids", limit) if wish.where is None else single.take_where(limit, wish.where)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jobboard.sql.dialects import Database, PostgreSQL, SQLite
+from jobboard.sql.dialects import Database, PostgreSQLDatabase, SQLiteDatabase
 from jobboard.sql.links import Link, Links
 
 LOG = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Napper(Protocol):
     def wake(self) -> None: ...
 
 
-class Waiter:
+class SQLWaiter:
     """Sleeps until this process has something new itself: for databases that can't tell of others."""
 
     hears = False
@@ -54,7 +54,7 @@ class Waiter:
         return session is None or session.nap(limit)
 
 
-class FileWaiter(Waiter):
+class FileWaiter(SQLWaiter):
     """SQLite counts the commits of all other connections; asking for the count touches no table."""
 
     hears = True
@@ -74,12 +74,12 @@ class FileWaiter(Waiter):
 
 
 def _commits(link: Link) -> tuple[Link, int]:
-    assert isinstance(link.product, SQLite)
+    assert isinstance(link.product, SQLiteDatabase)
     # The count is one connection's own, so it goes with that connection.
     return link, link.product.commits(link.cursor)
 
 
-class ListeningWaiter(Waiter):
+class ListeningWaiter(SQLWaiter):
     """PostgreSQL calls on a connection that somebody listens on; the first who waits opens it."""
 
     hears = True
@@ -147,7 +147,7 @@ class _Ear:
     def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None], every: float) -> None:
         self._hear = hear
         product = links.known_product()
-        assert isinstance(product, PostgreSQL)
+        assert isinstance(product, PostgreSQLDatabase)
         self._product = product
         self._links = links
         self._every = every
@@ -211,13 +211,13 @@ def waiter(
     channel: str,
     board: str,
     every: float,
-) -> Waiter:
+) -> SQLWaiter:
     """The best waiter for a database.
 
     :param every: after how many seconds of silence to see whether a server that calls is still there.
     """
-    if isinstance(product, SQLite):
+    if isinstance(product, SQLiteDatabase):
         return FileWaiter(session, links)
-    if notify and isinstance(product, PostgreSQL) and product.can_listen:
+    if notify and isinstance(product, PostgreSQLDatabase) and product.can_listen:
         return ListeningWaiter(session, links, channel, board, every)
-    return Waiter(session)
+    return SQLWaiter(session)
