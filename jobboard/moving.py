@@ -124,7 +124,7 @@ class _Mark(NamedTuple):
         return None if found is None else cls(found[1], int(found[2]))
 
 
-class _Pair(NamedTuple):
+class _Copied(NamedTuple):
     """A job as it was read at the source, and its copy at the target."""
 
     job: Record
@@ -291,7 +291,7 @@ class Mover:
             for job, draft in zip(jobs, drafts, strict=True):
                 self._carry_batch([job], [draft])
             return
-        held: list[_Pair] = []
+        held: list[_Copied] = []
         outdated: list[Record] = []
         there: list[Record] = []
         # Whether it has just been made does not matter: of a call that was repeated, it may have gone on since.
@@ -303,7 +303,7 @@ class Mover:
             elif copy.uuid != job.uuid:
                 self._leave(job, f"{_place(target)} has another job with its key, {copy.uuid}")
             elif about is not None and about.is_of(job, copy):
-                held.append(_Pair(job, copy))
+                held.append(_Copied(job, copy))
             elif about is not None:
                 outdated.append(copy)
             else:
@@ -314,7 +314,7 @@ class Mover:
             self._judge(outdated, seen_before=True)
         self._check_there(there)
 
-    def _commit(self, held: Sequence[_Pair]) -> None:
+    def _commit(self, held: Sequence[_Copied]) -> None:
         """Have the source let go of these jobs, if they are as they were copied."""
         gone = f"gone to {_place(self._target)}"
         acts = [

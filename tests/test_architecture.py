@@ -1,4 +1,4 @@
-"""Who may import whom, how long a file may be, and where SQL may not be put together.
+"""Who may import whom, how long a file may be, that a name means one class, and where SQL may not be put together.
 
 Imports inside functions and under ``TYPE_CHECKING`` count like any other.
 """
@@ -7,7 +7,7 @@ import ast
 import graphlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +54,8 @@ DRIVERS = {
     "prometheus_client": {"contrib"},
     "opentelemetry": {"contrib"},
 }
+# Backends whose classes have names yet that others have, too.
+NAMES_NOT_YET_THEIR_OWN = ("backends.redis", "backends.zookeeper")
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}
 BACKEND_NAME = re.compile(r"jobboard\.backends\.\w[\w.:]*")
@@ -220,6 +222,32 @@ def test_no_file_is_too_long() -> None:
     files = [*(ROOT / "jobboard").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def classes(source: str) -> Iterator[str]:
+    """The names of all classes, those within functions and classes too."""
+    return (node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+
+
+def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for name in classes(source):
+            # With or without an underscore it is read as the same name.
+            found.setdefault(name.lstrip("_"), []).append(module)
+    return {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+def test_no_two_classes_of_one_name() -> None:
+    sources = {
+        module: path.read_text() for module, path in SOURCES.items() if not module.startswith(NAMES_NOT_YET_THEIR_OWN)
+    }
+    assert named_twice(sources) == {}
+
+
+def test_the_checker_catches_two_classes_of_one_name() -> None:
+    nested = "def f():\n    class _Ear: ...\n"
+    assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
 
 
 ALLOWED = [

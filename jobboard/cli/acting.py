@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, find_job, opened
+from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, find_job, opened
 from jobboard.cli.output import log_to_stderr, say, say_json, warn
 from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
 from jobboard.job import Job
@@ -29,7 +29,7 @@ from jobboard.job import Job
     "--token", type=int, metavar="N", help="Only while the claim has this token, as 'jobboard show' tells it."
 )
 @board_options
-def release(settings: Settings, uuids: tuple[str, ...], token: int | None) -> int:
+def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None) -> int:
     """Take jobs away from a holder that hangs: anybody may claim them again.
 
     The holder's claim is lost, and whatever it still does with the job is refused. Who has released it is logged, and
@@ -53,7 +53,7 @@ def release(settings: Settings, uuids: tuple[str, ...], token: int | None) -> in
 @click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
 @click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
 @board_options
-def cancel(settings: Settings, uuids: tuple[str, ...], reason: str | None) -> int:
+def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -> int:
     """Put jobs that nobody has claimed into the trash.
 
     Who has cancelled them is logged, and stands in the job's error together with the reason. 'jobboard trash restore'
@@ -76,7 +76,7 @@ def operator() -> str:
 
 
 def each(
-    settings: Settings, done: str, board: JobBoard, act: Callable[[Job], None], chosen: Iterable[Job | str]
+    settings: BoardOptions, done: str, board: JobBoard, act: Callable[[Job], None], chosen: Iterable[Job | str]
 ) -> int:
     """Act on each job; what fails is said, and the others are acted on all the same."""
     count = failed = 0
@@ -96,7 +96,7 @@ def each(
     return report(settings, done, count, failed)
 
 
-def report(settings: Settings, done: str, count: int, failed: int) -> int:
+def report(settings: BoardOptions, done: str, count: int, failed: int) -> int:
     if settings.json:
         say_json({done: count, "failed": failed})
     else:

@@ -34,7 +34,7 @@ _SECRET_LENGTH = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class BoardOptions:
     """Where to work, as the options and the environment have it. ``asked_for``: the board given by an option."""
 
     asked_for: str | None = None
@@ -74,7 +74,7 @@ def board_options(function: F) -> F:
             # As from a variable that is not set: to take another board instead may do harm.
             if given == "":
                 raise click.UsageError(f"{option} is empty")
-        before = context.obj if isinstance(context.obj, Settings) else Settings()
+        before = context.obj if isinstance(context.obj, BoardOptions) else BoardOptions()
         settings = replace(
             before,
             asked_for=board_uri or before.asked_for,
@@ -106,7 +106,7 @@ def fetch_board(uri: str, name: str, **options: Any) -> JobBoard:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, *, create: bool = False, **options: Any) -> Iterator[JobBoard]:
+def opened(settings: BoardOptions, *, create: bool = False, **options: Any) -> Iterator[JobBoard]:
     """:param create: make what is missing on the backend; not for who only looks, and may have mistyped the URI."""
     if not create:
         options["auto_setup"] = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import DONE, Settings, example, opened
+from jobboard.cli.common import DONE, BoardOptions, example, opened
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -83,7 +83,7 @@ names_option = click.option(
 )
 
 
-def _settings(context: click.Context) -> Settings:
+def _settings(context: click.Context) -> BoardOptions:
     """What was typed so far: the functions of commands are not called for a completion."""
     given: dict[str, str] = {}
     at: click.Context | None = context
@@ -92,4 +92,4 @@ def _settings(context: click.Context) -> Settings:
             if at.params.get(name):
                 given.setdefault(name, at.params[name])
         at = at.parent
-    return Settings(asked_for=given.get("board_uri"), name=given.get("board_name"))
+    return BoardOptions(asked_for=given.get("board_uri"), name=given.get("board_name"))

@@ -22,7 +22,7 @@ import click
 
 from jobboard import conf
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, fetch_board
+from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, fetch_board
 from jobboard.cli.output import say, say_json, table, warn
 from jobboard.conductor import Conductor
 from jobboard.job import Job, Posting
@@ -40,7 +40,7 @@ PROBLEMS = 20
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path))
 @board_options
-def demo(settings: Settings, path: Path) -> int:
+def demo(settings: BoardOptions, path: Path) -> int:
     """Compute the SHA-256 of every file below PATH, and kill a worker on the way.
 
     One job is posted for each file, 4 worker processes share them, and one of the workers is killed while it holds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, opened
+from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, opened
 from jobboard.cli.output import safe, say, say_json
 
 
 @click.command(epilog=example("jobboard doctor", "jobboard doctor --json | jq -r .place"))
 @board_options
-def doctor(settings: Settings) -> int:
+def doctor(settings: BoardOptions) -> int:
     """Check the board, and say what is odd about it and what to do.
 
     It looks for entries that are damaged or have lost their counterpart, for postings that can't be read, for settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import Settings, age, board_options, example, find_job, opened
+from jobboard.cli.common import BoardOptions, age, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
 from jobboard.cli.naming import named, others
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
@@ -51,7 +51,7 @@ _SELDOM = ("hung", "abandoned", "trashed", "lost")
 @limit_option
 @board_options
 def list_jobs(
-    settings: Settings,
+    settings: BoardOptions,
     states: tuple[str, ...],
     names: tuple[str, ...],
     older: str | None,
@@ -111,7 +111,7 @@ def _of_age(board: JobBoard, jobs: Iterator[Job], older: float | None, newer: fl
 @click.command(epilog=example("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e"))
 @click.argument("uuid")
 @board_options
-def show(settings: Settings, uuid: str) -> None:
+def show(settings: BoardOptions, uuid: str) -> None:
     """Show one job, on the board or in the trash, with its details and its last error.
 
     The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
@@ -132,7 +132,7 @@ def show(settings: Settings, uuid: str) -> None:
 
 @click.command(epilog=example("jobboard stats", "jobboard stats --json"))
 @board_options
-def stats(settings: Settings) -> None:
+def stats(settings: BoardOptions) -> None:
     """Count the jobs in each state, and name the conductors that are at work."""
     with opened(settings) as board:
         counted = board.stats()
@@ -152,7 +152,7 @@ def stats(settings: Settings) -> None:
 
 @click.command(epilog=example("jobboard entities", "jobboard entities --json | jq -r .name"))
 @board_options
-def entities(settings: Settings) -> None:
+def entities(settings: BoardOptions) -> None:
     """List the conductors, and whoever else has registered with the board, that are alive."""
     with opened(settings) as board:
         there = board.entities()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, Settings, board_options, example, one_line, opened
+from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, one_line, opened
 from jobboard.cli.naming import named, others, refuse_memory
 from jobboard.cli.output import SHOWN, console, say, say_json, warn
 
@@ -26,7 +26,7 @@ from jobboard.cli.output import SHOWN, console, say, say_json, warn
 @click.option("--to-name", metavar="NAME", help="The board's name at DST.  [default: as at SRC]")
 @click.option("--wait", is_flag=True, help="Wait for the jobs that are claimed, and move those that come back.")
 @board_options
-def move(settings: Settings, source: str, target: str, to_name: str | None, wait: bool) -> int:
+def move(settings: BoardOptions, source: str, target: str, to_name: str | None, wait: bool) -> int:
     """Move all jobs of the board at SRC to a board at DST, both given as URIs.
 
     Jobs that are claimed stay, and the exit status is 1 then. A move that was interrupted, in whatever way, is finished
@@ -68,7 +68,7 @@ def move(settings: Settings, source: str, target: str, to_name: str | None, wait
 
 
 @contextlib.contextmanager
-def _existing(settings: Settings) -> Iterator[JobBoard]:
+def _existing(settings: BoardOptions) -> Iterator[JobBoard]:
     """The board to move from. Where nothing is made for a board, one on which nothing has been posted is not there: its
     name was mistyped, and it must not be reported as moved."""
     from jobboard.exceptions import JobFailure

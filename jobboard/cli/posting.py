@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, Duration, Settings, age, board_options, example, one_line, opened
+from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, board_options, example, one_line, opened
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import refuse_memory
 from jobboard.cli.output import console, job_as_dict, say, say_json, warn
@@ -32,7 +32,7 @@ COMPLAINTS = 20
 _SLACK = 64 * 1024
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """One line of the input: ``end`` is where the next one begins, ``posting`` is None where it is bad or blank."""
 
     number: int
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 )
 @click.option("--skip-bad", is_flag=True, help="With --from: leave out the lines that can't be posted, and say which.")
 @board_options
-def post(settings: Settings, job_name: str | None, source: str | None, skip_bad: bool, **given: Any) -> int:
+def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_bad: bool, **given: Any) -> int:
     """Post a job, or a whole file of them.
 
     Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
@@ -118,7 +118,7 @@ def _read(arguments: dict[str, Any]) -> None:
         arguments["context"] = {key: value for key, _, value in pairs}
 
 
-def _post_file(settings: Settings, source: str, skip_bad: bool) -> int:
+def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
     with _readable_twice(source) as file, opened(settings, create=True) as board, _progress() as progress:
         size = file.seek(0, os.SEEK_END)
         good, faults, bad = _check(board, file, size, skip_bad, progress)
@@ -188,7 +188,7 @@ def _post_lines(board: JobBoard, file: IO[bytes], size: int, skip_bad: bool, pro
     return posted
 
 
-def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[Line]:
+def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[InputLine]:
     """The lines from the beginning up to ``size``: one that grows meanwhile is posted as it was when it was checked."""
     from jobboard import arguments
 
@@ -203,7 +203,7 @@ def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[Line]:
         if len(raw) > longest:
             while end < size and not raw.endswith(b"\n") and (raw := file.readline(min(longest, size - end))):
                 end += len(raw)
-            yield Line(number, end, None, f"longer than {longest} bytes")
+            yield InputLine(number, end, None, f"longer than {longest} bytes")
             continue
         posting, fault = None, None
         try:
@@ -213,7 +213,7 @@ def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[Line]:
                 arguments.draft(posting, most, board.engine.wire)
         except (TypeError, ValueError, RecursionError) as error:
             posting, fault = None, _fault(error)
-        yield Line(number, end, posting, fault)
+        yield InputLine(number, end, posting, fault)
 
 
 def _posting(text: str) -> Posting:

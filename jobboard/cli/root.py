@@ -17,8 +17,8 @@ from jobboard.cli.common import (
     FAILED,
     UNREACHABLE,
     USAGE,
+    BoardOptions,
     Group,
-    Settings,
     board_options,
     example,
     one_line,
@@ -85,7 +85,7 @@ class LazyGroup(Group):
 @click.version_option(package_name="jobboard")
 @board_options
 @click.pass_context
-def root(context: click.Context, settings: Settings) -> None:
+def root(context: click.Context, settings: BoardOptions) -> None:
     """Post jobs, claim them, work, consume them.
 
     The exit status is 0 when it is done, 1 when it failed, 2 when the command was wrong, and 3 when the backend can't

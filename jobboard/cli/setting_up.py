@@ -6,13 +6,13 @@ import dataclasses
 
 import click
 
-from jobboard.cli.common import Settings, board_options, example, fetch_board
+from jobboard.cli.common import BoardOptions, board_options, example, fetch_board
 from jobboard.cli.output import say, say_json
 
 
 @click.command(epilog=example("jobboard --board postgresql://app@db/prod setup"))
 @board_options
-def setup(settings: Settings) -> None:
+def setup(settings: BoardOptions) -> None:
     """Create what the board needs on its backend, or bring it up to date.
 
     Does no harm when it is repeated, or called by many at once; the jobs on the board stay.

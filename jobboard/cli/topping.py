@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from jobboard.cli.common import DONE, Settings, board_options, example, opened
+from jobboard.cli.common import DONE, BoardOptions, board_options, example, opened
 from jobboard.cli.output import console, say, say_json
 from jobboard.cli.sampling import BESIDE, Sampler, outage_pause
 from jobboard.cli.screen import as_json, as_line, render
@@ -39,7 +39,7 @@ _REDRAW = 1.0
 )
 @click.option("--once", is_flag=True, help="Show one snapshot, and end.")
 @board_options
-def top(settings: Settings, interval: float, once: bool) -> int:
+def top(settings: BoardOptions, interval: float, once: bool) -> int:
     """Show what goes on on a board, until q or Ctrl-C.
 
     The jobs in each state and of each name, how many are posted, started and done, the job that waits longest, who

@@ -8,7 +8,7 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.acting import each, report
-from jobboard.cli.common import Group, Settings, age, board_options, example, opened
+from jobboard.cli.common import BoardOptions, Group, age, board_options, example, opened
 from jobboard.cli.naming import named
 from jobboard.cli.output import last_line, limit_option, say_jobs
 from jobboard.job import Job
@@ -20,7 +20,7 @@ from jobboard.job import Job
 )
 @board_options
 @click.pass_context
-def trash(context: click.Context, settings: Settings) -> None:
+def trash(context: click.Context, settings: BoardOptions) -> None:
     """Look at the jobs in the trash, bring them back, or remove them for good."""
     context.obj = settings
 
@@ -28,7 +28,7 @@ def trash(context: click.Context, settings: Settings) -> None:
 @trash.command("list", epilog=example("jobboard trash list --limit 20", "jobboard trash list --json"))
 @limit_option
 @board_options
-def list_trash(settings: Settings, limit: int | None) -> None:
+def list_trash(settings: BoardOptions, limit: int | None) -> None:
     """List the jobs in the trash, the last one first, and why they are there."""
     with opened(settings) as board:
         say_jobs(
@@ -54,7 +54,7 @@ def list_trash(settings: Settings, limit: int | None) -> None:
 @click.argument("uuids", nargs=-1, metavar="[UUID]...")
 @click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
 @board_options
-def restore(settings: Settings, uuids: tuple[str, ...], everything: bool) -> int:
+def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) -> int:
     """Bring jobs back to the board, to their old places and with all their attempts."""
     if bool(uuids) == everything:
         raise click.UsageError("give the uuids of the jobs to restore, or --all")
@@ -69,7 +69,7 @@ def restore(settings: Settings, uuids: tuple[str, ...], everything: bool) -> int
 @click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
 @click.option("--older-than", metavar="AGE", help="What has been there for longer: 90s, 15m, 12h, 7d.")
 @board_options
-def purge(settings: Settings, uuids: tuple[str, ...], everything: bool, older_than: str | None) -> int:
+def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, older_than: str | None) -> int:
     """Remove jobs from the trash for good."""
     if [bool(uuids), everything, older_than is not None].count(True) != 1:
         raise click.UsageError("give the uuids of the jobs to purge, --older-than or --all")

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from jobboard.cli.common import DONE, Settings, board_options, example, opened
+from jobboard.cli.common import DONE, BoardOptions, board_options, example, opened
 from jobboard.cli.completing import event_names, names_option
 from jobboard.cli.output import log_to_stderr, safe, say, say_json, warn
 
@@ -31,7 +31,7 @@ from jobboard.cli.output import log_to_stderr, safe, say, say_json, warn
 )
 @names_option
 @board_options
-def watch(settings: Settings, events: tuple[str, ...], names: tuple[str, ...]) -> int:
+def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...]) -> int:
     """Print what happens on a board, line by line, until Ctrl-C.
 
     When (UTC), what, the job's uuid and name, and who has it. The events are POSTED, CLAIMED, EXTENDED, ABANDONED,

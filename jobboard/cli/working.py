@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from jobboard import logs
-from jobboard.cli.common import Duration, Settings, board_options, example, fetch_board
+from jobboard.cli.common import BoardOptions, Duration, board_options, example, fetch_board
 from jobboard.cli.naming import warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 from jobboard.exceptions import ConnectionFailure
@@ -55,7 +55,7 @@ NAMED = 10
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
 @board_options
 def work(
-    settings: Settings,
+    settings: BoardOptions,
     handlers: str,
     jobs: int,
     processes: bool,

@@ -90,7 +90,7 @@ def main(connection: Connection, handlers: bytes) -> None:
     os.setpgrp()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ignore)
-    ear = _Ear(connection)
+    ear = _Orders(connection)
     try:
         found: Handlers = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
@@ -105,7 +105,7 @@ def _ignore(*args: object) -> None:
     """Not SIG_IGN, which what the handlers start would inherit."""
 
 
-class _Ear:
+class _Orders:
     """Hears what the conductor says while a handler is at work."""
 
     def __init__(self, connection: Connection) -> None:

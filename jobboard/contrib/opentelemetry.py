@@ -45,12 +45,12 @@ def instrument(traced: JobBoard | Conductor, tracer_provider: TracerProvider | N
     if not isinstance(traced, JobBoard | Conductor):
         raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
     board = traced.board if isinstance(traced, Conductor) else traced
-    board.tracing = tracing = _Tracing(board.name, tracer_provider)
+    board.tracing = tracing = _Spans(board.name, tracer_provider)
     if isinstance(traced, Conductor):
         traced.wraps(tracing.run)
 
 
-class _Tracing(Tracing):
+class _Spans(Tracing):
     def __init__(self, board: str, tracer_provider: TracerProvider | None) -> None:
         self._made_of = (board, tracer_provider)
         self._board = board

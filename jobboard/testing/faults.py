@@ -60,7 +60,7 @@ class FaultyProxy:
         self._target = (host, port)
         self._lock = threading.RLock()
         self._watched: list[Counter] = []
-        self._links: set[_Link] = set()
+        self._links: set[_Relay] = set()
         self._listener: socket.socket | None = None
         self._threads: list[threading.Thread] = []
         self._port = 0
@@ -182,7 +182,7 @@ class FaultyProxy:
         server.settimeout(None)
         for side in (client, server):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = _Link(client, server)
+        link = _Relay(client, server)
         with self._lock:
             self._links.add(link)
             # Accepted just before refuse() and the cut() that may have followed it.
@@ -191,7 +191,7 @@ class FaultyProxy:
             self._run(self._requests, link)
             self._run(self._replies, link)
 
-    def _requests(self, link: "_Link") -> None:
+    def _requests(self, link: "_Relay") -> None:
         held = b""
         with contextlib.suppress(OSError):
             while chunk := link.client.recv(_CHUNK):
@@ -220,7 +220,7 @@ class FaultyProxy:
                 held = b""
         self._end(link)
 
-    def _replies(self, link: "_Link") -> None:
+    def _replies(self, link: "_Relay") -> None:
         with contextlib.suppress(OSError):
             while chunk := link.server.recv(_CHUNK):
                 with self._lock:
@@ -234,12 +234,12 @@ class FaultyProxy:
                 link.client.sendall(chunk)
         self._end(link)
 
-    def _break(self, link: "_Link", fault: Fault) -> None:
+    def _break(self, link: "_Relay", fault: Fault) -> None:
         # First, as whoever sees the connection end may ask at once.
         fault._happened.set()
         link.shut()
 
-    def _end(self, link: "_Link") -> None:
+    def _end(self, link: "_Relay") -> None:
         with self._lock:
             # The other side is not to hear of the end: until the proxy goes it has a connection that says nothing.
             if not link.silent:
@@ -252,7 +252,7 @@ class FaultyProxy:
                 self._links.discard(link)
 
 
-class _Link:
+class _Relay:
     """One client's connection and its counterpart to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:

@@ -55,14 +55,14 @@ class Entry(NamedTuple):
         return cls(**{**given, "verb": Verb(given["verb"])})
 
 
-class Left(NamedTuple):
+class LeftJob(NamedTuple):
     """A job as it was left on the board, or in its trash."""
 
     state: State
     token: int
 
 
-Board = Mapping[str, Left]
+Board = Mapping[str, LeftJob]
 
 
 def judge(entries: Iterable[Entry], board: Board) -> list[str]:

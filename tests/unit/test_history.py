@@ -6,7 +6,7 @@ import math
 import pytest
 
 from jobboard.states import State, Verb
-from jobboard.testing.history import Entry, Left, judge, left_over
+from jobboard.testing.history import Entry, LeftJob, judge, left_over
 
 POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
 EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE
@@ -38,11 +38,11 @@ WELL = [
 FINE = {
     "nothing": ([], {}),
     "a life": (WELL, {}),
-    "posted and still there": ([entry(0, POST)], {"a": Left(State.UNCLAIMED, 0)}),
-    "trashed": ([entry(0, POST)], {"a": Left(State.TRASHED, 0)}),
+    "posted and still there": ([entry(0, POST)], {"a": LeftJob(State.UNCLAIMED, 0)}),
+    "trashed": ([entry(0, POST)], {"a": LeftJob(State.TRASHED, 0)}),
     "purged": ([entry(0, POST), entry(1, PURGE)], {}),
     "perhaps consumed": ([entry(0, POST), entry(1, CONSUME, token=1, outcome="unknown", ended=math.inf)], {}),
-    "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": Left(State.UNCLAIMED, 0)}),
+    "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": LeftJob(State.UNCLAIMED, 0)}),
     "a post that was refused": ([entry(0, POST, outcome="refused")], {}),
     "refused acts": ([*WELL, entry(6, CONSUME, token=1, outcome="refused"), entry(7, CONSUME, outcome="refused")], {}),
     "a claim after the lease": (
@@ -106,7 +106,7 @@ FINE = {
             entry(3, CLAIM, "b", token=1, chosen=True),
             entry(4, ABANDON, "a", token=1),
         ],
-        {"a": Left(State.UNCLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "overlapping claims in any order": (
         [
@@ -115,7 +115,7 @@ FINE = {
             entry(2, CLAIM, "b", token=1, chosen=True),
             entry(2.4, CLAIM, "a", token=1, chosen=True, process="q"),
         ],
-        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "overlapping posts in any order": (
         [
@@ -124,7 +124,7 @@ FINE = {
             entry(2, CLAIM, "b", token=1, chosen=True),
             entry(3, CLAIM, "a", token=1, chosen=True),
         ],
-        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "a batch": (
         [
@@ -133,7 +133,7 @@ FINE = {
             entry(2, CLAIM, "b", token=1, chosen=True),
             entry(2, CLAIM, "a", token=1, chosen=True),
         ],
-        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "a claim that was never answered, of any job": (
         [
@@ -142,7 +142,7 @@ FINE = {
             entry(2, CLAIM, "", ended=math.inf, outcome="unknown"),
             entry(3, CLAIM, "b", token=1, chosen=True),
         ],
-        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "a job that was not ready, or not looked for": (
         [
@@ -153,17 +153,17 @@ FINE = {
             entry(3, POST, "d", rank=-1),
             entry(4, CLAIM, "c", token=1),
         ],
-        {uuid: Left(State.UNCLAIMED, 9) for uuid in "abcd"},
+        {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abcd"},
     ),
 }
 
 FAULTY = {
     "lost": ([entry(0, POST)], {}),
-    "invented: a": ([], {"a": Left(State.UNCLAIMED, 0)}),
+    "invented: a": ([], {"a": LeftJob(State.UNCLAIMED, 0)}),
     "invented: b": ([*WELL, entry(6, CLAIM, "b", token=1)], {}),
     "consumed twice": ([*WELL, entry(4.9, CONSUME, token=2)], {}),
     "claimed after it was consumed": ([*WELL, entry(6, CLAIM, token=3)], {}),
-    "consumed and still there": (WELL, {"a": Left(State.UNCLAIMED, 2)}),
+    "consumed and still there": (WELL, {"a": LeftJob(State.UNCLAIMED, 2)}),
     "token fell: a, from 2 to 1": (
         [
             entry(0, POST),
@@ -176,11 +176,11 @@ FAULTY = {
     ),
     "token given twice": (
         [entry(0, POST), entry(1, CLAIM, token=2), entry(1.2, CLAIM, token=2, process="q")],
-        {"a": Left(State.CLAIMED, 2)},
+        {"a": LeftJob(State.CLAIMED, 2)},
     ),
     "token fell: a, from 2 to 1 on the board": (
         [entry(0, POST), entry(1, CLAIM, token=2)],
-        {"a": Left(State.UNCLAIMED, 1)},
+        {"a": LeftJob(State.UNCLAIMED, 1)},
     ),
     "stale consume accepted": (
         [
@@ -223,7 +223,7 @@ FAULTY = {
     ),
     "out of order: b": (
         [entry(0, POST, "a"), entry(1, POST, "b"), entry(2, CLAIM, "b", token=1, chosen=True)],
-        {"a": Left(State.UNCLAIMED, 0), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "out of order: a": (
         [
@@ -232,7 +232,7 @@ FAULTY = {
             entry(2, CLAIM, "a", token=1, chosen=True),
             entry(3, CLAIM, "b", token=1, chosen=True),
         ],
-        {"a": Left(State.CLAIMED, 1), "b": Left(State.CLAIMED, 1)},
+        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
 }
 
@@ -261,5 +261,5 @@ def test_an_entry_travels_as_json() -> None:
 
 
 def test_what_is_left() -> None:
-    board = {"a": Left(State.TRASHED, 1), "b": Left(State.CLAIMED, 1), "c": Left(State.SCHEDULED, 0)}
+    board = {"a": LeftJob(State.TRASHED, 1), "b": LeftJob(State.CLAIMED, 1), "c": LeftJob(State.SCHEDULED, 0)}
     assert left_over(board) == ["left CLAIMED: b", "left SCHEDULED: c"]

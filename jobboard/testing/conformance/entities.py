@@ -13,7 +13,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, MakeBoard
 
 
-class Worker:
+class Guest:
     """Not one of the library's own, as TaskFlow's conductor is not."""
 
     kind = "worker"
@@ -26,7 +26,7 @@ class TestEntities:
     def test_registered_ones_are_seen(self, board: JobBoard, other: JobBoard) -> None:
         assert board.entities() == []
         board.register_entity(Entity("conductor", "one", {"hostname": "ä", "pid": 7, "nested": {"a": [1, None]}}))
-        other.register_entity(Worker("two"))
+        other.register_entity(Guest("two"))
         board.register_entity(Entity("conductor", "three"))
         for each in (board, other):
             assert sorted(each.entities("conductor"), key=lambda entity: entity.name) == [
@@ -67,7 +67,7 @@ class TestEntities:
     def test_what_one_tells_is_read_anew_with_each_heartbeat(self, make_board: MakeBoard) -> None:
         """And what can't be told of one keeps no other from being shown."""
         board, other = make_board(claim_ttl=HELD), make_board()
-        broken, counting = Worker("broken", {}), Worker("counting", {"done": 1})
+        broken, counting = Guest("broken", {}), Guest("counting", {"done": 1})
         board.register_entity(broken)
         board.register_entity(counting)
         broken.metadata = {"a": object()}
@@ -81,7 +81,13 @@ class TestEntities:
 
     @pytest.mark.parametrize(
         "entity",
-        [Entity("", "one"), Entity("conductor", ""), Worker(1), Worker("one", [1]), Worker("one", {"a": object()})],
+        [
+            Entity("", "one"),
+            Entity("conductor", ""),
+            Guest(1),
+            Guest("one", [1]),
+            Guest("one", {"a": object()}),
+        ],
     )
     def test_bad_ones(self, board: JobBoard, entity: Any) -> None:
         with pytest.raises((TypeError, ValueError)):

@@ -179,13 +179,13 @@ class TestApart:
         assert [[job.name for job in board.iterjobs()] for board in boards] == [[board.name] for board in boards]
 
     def test_entities(self, board: JobBoard) -> None:
-        class Worker:
+        class Shown:
             def __init__(self, kind: str, name: str) -> None:
                 self.kind, self.name = kind, name
 
         for text in ALIKE:
-            board.register_entity(Worker("conductor", text))
-            board.register_entity(Worker(text, "one"))
+            board.register_entity(Shown("conductor", text))
+            board.register_entity(Shown(text, "one"))
         assert sorted(entity.name for entity in board.entities("conductor")) == sorted(ALIKE)
         for kind in ALIKE:
             assert [entity.kind for entity in board.entities(kind)] == [kind]

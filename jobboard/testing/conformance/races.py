@@ -19,7 +19,7 @@ JOBS = 60
 WORKERS = 4
 
 
-class Book:
+class Journal:
     """Collects the entries of several recorders."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class TestRaces:
 
     def test_whatever_happens_nothing_is_lost_or_done_twice(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(WORKERS)]
-        book = Book()
+        book = Journal()
         poster = book.recorder(boards[0], "poster")
         deadline = boottime() + 30
 
@@ -88,7 +88,7 @@ class TestRaces:
         """Where nothing overlaps the order is exact, and the history can tell."""
         if not board.characteristics.exact_order:
             return
-        book = Book()
+        book = Journal()
         recorder = book.recorder(board, "one")
         for priority in ("LOW", "HIGH", "NORMAL", "HIGH", "LOW", "NORMAL"):
             recorder.post_many([Posting("resize", priority=priority)])
@@ -106,7 +106,7 @@ class TestRaces:
     @pytest.mark.parametrize("together", [2, 8])
     def test_batches(self, make_board: MakeBoard, together: int) -> None:
         boards = [make_board() for _ in range(WORKERS)]
-        book = Book()
+        book = Journal()
         book.recorder(boards[0], "poster").post_many([Posting("resize")] * JOBS)
 
         def work(number: int) -> int:

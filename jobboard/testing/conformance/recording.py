@@ -14,7 +14,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
 from jobboard.job import Job, boottime, rank_of
 from jobboard.states import UNCLAIMED, Verb
-from jobboard.testing.history import Entry, Left, Outcome
+from jobboard.testing.history import Entry, LeftJob, Outcome
 
 Write = Callable[[int, Entry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
@@ -148,10 +148,10 @@ def from_files(paths: Iterable[Path]) -> list[Entry]:
     return entries
 
 
-def left_on(board: JobBoard) -> Mapping[str, Left]:
+def left_on(board: JobBoard) -> Mapping[str, LeftJob]:
     """All that is on a board and in its trash."""
     return {
-        job.uuid: Left(job.seen_state, job._record.token)
+        job.uuid: LeftJob(job.seen_state, job._record.token)
         for jobs in (board.iterjobs(ensure_fresh=True), board.trashed())
         for job in jobs
     }

@@ -13,6 +13,7 @@ from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Act, Job
 from jobboard.outcomes import Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing.conformance.posting import Book
 from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, lost_reply, take
 
 
@@ -241,10 +242,6 @@ class Persistence:
 
     def close(self) -> None:
         self.closed += 1
-
-
-class Book:
-    name, uuid = "log", "u1"
 
 
 class TestBooks:
