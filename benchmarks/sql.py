@@ -182,7 +182,7 @@ def growth(database: str, uri: str) -> None:
     ):
         populate(small, 200)
         populate(large, 200_000)
-        settle(large)
+        vacuum(large)
         spent: dict[str, list[float]] = {"small": [], "large": []}
         for number in range(600):
             for board in (small, large) if number % 2 else (large, small):
@@ -200,7 +200,7 @@ def growth(database: str, uri: str) -> None:
         )
 
 
-def settle(board: Any) -> None:
+def vacuum(board: Any) -> None:
     """What a server does by itself soon after a bulk load."""
     links = board.engine._opened
     if links.engine.dialect.name == "postgresql":

@@ -130,7 +130,7 @@ class JobBoard(Claiming):
                 if created:
                     fresh.append(job)
                 jobs.append(job)
-            self.engine.when_settled(extra, functools.partial(self._posted, session, fresh), _nothing)
+            self.engine.after_commit(extra, functools.partial(self._posted, session, fresh), _nothing)
             start = end
         return jobs
 

@@ -438,7 +438,7 @@ class Claiming(BoardBase):
             answered = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
             done = [ends[index] for index, status in answered if status == OK]
             back = [claim for end in done if (claim := end.claim) in kept and claim is not None]
-            self.engine.when_settled(
+            self.engine.after_commit(
                 extra,
                 functools.partial(self._ended, session, done, who),
                 functools.partial(session.hold, *back),

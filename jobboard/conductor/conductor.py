@@ -313,7 +313,7 @@ class Conductor:
     def _give_back(self) -> None:
         with self._changed:
             self._over = True
-            runs = [run for run in list(self._unhandled) if run.settle()]
+            runs = [run for run in list(self._unhandled) if run.decide()]
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
@@ -409,7 +409,7 @@ class Conductor:
 
     def ended(self, run: Run, ending: Ending) -> bool:
         job, (outcome, error, failed, seconds) = run.job, ending
-        if not run.settle():
+        if not run.decide():
             what = "ended after it was given up, and does not count"
             LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
             return False

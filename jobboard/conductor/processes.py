@@ -160,7 +160,7 @@ class ProcessWorker:
         until = math.inf if limit is None else time.monotonic() + limit
         claim = run.job.claim
         while not process.answers(max(0.0, min(TICK, until - time.monotonic()))):
-            if run.settled:
+            if run.decided:
                 raise _UnwantedError
             if time.monotonic() >= until:
                 return None

@@ -13,24 +13,24 @@ from jobboard.job import Job
 
 
 class Run:
-    """A claimed job on its way through a slot. It is settled once, by whoever knows first what becomes of it."""
+    """A claimed job on its way through a slot. It is decided once, by whoever knows first what becomes of it."""
 
-    __slots__ = ("_settling", "began", "handling", "job")
+    __slots__ = ("_deciding", "began", "handling", "job")
 
     def __init__(self, job: Job, handling: Handling) -> None:
         self.job = job
         self.handling = handling
         self.began = 0.0
-        self._settling = threading.Lock()
+        self._deciding = threading.Lock()
 
-    def settle(self) -> bool:
+    def decide(self) -> bool:
         """Whether nobody has done so before."""
-        return self._settling.acquire(blocking=False)
+        return self._deciding.acquire(blocking=False)
 
     @property
-    def settled(self) -> bool:
+    def decided(self) -> bool:
         """Whether nobody waits for its result any longer."""
-        return self._settling.locked()
+        return self._deciding.locked()
 
     @property
     def deadline(self) -> float | None:
@@ -48,7 +48,7 @@ class Reports(Protocol):
         """Its handler is about to be called; starts its clock."""
 
     def ended(self, run: Run, ending: Ending) -> bool:
-        """Whether this settles it; if not, nobody waits for its result any longer."""
+        """Whether this decides it; if not, nobody waits for its result any longer."""
 
 
 class Worker(Protocol):

@@ -158,7 +158,7 @@ class Engine(abc.ABC):
         repeated, as only the caller can repeat the whole."""
         return False
 
-    def when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+    def after_commit(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
         """Call ``done`` when a mutation stands (now, or at the caller's commit), ``undone`` if it never will."""
         done()
 

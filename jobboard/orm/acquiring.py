@@ -18,7 +18,7 @@ from jobboard.heartbeat import Heartbeat, pause
 from jobboard.job import boottime
 from jobboard.orm import verbs
 from jobboard.orm.rows import Held, Key, key_of, lost_error, seen_held
-from jobboard.orm.sessions import run, settle, transact, users_own
+from jobboard.orm.sessions import commit_with, run, transact, users_own
 
 LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[
         beating.start()
     try:
         yield batch
-        settle(session, model, keeper.release)
+        commit_with(session, model, keeper.release)
     except BaseException:
         session.rollback()
         try:

@@ -157,7 +157,7 @@ def committing(session: Session) -> Iterator[None]:
         session.expire_on_commit = expire
 
 
-def settle(session: Session, model: Model, work: Callable[[Session], T]) -> T:
+def commit_with(session: Session, model: Model, work: Callable[[Session], T]) -> T:
     """Do ``work`` and commit it, along with what the session has open."""
     if not Transaction(session, "this").theirs:
         return transact(session, model, work)

@@ -28,7 +28,7 @@ from jobboard.orm.errors import (
     JobNotFoundError,
 )
 from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, own_key_of
-from jobboard.orm.sessions import Async, Scope, Sync, run, settle, transact
+from jobboard.orm.sessions import Async, Scope, Sync, commit_with, run, transact
 from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
 
@@ -433,7 +433,7 @@ def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tupl
     LOG.log(plan.level, "%s started", named)
 
     def end(values: dict[str, Any]) -> None:
-        settle(session, model, lambda session: job._finish(session, values))
+        commit_with(session, model, lambda session: job._finish(session, values))
         sa.inspect(job).info.pop(_LOCK)
         LOG.log(plan.level, "%s ended with status %r", named, values["status"])
 

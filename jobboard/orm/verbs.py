@@ -278,7 +278,7 @@ def _forget(session: Session, row: Any) -> None:
 
 
 @sa.event.listens_for(Session, "after_commit")
-def _settled(session: Session) -> None:
+def _committed(session: Session) -> None:
     if not session.in_nested_transaction():
         session.info.pop(UNDO, None)
 

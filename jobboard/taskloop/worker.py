@@ -148,12 +148,12 @@ class LoopConductor:
                 extend_at = time.monotonic() + self._lock_for / 3
                 # What is lost already is found out when it is done, too: a bumped id may still be nobody else's.
                 rest = held.only(pending.values())
-                self._settle(rest, lambda held: self._loop.extend(held, self._lock_for))
-            done = self._settle(held.only(results[LoopResult.DONE]), lambda held: self._loop.did(held, strict=True))
-            failed = self._settle(
+                self._tell(rest, lambda held: self._loop.extend(held, self._lock_for))
+            done = self._tell(held.only(results[LoopResult.DONE]), lambda held: self._loop.did(held, strict=True))
+            failed = self._tell(
                 held.only(results[LoopResult.FAILED]), lambda held: self._loop.extend(held, self._retry_after)
             )
-            returned = self._settle(
+            returned = self._tell(
                 held.only(results[LoopResult.NOT_BEGUN]), lambda held: self._loop.unlock(held, strict=True)
             )
             was = self._tally
@@ -174,7 +174,7 @@ class LoopConductor:
             return LoopResult.FAILED
         return LoopResult.DONE
 
-    def _settle(self, held: Held, verb: Callable[[Held], int]) -> int:
+    def _tell(self, held: Held, verb: Callable[[Held], int]) -> int:
         """Tell the loop what became of ids; of how many it could still be told."""
         failures = 0
         while held:

@@ -208,9 +208,9 @@ class SQLEngine(Engine):
     def joins(self, extra: dict[str, Any]) -> bool:
         return "connection" in extra
 
-    def when_settled(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+    def after_commit(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
         if "connection" in extra:
-            transactions.when_settled(self._transaction(extra["connection"]).connection(), done, undone)
+            transactions.after_commit(self._transaction(extra["connection"]).connection(), done, undone)
         else:
             done()
 

@@ -16,7 +16,7 @@ from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
 SWEEP = 100
-"""How many overdue rows one sweep settles."""
+"""How many overdue rows one sweep takes."""
 HOUR = 3600 * 1_000_000
 DAY = 24 * HOUR
 LAG = HOUR // 6

@@ -77,10 +77,10 @@ class Taker:
                 event = look.event
                 event = _SOON if event is not None and event <= 0 else event
                 return TakenRows(look.records, trashed, event, look.margin)
-            settled, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))
+            swept_rows, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))
             trashed += gone
             # While a sweep finds as much as it may, there may be more.
-            swept, full = True, settled >= SWEEP
+            swept, full = True, swept_rows >= SWEEP
 
     def _set_aside(self) -> list[Record]:
         aside = Aside(self._st)

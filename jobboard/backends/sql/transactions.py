@@ -23,7 +23,7 @@ class _Pending:
         sa.event.listen(connection, "rollback_savepoint", self._rollback_savepoint)
         # SQLAlchemy tells of it before, too. What is prepared is decided by then; a claim that ends by what is not, and
         # then fails, comes back when its lease has lapsed.
-        sa.event.listen(connection, "commit_twophase", lambda connection, xid, is_prepared: self._settle())
+        sa.event.listen(connection, "commit_twophase", lambda connection, xid, is_prepared: self._committed())
         sa.event.listen(connection, "rollback_twophase", lambda connection, xid, is_prepared: self._undo(0))
 
     def add(self, connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
@@ -44,9 +44,9 @@ class _Pending:
             self._undo(0)
             of_driver = dialect.loaded_dbapi.Error
             raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
-        self._settle()
+        self._committed()
 
-    def _settle(self) -> None:
+    def _committed(self) -> None:
         calls, self._calls = self._calls, []
         for _, done, _ in calls:
             try:
@@ -77,7 +77,7 @@ def _number(savepoint: str) -> int:
 _pending: weakref.WeakKeyDictionary[Connection, _Pending] = weakref.WeakKeyDictionary()
 
 
-def when_settled(connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
+def after_commit(connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
     """Call ``done`` after the connection's transaction was committed, ``undone`` after it was rolled back."""
     pending = _pending.get(connection)
     if pending is None:

@@ -201,7 +201,7 @@ class Writer:
         claim: dict[str, Any],
         sweep_first: bool,
     ) -> tuple[tuple[list[Record], bool], Answer]:
-        """Claim what ``pick`` gives. The result says whether something overdue must be settled before it may.
+        """Claim what ``pick`` gives. The result says whether something overdue must be swept before it may.
 
         :param claim: who, keeper and ttl, as parameters.
         """
@@ -228,7 +228,7 @@ class Writer:
         return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
 
     def sweep(self, run: Runner) -> tuple[tuple[int, list[Record]], Answer]:
-        """Settle what is overdue: how many rows that were, and which jobs went to the trash."""
+        """Sweep what is overdue: how many rows that were, and which jobs went to the trash."""
         rows = run.rows(self.st.overdue, self._board)
         freed, refiled, trashed = [], [], []
         for row in rows:
