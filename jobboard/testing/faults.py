@@ -41,6 +41,7 @@ class Fault(Counter):
         super().__init__(matching)
         self.what = what
         self.nth = nth
+        self.act: Callable[[], object] = lambda: None
         self._happened = threading.Event()
 
     @property
@@ -51,6 +52,33 @@ class Fault(Counter):
     def wait(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds for it to happen, and say whether it has."""
         return self._happened.wait(timeout)
+
+
+class Kept(Fault):
+    """A request that the server has not got yet, though its client has lost the connection."""
+
+    def __init__(self, nth: int, matching: bytes) -> None:
+        super().__init__("keep", nth, matching)
+        self._link: _Link | None = None
+        self._held = b""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is kept now."""
+        return self._link is not None
+
+    def let_go(self, timeout: float = 10) -> None:
+        """The server gets it after all, and then the connection's end: returns when it has closed the connection.
+
+        :raises TimeoutError: it has not, within ``timeout`` seconds.
+        """
+        link, self._link = self._link, None
+        assert link is not None, "no request was kept, or it was let go already"
+        with contextlib.suppress(OSError):
+            link.server.sendall(self._held)
+            link.server.shutdown(socket.SHUT_WR)
+        if not link.ended.wait(timeout):
+            raise TimeoutError(f"the server has not dealt with a late request within {timeout} s")
 
 
 class FaultyProxy:
@@ -95,6 +123,25 @@ class FaultyProxy:
         The server gets both then. So behaves, for the client, a server that sleeps until it is asked again.
         """
         return self._arm(Fault("hold", 1, matching))
+
+    def keep(self, *, nth: int = 1, matching: bytes = b"") -> Kept:
+        """Keep the ``nth`` request from now that contains ``matching`` and break its client's connection, but not the
+        server's: what is kept is sent by :meth:`Kept.let_go`, however late.
+
+        So behaves a network that delivers a request when its sender has long given it up.
+        """
+        kept = Kept(nth, matching)
+        self._arm(kept)
+        return kept
+
+    def before(self, act: Callable[[], object], *, nth: int = 1, matching: bytes = b"") -> Fault:
+        """Call ``act``, once: the server gets the ``nth`` request from now that contains ``matching`` when it returns.
+
+        It is called on a thread of the proxy's, and may arm the next one.
+        """
+        fault = Fault("before", nth, matching)
+        fault.act = act
+        return self._arm(fault)
 
     def silence(self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b"") -> Fault:
         """Swallow everything on one connection, both ways and its end too, from the ``nth`` request on that contains
@@ -196,6 +243,7 @@ class FaultyProxy:
         with contextlib.suppress(OSError):
             while chunk := link.client.recv(_CHUNK):
                 held += chunk
+                act = None
                 with self._lock:
                     if link.silent:
                         continue
@@ -214,8 +262,21 @@ class FaultyProxy:
                         if fault.what == "request":
                             self._break(link, fault)
                             break
-                        # Before the server gets the request, which it may answer at once.
-                        link.swallow = fault
+                        if isinstance(fault, Kept):
+                            # Nothing more goes from one side to the other.
+                            link.silent = True
+                            fault._link, fault._held = link, held
+                            fault._happened.set()
+                            _shut(link.client)
+                            break
+                        if fault.what == "before":
+                            act = fault.act
+                            fault._happened.set()
+                        else:
+                            # Before the server gets the request, which it may answer at once.
+                            link.swallow = fault
+                if act is not None:
+                    act()
                 link.server.sendall(held)
                 held = b""
         self._end(link)
@@ -249,6 +310,7 @@ class FaultyProxy:
             if link.readers == 0:
                 link.client.close()
                 link.server.close()
+                link.ended.set()
                 self._links.discard(link)
 
 
@@ -262,6 +324,7 @@ class _Relay:
         self.answered = True
         self.silent = False
         self.swallow: Fault | None = None
+        self.ended = threading.Event()
         self._request = bytearray()
         self._matched: list[Counter] = []
 

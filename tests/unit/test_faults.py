@@ -350,3 +350,34 @@ def test_real_servers_and_drivers(what: Any, backend: str, private_server: Calla
         again = Session(backend, proxy.port)
         assert again.all() == ([1, 2] if what == "reply" else [1])
         again.close()
+
+
+def test_a_kept_request_comes_late(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
+    client = connect()
+    kept = proxy.keep(nth=2)
+    assert client.ask(b"one") == b"ok one"
+    assert client.ask(b"two") == b""
+    assert kept.happened
+    assert connect().ask(b"three") == b"ok three"
+    assert recorder.lines == [b"one", b"three"]
+    kept.let_go()
+    assert recorder.lines == [b"one", b"three", b"two"]
+    with pytest.raises(AssertionError, match="already"):
+        kept.let_go()
+
+
+def test_something_is_done_before_a_request(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
+    client, other = connect(), connect()
+    seen: list[list[bytes]] = []
+
+    def act() -> None:
+        seen.append([*recorder.lines])
+        assert other.ask(b"meanwhile") == b"ok meanwhile"
+        proxy.before(lambda: seen.append([*recorder.lines]), matching=b"three")
+
+    fault = proxy.before(act, matching=b"two")
+    assert client.ask(b"one") == b"ok one"
+    assert not fault.happened
+    assert [client.ask(line) for line in (b"two", b"three", b"four")] == [b"ok two", b"ok three", b"ok four"]
+    assert fault.happened
+    assert seen == [[b"one"], [b"one", b"meanwhile", b"two"]]
