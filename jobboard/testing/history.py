@@ -65,8 +65,8 @@ class LeftJob(NamedTuple):
 Board = Mapping[str, LeftJob]
 
 
-def judge(entries: Iterable[Entry], board: Board) -> list[str]:
-    """All the checks of this module."""
+def judge(entries: Iterable[Entry], board: Board, *, contended: bool = False) -> list[str]:
+    """All the checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
     return [
         *lost(history, board),
@@ -75,7 +75,7 @@ def judge(entries: Iterable[Entry], board: Board) -> list[str]:
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
-        *disorder(history),
+        *disorder(history, contended=contended),
     ]
 
 
@@ -176,12 +176,15 @@ def taken_too_early(entries: Sequence[Entry]) -> list[str]:
     return faults
 
 
-def disorder(entries: Sequence[Entry]) -> list[str]:
+def disorder(entries: Sequence[Entry], *, contended: bool = False) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
-    Better: of a higher priority, or of the same and surely posted earlier. It counts only where the claim overlaps no
-    other claim, and for jobs that nobody has touched before: what lapses and comes due is judged by tests of its own.
-    Any job may have been touched by a claim that was never answered.
+    Better: of a higher priority, or of the same and surely posted earlier. It counts only for jobs that nobody has
+    touched before: what lapses and comes due is judged by tests of its own. Any job may have been touched by a claim
+    that was never answered.
+
+    :param contended: judge claims that overlap others, too. What one of those took was not waiting all the time; what
+        none of them took was.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
@@ -193,7 +196,7 @@ def disorder(entries: Sequence[Entry]) -> list[str]:
     waiting = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = sorted(_happened(entries, Verb.CLAIM, perhaps=True), key=_when)
     faults = []
-    for claim in _alone(claims):
+    for claim in claims if contended else _alone(claims):
         post = posts.get(claim.uuid)
         if post is None or not claim.chosen or claim.outcome != "ok" or claim.ended > doubtful:
             continue

@@ -237,11 +237,12 @@ FAULTY = {
 }
 
 
+@pytest.mark.parametrize("contended", [False, True])
 @pytest.mark.parametrize("case", FINE)
-def test_says_nothing_about_what_may_be(case: str) -> None:
+def test_says_nothing_about_what_may_be(case: str, contended: bool) -> None:
     entries, board = FINE[case]
-    assert judge(entries, board) == []
-    assert judge(reversed(entries), board) == []
+    assert judge(entries, board, contended=contended) == []
+    assert judge(reversed(entries), board, contended=contended) == []
 
 
 @pytest.mark.parametrize("fault", FAULTY)
@@ -251,6 +252,19 @@ def test_catches(fault: str) -> None:
     assert len(found) == 1
     assert found[0].startswith(fault)
     assert judge(reversed(entries), board) == found
+
+
+def test_order_under_contention() -> None:
+    """A claim that overlaps another may pass over what that one took, and nothing else."""
+    entries = [
+        *(entry(0.1 * rank, POST, uuid, rank=rank) for rank, uuid in enumerate("abc")),
+        entry(2, CLAIM, "c", ended=4, token=1, chosen=True),
+        entry(3, CLAIM, "a", token=1, chosen=True, process="q"),
+    ]
+    board = {uuid: Left(State.CLAIMED, 1) for uuid in "abc"}
+    assert judge(entries, board, contended=True) == ["out of order: c was served while b was waiting"]
+    assert judge(entries, board) == []
+    assert judge([*entries, entry(3.9, CLAIM, "b", token=1, process="r")], board, contended=True) == []
 
 
 def test_an_entry_travels_as_json() -> None:
