@@ -37,6 +37,7 @@ _MODULES = (
     "events",
     "failures",
     "keys",
+    "late",
     "leases",
     "life",
     "lifecycle",
@@ -52,6 +53,7 @@ _MODULES = (
     "support",
     "trash",
     "waiting",
+    "wire",
     "working",
 )
 # Before they are imported: otherwise a failing assertion would not say what the values were.
@@ -69,6 +71,7 @@ from jobboard.testing.conformance.failures import (  # noqa: E402
     TestUnreachable,
 )
 from jobboard.testing.conformance.keys import TestApart, TestKeys  # noqa: E402
+from jobboard.testing.conformance.late import TestLateOnTheWire  # noqa: E402
 from jobboard.testing.conformance.leases import TestAttempts, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
 from jobboard.testing.conformance.life import TestIdentity, TestLife  # noqa: E402
 from jobboard.testing.conformance.lifecycle import TestLifecycle  # noqa: E402
@@ -94,6 +97,7 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
+from jobboard.testing.conformance.wire import wire  # noqa: E402
 from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
 __all__ = [
@@ -119,6 +123,7 @@ __all__ = [
     "TestKeptAndFixed",
     "TestKeys",
     "TestLapse",
+    "TestLateOnTheWire",
     "TestLateRequests",
     "TestLife",
     "TestLifecycle",
@@ -149,4 +154,5 @@ __all__ = [
     "board",
     "other",
     "puppet",
+    "wire",
 ]

@@ -1,0 +1,183 @@
+"""A request that arrives when its own repetition has been done, and the job has gone on since: nothing happens.
+
+Each mutation is stopped at each of its requests in turn, on the wire: the server gets the bytes of the first try when
+everything else is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.job import Job, Posting
+from jobboard.states import Verb
+from jobboard.testing.conformance.arriving import arrival, arrived, finish, free, part
+from jobboard.testing.conformance.support import LIMIT, LONG, take
+from jobboard.testing.conformance.wire import Wire
+
+MOST = 10
+"""No mutation of one job needs more requests."""
+
+
+def nothing(board: JobBoard, *given: Any) -> None:
+    """Nothing has to be prepared, or goes on."""
+
+
+def three(board: JobBoard) -> list[Job]:
+    return board.post_many([Posting("resize")] * 3)
+
+
+def claimed(board: JobBoard) -> Job:
+    job = board.post("resize")
+    board.claim(job, "anna", LONG)
+    return job
+
+
+def by_name(board: JobBoard) -> Job:
+    """A claimed job without its claim: only the owner's name tells whose act it is."""
+    return board.get(claimed(board).uuid)
+
+
+def trashed(board: JobBoard) -> Job:
+    job = board.post("resize", key="k")
+    board.cancel(job)
+    return job
+
+
+def drain(board: JobBoard, *given: Any) -> None:
+    """Somebody works on all that is there."""
+    while job := board.claim_next("bert"):
+        board.consume(job, "bert")
+
+
+def consume_first(board: JobBoard, given: Any, answer: Job | list[Job]) -> None:
+    """What was claimed is done; what is left would do for another claim."""
+    done = answer[0] if isinstance(answer, list) else answer
+    board.consume(board.get(done.uuid), "anna")
+
+
+def release(board: JobBoard, job: Job, *given: Any) -> None:
+    board.release(board.get(job.uuid))
+
+
+def claim_anew(board: JobBoard, job: Job, *given: Any) -> None:
+    """By another process of the same owner's."""
+    board.claim(board.get(job.uuid), "anna", LONG)
+
+
+def claim_anew_after_release(board: JobBoard, job: Job, *given: Any) -> None:
+    release(board, job)
+    claim_anew(board, job)
+
+
+def claim_anew_after_restore(board: JobBoard, job: Job, *given: Any) -> None:
+    board.restore(board.get(job.uuid))
+    claim_anew(board, job)
+
+
+def come_back(board: JobBoard, job: Job, *given: Any) -> None:
+    """Moved to another board and back, it is claimed by the same owner again."""
+    finish(board, free(arrived(board, arrival(board)._replace(uuid=job.uuid))))
+    claim_anew(board, job)
+
+
+def come_back_trashed(board: JobBoard, job: Job, *given: Any) -> None:
+    arrived(board, arrival(board, trashed_on=1_000_000)._replace(uuid=job.uuid))
+
+
+def restore(board: JobBoard, job: Job, *given: Any) -> None:
+    board.restore(board.get(job.uuid))
+
+
+def cancel(board: JobBoard, job: Job, *given: Any) -> None:
+    board.cancel(board.get(job.uuid))
+
+
+def part_with(board: JobBoard, job: Job) -> None:
+    finish(board, part(job._record, Verb.CANCEL))
+
+
+class Act(NamedTuple):
+    """``go_on`` makes what would suit the first try best, if it were carried out again."""
+
+    prepare: Callable[[JobBoard], Any]
+    do: Callable[[JobBoard, Any], Any]
+    go_on: Callable[..., None]
+
+
+ACTS = {
+    "post": Act(nothing, lambda board, _: board.post("resize"), drain),
+    "post with a key": Act(nothing, lambda board, _: board.post("resize", key="k"), drain),
+    "post_many": Act(nothing, lambda board, _: three(board), drain),
+    "claim": Act(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
+    "claim_next": Act(three, lambda board, _: take(board), consume_first),
+    "claim_next of a name": Act(three, lambda board, _: take(board, names=["resize"]), consume_first),
+    "claim_many": Act(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
+    "extend": Act(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
+    "abandon": Act(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
+    "abandon with a delay": Act(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
+    "consume": Act(by_name, lambda board, job: board.consume(job, "anna"), come_back),
+    "trash": Act(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
+    "release": Act(claimed, lambda board, job: board.release(job), claim_anew),
+    "cancel": Act(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
+    "part": Act(lambda board: board.post("resize"), part_with, restore),
+    "restore": Act(trashed, lambda board, job: board.restore(job), cancel),
+    "purge": Act(trashed, lambda board, job: board.purge(job), come_back_trashed),
+}
+"""Every mutation."""
+
+
+def all_of(board: JobBoard) -> list[Any]:
+    """All that is stored of its jobs, and how many there are in each state."""
+    live = [seen.record for seen in board.door.page(None, 100)]
+    return [live, board.door.trash_page(None, 100), board.stats()]
+
+
+def clear(board: JobBoard) -> None:
+    """Leave no job on it."""
+    for job in board.iterjobs(states=["CLAIMED"], ensure_fresh=True):
+        board.release(job)
+    for job in board.iterjobs(ensure_fresh=True):
+        board.cancel(job)
+    board.purge_trash(0)
+
+
+class TestLateOnTheWire:
+    @pytest.mark.parametrize("act", ACTS)
+    def test_nothing_happens(self, board: JobBoard, wire: Wire, act: str) -> None:
+        if not wire:
+            return
+        prepare, do, go_on = ACTS[act]
+        far = wire.far()
+        # All that is done but once, on this connection: scripts, statements that are prepared.
+        far(do, far.board, far(prepare, far.board))
+        clear(board)
+        for nth in range(1, MOST + 1):
+            given = far(prepare, far.board)
+            kept = far.proxy.keep(nth=nth)
+            answer = far.begin(do, far.board, given)
+            done = wire.meanwhile(nth, lambda answer=answer: answer.result(2 * LIMIT))  # type: ignore[misc]
+            if not kept.happened:
+                assert nth > 1, "it asked nothing of its server"
+                far.proxy.restore()
+                return
+            locked = done.running
+            if locked:
+                # The repetition waits for what the first try has locked: it comes second.
+                kept.let_go()
+            gone_on = wire.meanwhile(nth, lambda done=done, given=given: go_on(board, given, done.wait()))  # type: ignore[misc]
+            if gone_on.running:
+                kept.let_go()
+            gone_on.wait()
+            before = all_of(board)
+            if kept.held:
+                kept.let_go()
+            assert all_of(board) == before, f"request {nth} of the first try was carried out when it came"
+            if locked:
+                # And so it does at each of the requests that follow.
+                return
+            clear(board)
+        raise AssertionError(f"it needs more than {MOST} requests")
