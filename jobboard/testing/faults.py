@@ -59,7 +59,7 @@ class Kept(Fault):
 
     def __init__(self, nth: int, matching: bytes) -> None:
         super().__init__("keep", nth, matching)
-        self._link: _Link | None = None
+        self._link: _Relay | None = None
         self._held = b""
 
     @property

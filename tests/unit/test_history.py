@@ -261,7 +261,7 @@ def test_order_under_contention() -> None:
         entry(2, CLAIM, "c", ended=4, token=1, chosen=True),
         entry(3, CLAIM, "a", token=1, chosen=True, process="q"),
     ]
-    board = {uuid: Left(State.CLAIMED, 1) for uuid in "abc"}
+    board = {uuid: LeftJob(State.CLAIMED, 1) for uuid in "abc"}
     assert judge(entries, board, contended=True) == ["out of order: c was served while b was waiting"]
     assert judge(entries, board) == []
     assert judge([*entries, entry(3.9, CLAIM, "b", token=1, process="r")], board, contended=True) == []
