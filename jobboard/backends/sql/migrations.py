@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -23,12 +24,11 @@ _PAGE = 500
 def _failures_groups_and_ranks(connection: Connection, tables: Tables) -> None:
     """One error becomes a list of failures, a job has a group, and five priorities become 201."""
     jobs = tables.jobs
-    table = connection.dialect.identifier_preparer.format_table(jobs)
     columns = {column["name"] for column in sa.inspect(connection).get_columns(jobs.name)}
     for column in (jobs.c.errors, jobs.c.job_group):
         if column.name not in columns:
             added = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {added}")
+            _alter(connection, jobs, "ADD COLUMN", str(added))
     if "error" in columns:
         old: sa.ColumnElement[str] = sa.literal_column("error")
         select = sa.select(jobs.c.id, jobs.c.modified_on, jobs.c.attempts, old).where(old.is_not(None))
@@ -38,9 +38,15 @@ def _failures_groups_and_ranks(connection: Connection, tables: Tables) -> None:
             failures = ((id_, [Failure(at, None, attempts, text)]) for id_, at, attempts, text in rows)
             connection.execute(change, [{"job": id_, "failures": failures_as_json(each)} for id_, each in failures])
             last = rows[-1].id
-        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN error")
+        _alter(connection, jobs, "DROP COLUMN", "error")
     # No rank from 1 to 4 becomes another one of these: what was done before a crash stays as it is.
     connection.execute(sa.update(jobs).where(jobs.c.priority.between(1, 4)).values(priority=jobs.c.priority * 50))
+
+
+def _alter(connection: Connection, table: sa.Table, change: str, column: str) -> None:
+    context = {"change": change, "column": column}
+    statement: Any = sa.DDL("ALTER TABLE %(fullname)s %(change)s %(column)s", context=context)  # type: ignore[no-untyped-call]
+    connection.execute(statement.against(table))
 
 
 MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks}
