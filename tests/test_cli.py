@@ -96,6 +96,7 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "sqlite:///x.db", "post", "a", "--details", "[1]"], "dict"),
         (["--board", "sqlite:///x.db", "post", "a", "--details", '{"x": NaN}'], "details['x']"),
         (["--board", "sqlite:///x.db", "post", "a", "--priority", "urgent"], "VERY_HIGH"),
+        (["--board", "sqlite:///x.db", "post", "a", "--priority", "-101"], "-100 to 100"),
         (["--board", "sqlite:///x.db", "post", "a", "--delay", "-1"], "delay"),
         (["--board", "sqlite:///x.db", "post", "a", "--max-attempts", "0"], "max_attempts"),
         (["--board", "sqlite:///x.db", "post", ""], "empty"),
@@ -174,7 +175,7 @@ def test_post_show_and_list(board: Any, run: Run) -> None:
     ran = run("post", "resize", "--details", '{"width": 3}', "--priority", "high", "--key", "k", "--max-attempts", "4")
     assert ran.status == DONE
     job = board.get(ran.out.strip())
-    assert (job.name, job.details, job.priority, job.key, job.max_attempts) == ("resize", {"width": 3}, "HIGH", "k", 4)
+    assert (job.name, job.details, job.priority, job.key, job.max_attempts) == ("resize", {"width": 3}, 50, "k", 4)
     assert run("post", "other", "--key", "k").out == ran.out
     later = run("post", "later", "--delay", "3600", "--json").json
     assert later["state"] == "SCHEDULED"

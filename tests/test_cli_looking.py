@@ -2,11 +2,13 @@
 
 import io
 import json
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -277,6 +279,42 @@ def screen_of(sampler: Sampler, height: int = 100, width: int = 160) -> str:
     out = io.StringIO()
     Console(file=out, width=width, force_terminal=True, color_system=None).print(render(sampler, None, height, width))
     return out.getvalue()
+
+
+@pytest.mark.backends("sqlite")
+def test_priorities_groups_and_errors(board: Any, run: Any, tmp_path: Path) -> None:
+    [uuid] = run("post", "one", "--priority", "-20", "--group", "customer-7").split()
+    file = tmp_path / "jobs"
+    file.write_text('{"name": "two", "priority": 7, "group": "b"}\n{"name": "three", "priority": "low"}\n')
+    run("post", "--from", str(file))
+    told = [(each["name"], each["priority"], each["group"]) for each in lines_of(run("list", "--json"))]
+    assert told == [("two", 7, "b"), ("one", -20, "customer-7"), ("three", -50, None)]
+    table = [" ".join(line.split()[1:5]) for line in run("list").splitlines()[2:]]
+    assert table == ["two UNCLAIMED 7 b", "one UNCLAIMED -20 customer-7", "three UNCLAIMED LOW 0"]
+    job = board.get(uuid)
+    for who, text in (("anna", "first\nof two lines"), ("[bert]", "disk \x1b[31m full")):
+        board.claim(job, who)
+        board.abandon(job, who, error=text)
+    board.cancel(job, reason="no use")
+    shown = json.loads(run("show", uuid, "--json"))
+    assert [(each["who"], each["attempt"], each["text"]) for each in shown["errors"]] == [
+        *(("anna", 1, "first\nof two lines"), ("[bert]", 2, "disk \x1b[31m full"), (None, 2, "no use"))
+    ]
+    assert (shown["error"], shown["errors"][-1]["when"]) == ("no use", shown["last_modified"])
+    out = run("show", uuid)
+    assert "\npriority: -20\n" in out
+    assert "\ngroup: customer-7\n" in out
+    assert re.findall(r"error \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, (.*)\n(.*)", out) == [
+        *(("attempt 1 by anna:", "first"), ("attempt 2 by [bert]:", "disk \\x1b[31m full"), ("attempt 2:", "no use"))
+    ]
+
+
+@pytest.mark.backends("memory")
+def test_of_very_many_priorities_top_looks_at_some(board: Any) -> None:
+    board.post_many([{"name": "first", "priority": 100}] * 500)
+    board.post_many([{"name": "later", "priority": 99 - n} for n in range(30)])
+    sampler = seen_by(board)
+    assert [seen.record.priority for seen in sampler._heads] == list(range(1, 11))
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")

@@ -64,6 +64,7 @@ def list_jobs(
     The states are UNCLAIMED, SCHEDULED and CLAIMED; 'jobboard trash list' shows the rest. Details are left out, as they
     may be private; 'jobboard show' has them. However many jobs there are, they are read a page at a time.
     """
+    from jobboard.job import JobPriority
     from jobboard.states import LIVE, State
 
     live = {str(state): state for state in State if state in LIVE}
@@ -84,12 +85,13 @@ def list_jobs(
             nothing=lambda: (
                 f"No such job on {named(board)}." if narrowed else f"No job on {named(board)}{others(board)}."
             ),
-            columns=("uuid", "name", "state", "priority", "attempts", "posted", "owner", "last error"),
+            columns=("uuid", "name", "state", "priority", "group", "attempts", "posted", "owner", "last error"),
             row=lambda job: (
                 job.uuid,
                 job.name,
                 job.seen_state,
-                job.priority,
+                JobPriority.convert(job.priority),
+                job.group,
                 job.attempts,
                 f"{job.created_on:%Y-%m-%d %H:%M:%S}",
                 job.owner,
@@ -112,22 +114,26 @@ def _of_age(board: JobBoard, jobs: Iterator[Job], older: float | None, newer: fl
 @click.argument("uuid")
 @board_options
 def show(settings: BoardOptions, uuid: str) -> None:
-    """Show one job, on the board or in the trash, with its details and its last error.
+    """Show one job, on the board or in the trash, with its details and its last ten errors.
 
     The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
     """
+    from jobboard.job import JobPriority
+
     with opened(settings) as board:
         shown = job_as_dict(find_job(board, uuid), details=True)
     if settings.json:
         say_json(shown)
         return
-    error, details = shown.pop("error"), shown.pop("details")
+    _, errors, details = shown.pop("error"), shown.pop("errors"), shown.pop("details")
+    shown["priority"] = JobPriority.convert(shown["priority"])
     for field, value in shown.items():
         if value is not None:
             say(f"{field.replace('_', ' ')}: {safe(value)}")
     say("details: " + json.dumps(details, ensure_ascii=False, indent=2))
-    if error is not None:
-        say(f"error:\n{error}")
+    for error in errors:
+        by = f" by {safe(error['who'])}" if error["who"] is not None else ""
+        say(f"error {error['when'][:19].replace('T', ' ')}, attempt {error['attempt']}{by}:\n{error['text']}")
 
 
 @click.command(epilog=example("jobboard stats", "jobboard stats --json"))

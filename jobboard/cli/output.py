@@ -152,15 +152,20 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
         "state": str(job.seen_state),
         "owner": job.owner,
         "token": job._record.token if job.owner is not None else None,
-        "priority": str(job.priority),
+        "priority": job.priority,
         "attempts": job.attempts,
         "retries": job.retries,
         "max_attempts": job.max_attempts,
         "key": job.key,
+        "group": job.group,
         "due": job.due.isoformat() if job.due else None,
         "created_on": job.created_on.isoformat(),
         "last_modified": job.last_modified.isoformat(),
         "error": job.error,
+        "errors": [
+            {"when": each.when.isoformat(), "who": each.who, "attempt": each.attempt, "text": each.text}
+            for each in job.errors
+        ],
     }
     if details:
         shown["book"] = {"name": job.book_name, "uuid": job.book_uuid} if job.book_uuid else None

@@ -44,6 +44,7 @@ class InputLine(NamedTuple):
 @click.command(
     epilog=example(
         "jobboard post resize --details '{\"width\": 300}' --priority HIGH",
+        "jobboard post resize --priority -20 --group customer-7",
         "jobboard post resize --details @picture.json --context trace=7f3a",
         "jobboard post report --delay 1h --key daily --max-attempts 5",
         "jobboard post --from jobs.jsonl",
@@ -56,11 +57,16 @@ class InputLine(NamedTuple):
     metavar="JSON",
     help="What the work needs: a JSON object, or @FILE that holds one; - is standard input.",
 )
-@click.option("--priority", shell_complete=priorities, help="VERY_HIGH, HIGH, NORMAL, LOW or VERY_LOW.")
+@click.option(
+    "--priority",
+    shell_complete=priorities,
+    help="From -100 to 100, or VERY_HIGH (100), HIGH (50), NORMAL (0), LOW (-50), VERY_LOW (-100).",
+)
 @click.option("--delay", type=Duration(), metavar="DURATION", help="Not to be claimed before: 90s, 5m, 2h, 1d.")
 @click.option("--due", metavar="TIME", help="The same as a time with its zone: 2030-01-31T12:00:00Z.")
 @click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
 @click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
+@click.option("--group", help="Whose work it is, a customer's for instance.")
 @click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
 @click.option(
     "--from", "source", metavar="FILE", help="Post one job for each line of JSON in FILE; - is standard input."
@@ -71,8 +77,8 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
     """Post a job, or a whole file of them.
 
     Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
-    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "max_attempts" and "context". All lines are
-    checked before the first one is posted.
+    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "group", "max_attempts" and "context". All
+    lines are checked before the first one is posted.
     """
     arguments = {key: value for key, value in given.items() if value not in (None, ())}
     if source is not None:
@@ -100,6 +106,10 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
 
 def _read(arguments: dict[str, Any]) -> None:
     """What was given as text, as the board takes it."""
+    if "priority" in arguments:
+        # Of a name that is none, the board says so.
+        with contextlib.suppress(ValueError):
+            arguments["priority"] = int(arguments["priority"])
     if "details" in arguments:
         try:
             arguments["details"] = json.loads(_text_of(arguments["details"]))
