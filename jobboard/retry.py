@@ -9,6 +9,8 @@ from typing import cast
 
 import tenacity
 
+OUTAGE_BASE, OUTAGE_CAP = 0.1, 2.0
+
 
 class _Attempt:
     """The one attribute of a retry's state that tenacity's wait strategies read."""
@@ -21,6 +23,12 @@ def backoff(attempt: int, base: float, cap: float) -> float:
     """How long to wait before trying again after failure number ``attempt`` (from 1), in seconds: ``base`` doubled with
     each failure, never over ``cap``, and the second half of that at random."""
     return _strategy(base, cap)(cast(tenacity.RetryCallState, _Attempt(attempt)))
+
+
+def outage_pause(failures: int) -> float:
+    """For how many seconds to leave a backend alone that could not be reached so many times in a row, for whoever goes
+    on for ever: conductors, task loops, top."""
+    return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
 
 
 @functools.lru_cache

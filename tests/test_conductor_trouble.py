@@ -49,7 +49,7 @@ class Outage:
 def test_it_survives_an_outage(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, retry_for: float
 ) -> None:
-    monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
     board, other = make_board(retry_for=retry_for), make_board()
     outage = Outage(board, monkeypatch, "take", "finish")
     runs = Counter[str]()
@@ -77,7 +77,7 @@ def test_it_survives_an_outage(
 def test_work_that_was_consumed_without_an_answer_is_not_done_again(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
     board, other = make_board(retry_for=0), make_board()
     outage = Outage(board, monkeypatch, "finish", after=True)
     outage.on = True
@@ -94,7 +94,7 @@ def test_work_that_was_consumed_without_an_answer_is_not_done_again(
 def test_claims_do_not_pile_up_behind_results_that_can_not_be_handed_over(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.conductor.finishing.OUTAGE_BASE", 0.01)
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
     board = make_board(retry_for=0)
     board.post_many([{"name": "a"}] * 50)
     outage = Outage(board, monkeypatch, "finish")

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobboard.board import PAGE
-from jobboard.cli.sampling import Pace, outage_pause
+from jobboard.cli.sampling import Pace
 from jobboard.exceptions import ConnectionFailure
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import Seen
+from jobboard.retry import outage_pause
 from jobboard.states import Record, State
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from jobboard.board import PAGE, JobBoard
 from jobboard.cli.rates import Conductors, Rate, Rates
 from jobboard.job import Entity
 from jobboard.primitives import RANKS, BoardStats, Seen
-from jobboard.retry import backoff
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 T = TypeVar("T")
@@ -52,11 +51,6 @@ RATES = {
     notifier.TRASHED: "trashed",
 }
 """The events that are counted, and what that is called."""
-
-
-def outage_pause(failures: int) -> float:
-    """For how many seconds to leave a backend alone that could not be reached so many times in a row."""
-    return backoff(failures, 0.5, 5.0)
 
 
 class Pace:

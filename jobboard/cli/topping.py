@@ -18,9 +18,10 @@ import click
 
 from jobboard.cli.common import DONE, BoardOptions, board_options, example, opened
 from jobboard.cli.output import console, say, say_json
-from jobboard.cli.sampling import BESIDE, Sampler, outage_pause
+from jobboard.cli.sampling import BESIDE, Sampler
 from jobboard.cli.screen import as_json, as_line, render
 from jobboard.exceptions import JobBoardError
+from jobboard.retry import outage_pause
 
 _TICK = 0.2
 _REDRAW = 1.0

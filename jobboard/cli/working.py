@@ -140,7 +140,7 @@ def _metrics(conductor: Conductor, port: int, host: str) -> contextlib.AbstractC
 
 def _connect(board: JobBoard) -> None:
     """Wait for a backend that is away, as it is done later on; one that lets nobody in is not waited for."""
-    from jobboard.conductor.finishing import outage_pause
+    from jobboard.retry import outage_pause
 
     failures = 0
     while True:

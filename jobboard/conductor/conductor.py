@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from jobboard import arguments, codec, logs
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes
-from jobboard.conductor.finishing import End, Finisher, Tally, outage_pause
+from jobboard.conductor.finishing import End, Finisher, Tally
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.presence import Presence
 from jobboard.conductor.signals import stopped_by_signals
@@ -24,6 +24,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import Act, Claim, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import GIVEN_BACK, RetryPolicy
+from jobboard.retry import outage_pause
 from jobboard.standing import Step
 
 LOG = logging.getLogger(__name__)

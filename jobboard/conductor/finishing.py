@@ -16,24 +16,16 @@ from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailures, NotFound
 from jobboard.job import Act, Job
 from jobboard.outcomes import Outcome
-from jobboard.retry import backoff
+from jobboard.retry import outage_pause
 from jobboard.states import COMPLETE, TRASHED
 
 LOG = logging.getLogger(__name__)
-
-OUTAGE_BASE = 0.1
-OUTAGE_CAP = 2.0
 
 PUZZLED = 5.0
 """Seconds that a job stays away whose end the board has met with an error that is none of its own."""
 
 End = tuple[str, Job]
 """An event, and the job that it is about."""
-
-
-def outage_pause(failures: int) -> float:
-    """Seconds to leave a backend alone that has failed so many times in a row."""
-    return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from typing import Any
 from jobboard import arguments, codec, outcomes
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
-from jobboard.retry import backoff
+from jobboard.retry import backoff, outage_pause
 from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop
 
 LOG = logging.getLogger(__name__)
 
 IDLE_BASE, IDLE_CAP = 1.0, 10.0
-OUTAGE_BASE, OUTAGE_CAP = 0.1, 5.0
 TOLD_WITHIN = 0.1
 """For how many seconds to gather what has ended, before the loop is told of it in one statement."""
 
@@ -188,7 +187,7 @@ class LoopConductor:
                     LOG.error("%s leaves %d ids to be done again: %s", self._name, len(held), error)
                     break
                 failures += 1
-                pause = backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
+                pause = outage_pause(failures)
                 LOG.warning("%s could not tell of its work, trying again in %.1f s: %s", self._name, pause, error)
                 self._stopping.wait(pause)
         return 0
