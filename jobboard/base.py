@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import json
 import logging
 import os
@@ -24,7 +23,7 @@ from jobboard.exceptions import (
     NotFound,
     UnclaimableJob,
 )
-from jobboard.job import Claim, Job, boottime, load_book
+from jobboard.job import Board, Claim, Job, boottime, load_book
 from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen
 from jobboard.session import Session
 from jobboard.standing import Step
@@ -58,7 +57,7 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
 }
 
 
-class BoardBase(abc.ABC):
+class BoardBase(Board):
     """The life of a board and of the engine that it holds. Its verbs are in the classes above it."""
 
     def __init__(
@@ -244,14 +243,6 @@ class BoardBase(abc.ABC):
         return json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
 
     # Within
-
-    @abc.abstractmethod
-    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
-
-    @abc.abstractmethod
-    def _end_claim(
-        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
-    ) -> None: ...
 
     def _mutate(self, primitive: Any, what: Any, **extra: Any) -> Any:
         if extra and self.engine.joins(extra):

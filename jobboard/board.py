@@ -136,8 +136,7 @@ class JobBoard(Claiming):
 
     def _posted(self, session: Session, jobs: list[Job]) -> None:
         session.wake()
-        for job in jobs:
-            self._notify(notifier.POSTED, job)
+        self._notify(notifier.POSTED, *jobs)
 
     # Looking
 

@@ -215,7 +215,7 @@ class Claiming(BoardBase):
 
     def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
         if not claim.ended:
-            self._end_claim(claim.job, claim, outcome.verb, outcome.delay, outcome.error, outcome.retry)
+            self._end(claim.job, claim, claim.who, outcome.verb, outcome.delay, outcome.error, outcome.retry)
 
     def _take_jobs(
         self,
@@ -317,7 +317,7 @@ class Claiming(BoardBase):
         :raises JobFailure: somebody else's.
         :raises NotFound: the job is not claimed, or not on the board.
         """
-        self._extend_holder(arguments.job(job), job.claim, who, expiry)
+        self._extend(arguments.job(job), job.claim, who, expiry)
 
     @final
     def abandon(
@@ -335,21 +335,17 @@ class Claiming(BoardBase):
         :param error: why; its last 16 KiB are kept as ``job.error``.
         :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
         """
-        end = _End(
-            arguments.job(job), job.claim, Verb.ABANDON, arguments.micros("delay", delay), codec.clip_error(error)
-        )
-        self._end(end, who, self._extras("abandon", extra))
+        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
 
     @final
     def consume(self, job: Job, who: str, **extra: Any) -> None:
         """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
-        self._end(_End(arguments.job(job), job.claim, Verb.CONSUME), who, self._extras("consume", extra))
+        self._end(arguments.job(job), job.claim, who, Verb.CONSUME, **self._extras("consume", extra))
 
     @final
     def trash(self, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
         """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
-        end = _End(arguments.job(job), job.claim, Verb.TRASH, None, codec.clip_error(reason))
-        self._end(end, who, self._extras("trash", extra))
+        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, **self._extras("trash", extra))
 
     @final
     def consume_many(self, jobs: Iterable[Job], who: str, **extra: Any) -> None:
@@ -372,16 +368,7 @@ class Claiming(BoardBase):
             ends.append(_End(arguments.job(act.job), act.job.claim, verb, delay, error, act.refund, act.retry))
         self._end_many(ends, who, self._extras("finish_many", extra))
 
-    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None:
-        self._extend_holder(job, claim, claim.who, expiry)
-
-    def _end_claim(
-        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
-    ) -> None:
-        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
-        self._end(end, claim.who, {})
-
-    def _extend_holder(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
+    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
         holder = self._holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
         session = self._live()
@@ -396,7 +383,18 @@ class Claiming(BoardBase):
                 session.let_go(claim)
         self._notify(notifier.EXTENDED, job)
 
-    def _end(self, end: _End, who: str, extra: dict[str, Any]) -> None:
+    def _end(
+        self,
+        job: Job,
+        claim: Claim | None,
+        who: str,
+        verb: Verb,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        retry: bool = False,
+        **extra: Any,
+    ) -> None:
+        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
         [failure] = self._end_all([end], who, extra)
         if failure is not None:
             raise failure

@@ -143,9 +143,15 @@ class Entity:
 class Board(Protocol):
     """What a job asks of its board."""
 
-    def _extend_claim(self, job: Job, claim: Claim, expiry: float | None) -> None: ...
-    def _end_claim(
-        self, job: Job, claim: Claim, verb: Verb, delay: Any = None, error: str | None = None, retry: bool = False
+    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None: ...
+    def _end(
+        self,
+        job: Job,
+        claim: Claim | None,
+        who: str,
+        verb: Verb,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
     ) -> None: ...
     def _refresh(self, job: Job) -> Seen: ...
     def _load_book(self, uuid: str) -> Any: ...
@@ -222,19 +228,19 @@ class Claim:
 
     def extend(self, expiry: float | None = None) -> None:
         """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
-        self._job.board._extend_claim(self._job, self, expiry)
+        self._job.board._extend(self._job, self, self.who, expiry)
 
     def abandon(self, *, delay: float | datetime.timedelta | None = None, error: str | None = None) -> None:
         """Give the job back to the board."""
-        self._job.board._end_claim(self._job, self, Verb.ABANDON, delay, error)
+        self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error)
 
     def consume(self) -> None:
         """The work is done: take the job off the board."""
-        self._job.board._end_claim(self._job, self, Verb.CONSUME)
+        self._job.board._end(self._job, self, self.who, Verb.CONSUME)
 
     def trash(self, *, reason: str | None = None) -> None:
         """Put the job into the trash."""
-        self._job.board._end_claim(self._job, self, Verb.TRASH, None, reason)
+        self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason)
 
     def _stands_until(self, deadline: float | None, kept: bool, step: Step) -> None:
         """The server has confirmed the claim: by an act of its holder, or by a heartbeat."""

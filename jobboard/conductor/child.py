@@ -68,7 +68,7 @@ class Elsewhere:
             "Retry or Reject, or fetch a board there"
         )
 
-    _extend_claim = _end_claim = _refresh = _load_book = _refuse
+    _extend = _end = _refresh = _load_book = _refuse
 
 
 def task_of(job: Job) -> Task:

@@ -24,10 +24,10 @@ class Board:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def _extend_claim(self, *args: Any) -> None:
+    def _extend(self, *args: Any) -> None:
         self.asked.append(args)
 
-    _end_claim = _extend_claim
+    _end = _extend
 
     def _load_book(self, uuid: str) -> str:
         self.asked.append(uuid)
@@ -194,10 +194,10 @@ class TestClaim:
         claim.consume()
         claim.trash(reason="r")
         assert job.board.asked == [
-            (job, claim, 3),
-            (job, claim, Verb.ABANDON, 4, "e"),
-            (job, claim, Verb.CONSUME),
-            (job, claim, Verb.TRASH, None, "r"),
+            (job, claim, "anna", 3),
+            (job, claim, "anna", Verb.ABANDON, 4, "e"),
+            (job, claim, "anna", Verb.CONSUME),
+            (job, claim, "anna", Verb.TRASH, None, "r"),
         ]
         assert (claim.uuid, claim.job) == ("u", job)
 
