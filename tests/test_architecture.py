@@ -250,6 +250,36 @@ def test_the_checker_catches_two_classes_of_one_name() -> None:
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
 
 
+def where_to_look(text: str) -> dict[str, list[str]]:
+    """Of each question in CONTRIBUTING.rst, what its answer quotes."""
+    section = text.partition("\nWhere to look\n")[2].partition("\nGlossary\n")[0]
+    _, *parts = re.split(r"^\*\*(.*\?)\*\*$", section, flags=re.MULTILINE)
+    return {ask: re.findall("``([^`]+)``", answer) for ask, answer in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def misleading(quoted: list[str]) -> list[str]:
+    """The paths that do not exist, and the names that are in none of the files."""
+    paths = [word for word in quoted if "/" in word or word == "setup.cfg"]
+    there = [ROOT / path for path in paths if (ROOT / path).exists()]
+    files = [file for path in there for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    words = set(re.findall(r"\w+", " ".join(file.read_text() for file in files)))
+    names = [word for word in quoted if word not in paths]
+    return [path for path in paths if not (ROOT / path).exists()] + [
+        name for name in names if not set(re.findall(r"\w+", name)) <= words
+    ]
+
+
+def test_where_to_look_leads_somewhere() -> None:
+    answers = where_to_look((ROOT / "CONTRIBUTING.rst").read_text())
+    assert len(answers) >= 10
+    assert {ask: wrong for ask, quoted in answers.items() if (wrong := misleading(quoted) or not quoted)} == {}
+
+
+def test_the_checker_catches_a_wrong_path_and_a_wrong_name() -> None:
+    assert misleading(["jobboard/states.py", "settle"]) == []
+    assert misleading(["jobboard/state.py", "jobboard/states.py", "setle"]) == ["jobboard/state.py", "setle"]
+
+
 ALLOWED = [
     ("job", "from jobboard.states import State"),
     ("job", "from jobboard import codec"),
