@@ -41,7 +41,7 @@ def time_left() -> float | None:
 class Session:
     """Made by ``connect()``, ended by ``close()`` and replaced in a forked child.
 
-    :param renew: one request that prolongs the given claims and answers those that are lost.
+    :param renew: renews what this session holds, at each beat, and has :meth:`confirm` take in the answer.
     :param on_lost: told once about each claim that is lost.
     :param on_doubt: told of a mutation whose retries have run out and whose outcome is unknown.
     """

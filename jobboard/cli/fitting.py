@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobboard.cli.output import safe
+from jobboard.cli.common import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -106,4 +106,4 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _shown(value: object) -> str:
-    return safe("" if value is None else " ".join(str(value).split()))
+    return "" if value is None else one_line(str(value))
