@@ -31,7 +31,6 @@ CLAIM_TTL = 2
 WORKERS = 4
 SLOTS = 32
 FIRST = 20  # so many jobs does the worker that is to be killed, where there are plenty, before it hangs
-RESULTS = "results.jsonl"
 PROBLEMS = 20
 
 
@@ -51,6 +50,7 @@ def demo(settings: BoardOptions, path: Path) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="jobboard-demo-") as made:
         folder, root = Path(made).resolve(), path.resolve()
+        results = folder / "results.jsonl"
         uri = settings.asked_for or f"sqlite:///{quote(str(folder))}/board.db"
         if "claim_ttl=" not in uri:  # so short that nobody waits long for the jobs of the worker that is killed
             uri += f"{'' if '://' in uri else '://'}{'&' if '?' in uri else '?'}claim_ttl={CLAIM_TTL}"
@@ -66,8 +66,8 @@ def demo(settings: BoardOptions, path: Path) -> int:
             # In hex, as not every file's name is text, and details are.
             paths = (os.fsencode(name).hex() for name in files)
             jobs = board.post_many(Posting("sha256", details={"path": each}, max_attempts=10) for each in paths)
-            killed = _work(board, uri, root, folder / RESULTS, len(files)) if files else None
-            report = _judge(board, root, files, [job.uuid for job in jobs], folder / RESULTS)
+            killed = _work(board, uri, root, results, len(files)) if files else None
+            report = _judge(board, root, files, [job.uuid for job in jobs], results)
         finally:
             board.close()
     report |= {"seconds": round(time.monotonic() - began, 1), "skipped": skipped, "killed": killed}
