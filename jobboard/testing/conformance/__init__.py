@@ -31,7 +31,9 @@ import pytest
 
 _MODULES = (
     "arriving",
+    "between",
     "claiming",
+    "contention",
     "entities",
     "errors",
     "events",
@@ -50,6 +52,7 @@ _MODULES = (
     "races",
     "recording",
     "reposting",
+    "rules",
     "support",
     "trash",
     "waiting",
@@ -60,7 +63,9 @@ _MODULES = (
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from jobboard.testing.conformance.arriving import TestArriving, TestParting  # noqa: E402
+from jobboard.testing.conformance.between import TestBetweenLookAndCommit, TestOthersAreAlwaysQuicker  # noqa: E402
 from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
+from jobboard.testing.conformance.contention import TestContention  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
 from jobboard.testing.conformance.errors import TestErrors, TestFailures  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
@@ -88,6 +93,14 @@ from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPo
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
 from jobboard.testing.conformance.races import TestRaces  # noqa: E402
 from jobboard.testing.conformance.reposting import TestRepeatedPosts  # noqa: E402
+from jobboard.testing.conformance.rules import (  # noqa: E402
+    TestClocks,
+    TestOldHandles,
+    TestOldListings,
+    TestRevival,
+    TestWhatOthersHold,
+    astray,
+)
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -105,9 +118,12 @@ __all__ = [
     "TestArguments",
     "TestArriving",
     "TestAttempts",
+    "TestBetweenLookAndCommit",
     "TestBooks",
     "TestCancel",
     "TestClaiming",
+    "TestClocks",
+    "TestContention",
     "TestCounting",
     "TestDelays",
     "TestEntities",
@@ -130,9 +146,12 @@ __all__ = [
     "TestLostReplies",
     "TestManyAtOnce",
     "TestModel",
+    "TestOldHandles",
+    "TestOldListings",
     "TestOldPlace",
     "TestOrder",
     "TestOtherProcesses",
+    "TestOthersAreAlwaysQuicker",
     "TestParting",
     "TestPoison",
     "TestPosting",
@@ -142,6 +161,7 @@ __all__ = [
     "TestRelease",
     "TestRepeatedPosts",
     "TestRestore",
+    "TestRevival",
     "TestSiblings",
     "TestTheServerIsAsked",
     "TestTokens",
@@ -149,8 +169,10 @@ __all__ = [
     "TestUnreachable",
     "TestWaiting",
     "TestWakeUp",
+    "TestWhatOthersHold",
     "TestWorking",
     "TestWorkingFunctions",
+    "astray",
     "board",
     "other",
     "puppet",

@@ -7,6 +7,7 @@ everything else is over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import LIMIT, LONG, take
 from jobboard.testing.conformance.wire import Wire
 
-MOST = 10
+MOST = 20
 """No mutation of one job needs more requests."""
 
 
@@ -109,23 +110,33 @@ class Act(NamedTuple):
 
 
 ACTS = {
-    "post": Act(nothing, lambda board, _: board.post("resize"), drain),
-    "post with a key": Act(nothing, lambda board, _: board.post("resize", key="k"), drain),
-    "post_many": Act(nothing, lambda board, _: three(board), drain),
-    "claim": Act(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
-    "claim_next": Act(three, lambda board, _: take(board), consume_first),
-    "claim_next of a name": Act(three, lambda board, _: take(board, names=["resize"]), consume_first),
-    "claim_many": Act(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
-    "extend": Act(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
-    "abandon": Act(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
-    "abandon with a delay": Act(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
-    "consume": Act(by_name, lambda board, job: board.consume(job, "anna"), come_back),
-    "trash": Act(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
-    "release": Act(claimed, lambda board, job: board.release(job), claim_anew),
-    "cancel": Act(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
-    "part": Act(lambda board: board.post("resize"), part_with, restore),
-    "restore": Act(trashed, lambda board, job: board.restore(job), cancel),
-    "purge": Act(trashed, lambda board, job: board.purge(job), come_back_trashed),
+    "posting": {
+        "post": Act(nothing, lambda board, _: board.post("resize"), drain),
+        "post with a key": Act(nothing, lambda board, _: board.post("resize", key="k"), drain),
+        "post_many": Act(nothing, lambda board, _: three(board), drain),
+    },
+    "claiming": {
+        "claim": Act(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
+        "claim_next": Act(three, lambda board, _: take(board), consume_first),
+        "claim_next of a name": Act(three, lambda board, _: take(board, names=["resize"]), consume_first),
+        "claim_many": Act(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
+    },
+    "ending": {
+        "abandon": Act(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
+        "abandon with a delay": Act(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
+        "consume": Act(by_name, lambda board, job: board.consume(job, "anna"), come_back),
+        "trash": Act(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
+    },
+    "holding": {
+        "extend": Act(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
+        "release": Act(claimed, lambda board, job: board.release(job), claim_anew),
+    },
+    "the trash": {
+        "cancel": Act(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
+        "part": Act(lambda board: board.post("resize"), part_with, restore),
+        "restore": Act(trashed, lambda board, job: board.restore(job), cancel),
+        "purge": Act(trashed, lambda board, job: board.purge(job), come_back_trashed),
+    },
 }
 """Every mutation."""
 
@@ -146,38 +157,43 @@ def clear(board: JobBoard) -> None:
 
 
 class TestLateOnTheWire:
-    @pytest.mark.parametrize("act", ACTS)
-    def test_nothing_happens(self, board: JobBoard, wire: Wire, act: str) -> None:
+    @pytest.mark.parametrize("kind", ACTS)
+    def test_nothing_happens(self, board: JobBoard, wire: Wire, kind: str) -> None:
         if not wire:
             return
-        prepare, do, go_on = ACTS[act]
+        for name, act in ACTS[kind].items():
+            self.late_at_each_request(board, wire, name, act)
+            clear(board)
+
+    @staticmethod
+    def late_at_each_request(board: JobBoard, wire: Wire, name: str, act: Act) -> None:
         far = wire.far()
         # All that is done but once, on this connection: scripts, statements that are prepared.
-        far(do, far.board, far(prepare, far.board))
+        far(act.do, far.board, far(act.prepare, far.board))
         clear(board)
         for nth in range(1, MOST + 1):
-            given = far(prepare, far.board)
+            given = far(act.prepare, far.board)
             kept = far.proxy.keep(nth=nth)
-            answer = far.begin(do, far.board, given)
-            done = wire.meanwhile(nth, lambda answer=answer: answer.result(2 * LIMIT))  # type: ignore[misc]
+            answer = far.begin(act.do, far.board, given)
+            done = wire.meanwhile(nth, partial(answer.result, 2 * LIMIT))
             if not kept.happened:
-                assert nth > 1, "it asked nothing of its server"
+                assert nth > 1, f"{name} asked nothing of its server"
                 far.proxy.restore()
                 return
             locked = done.running
             if locked:
                 # The repetition waits for what the first try has locked: it comes second.
                 kept.let_go()
-            gone_on = wire.meanwhile(nth, lambda done=done, given=given: go_on(board, given, done.wait()))  # type: ignore[misc]
+            gone_on = wire.meanwhile(nth, partial(act.go_on, board, given, done.wait()))
             if gone_on.running:
                 kept.let_go()
             gone_on.wait()
             before = all_of(board)
             if kept.held:
                 kept.let_go()
-            assert all_of(board) == before, f"request {nth} of the first try was carried out when it came"
+            assert all_of(board) == before, f"request {nth} of the first {name} was carried out when it came"
             if locked:
                 # And so it does at each of the requests that follow.
                 return
             clear(board)
-        raise AssertionError(f"it needs more than {MOST} requests")
+        raise AssertionError(f"{name} needs more than {MOST} requests")

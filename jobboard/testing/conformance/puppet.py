@@ -1,7 +1,7 @@
 """A process of its own that holds a board and does as it is told: commands and answers are lines of JSON.
 
-Run as ``python -m jobboard.testing.conformance.puppet NAME CONF``; ends when its standard input does, without closing
-the board, as nothing of the library runs at exit.
+Run as ``python -m jobboard.testing.conformance.puppet NAME CONF SKEW``; ends when its standard input does, without
+closing the board, as nothing of the library runs at exit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import jobboard
@@ -22,9 +23,10 @@ from jobboard.job import Job
 class Puppet:
     """The strings: ``puppet('claim_next', 'anna')`` calls that method over there and gives its answer."""
 
-    def __init__(self, name: str, conf: dict[str, Any]) -> None:
+    def __init__(self, name: str, conf: dict[str, Any], skew: float = 0) -> None:
+        """:param skew: by how many seconds the clock of that process goes ahead."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, name, json.dumps(conf)],
+            [sys.executable, "-m", __name__, name, json.dumps(conf), str(skew)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,11 +65,11 @@ class _Doer:
         self.board = board
         self.job: Job | None = None
 
-    def post(self, name: str) -> str:
-        return self.board.post(name).uuid
+    def post(self, name: str, delay: float | None = None) -> str:
+        return self.board.post(name, delay=delay).uuid
 
-    def claim_next(self, who: str, expiry: float | None = None) -> list[Any] | None:
-        self.job = self.board.claim_next(who, expiry=expiry)
+    def claim_next(self, who: str, expiry: float | None = None, timeout: float = 0) -> list[Any] | None:
+        self.job = self.board.claim_next(who, expiry=expiry, timeout=timeout)
         if self.job is None or self.job.claim is None:
             return None
         return [self.job.uuid, self.job.claim.token]
@@ -92,8 +94,16 @@ class _Doer:
         self.board.close()
 
 
+def set_clock(ahead: float) -> None:
+    """Whoever asks this process for the time of day is told a wrong one; intervals stay what they are."""
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + ahead
+    time.time_ns = lambda: right_ns() + int(ahead * 1e9)
+
+
 def main() -> None:
-    name, conf = sys.argv[1:]
+    name, conf, skew = sys.argv[1:]
+    set_clock(float(skew))
     board = jobboard.fetch(name, json.loads(conf))
     board.connect()
     doer = _Doer(board)

@@ -47,13 +47,27 @@ class Wire:
         self._proxy = proxy
         self._locks = board.characteristics.transactional
         self._stack = contextlib.ExitStack()
+        self._first: Far | None = None
+        if proxy is not None:
+            counter = proxy.counter()
+            self._first = self._make()
+            counter.count = 0
+            self._first(self._first.board.stats)
+            if not counter.count:
+                # What stands in the configuration only tells where the server is.
+                self._proxy = None
 
     def __bool__(self) -> bool:
         return self._proxy is not None
 
     def far(self, **options: Any) -> Far:
-        """Another handle on the test's board, through the proxy."""
+        """Another handle on the test's board, through the proxy; the same one again where there are no options."""
         assert self._proxy is not None, "there is no way between this board and its server"
+        assert self._first is not None
+        return self._make(**options) if options else self._first
+
+    def _make(self, **options: Any) -> Far:
+        assert self._proxy is not None
         uri = self._proxy.uri_for(self._conf["board"])
         board = jobboard.fetch(self._name, {**self._conf, "board": uri, **options})
         self._stack.callback(board.close)
@@ -89,13 +103,5 @@ def wire(board: JobBoard, board_conf: dict[str, Any]) -> Iterator[Wire]:
     address = _address(board_conf)
     with contextlib.nullcontext() if address is None else FaultyProxy(*address) as proxy:
         wire = Wire(board, board_conf, proxy)
-        if proxy is not None:
-            counter = proxy.counter()
-            far = wire.far()
-            counter.count = 0
-            far.board.stats()
-            if not counter.count:
-                # What stands there only tells where the server is.
-                wire._proxy = None
         yield wire
         wire.end()

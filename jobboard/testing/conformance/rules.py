@@ -1,0 +1,283 @@
+"""What a board remembers may be old, clocks may be wrong, and others may hold some of what it works on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobBoardError, JobFailures, NotFound
+from jobboard.job import Job, Posting, boottime
+from jobboard.primitives import Finish
+from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.late import clear, come_back, release
+from jobboard.testing.conformance.processes import TTL, reaches
+from jobboard.testing.conformance.puppet import Puppet
+from jobboard.testing.conformance.support import (
+    HELD,
+    LIMIT,
+    LONG,
+    SHORT,
+    MakeBoard,
+    assert_order,
+    record_of,
+    replaced,
+    take,
+    uuids,
+)
+from jobboard.testing.conformance.wire import Wire
+
+DAY = 24 * 3600.0
+
+
+def bury(board: JobBoard, job: Job) -> None:
+    release(board, job)
+    board.cancel(board.get(job.uuid))
+
+
+def bury_and_dig_out(board: JobBoard, job: Job) -> None:
+    bury(board, job)
+    board.restore(board.get(job.uuid))
+
+
+def claim_again(board: JobBoard, job: Job, who: str = "anna") -> None:
+    board.claim(board.get(job.uuid), who, LONG)
+
+
+def purge(board: JobBoard, job: Job) -> None:
+    bury(board, job)
+    board.purge(board.get(job.uuid))
+
+
+def consume(board: JobBoard, job: Job) -> None:
+    board.consume(board.get(job.uuid), "anna")
+
+
+def give_back(board: JobBoard, job: Job) -> None:
+    board.abandon(board.get(job.uuid), "anna")
+
+
+HISTORIES: dict[str, list[list[Callable[[JobBoard, Job], None]]]] = {
+    "claim": [[release, partial(claim_again, who="bert")], [release, claim_again], [give_back, claim_again, give_back]],
+    "trash": [
+        [bury],
+        [bury_and_dig_out],
+        [bury_and_dig_out, claim_again],
+        [bury_and_dig_out, claim_again, bury_and_dig_out],
+    ],
+    "purge": [[purge], [purge, come_back], [purge, come_back, give_back]],
+    "consume": [[consume], [consume, come_back], [consume, come_back, give_back]],
+}
+"""What others did to a job that somebody had claimed, by how that claim ended."""
+
+
+class TestOldHandles:
+    @pytest.mark.parametrize("ends", ["claim", "trash", "purge", "consume"])
+    def test_they_change_nothing(self, board: JobBoard, other: JobBoard, ends: str) -> None:
+        """Whatever has become of the job, the claim's holder and who remembers it as it was are refused."""
+        for history in HISTORIES[ends]:
+            board.post("resize")
+            job = take(board, expiry=LONG)
+            listed, seen = next(iter(board.iterjobs())), job._record
+            for step in history:
+                step(other, job)
+            self.refused(board, other, job, seen)
+            self.not_refused_from_memory(board, other, listed)
+            clear(other)
+
+    @staticmethod
+    def refused(board: JobBoard, other: JobBoard, job: Job, seen: Record) -> None:
+        claim, before = job.claim, record_of(other, job)
+        assert claim is not None
+        acts: list[Callable[[], object]] = [
+            lambda: claim.extend(LONG),
+            claim.extend,
+            claim.abandon,
+            claim.trash,
+            claim.consume,
+            lambda: board.abandon(job, "anna"),
+        ]
+        for act in acts:
+            with pytest.raises((ClaimLost, NotFound)):
+                act()
+            assert record_of(other, job) == before
+        for verb in (Verb.CANCEL, Verb.PURGE, Verb.CONSUME):
+            assert board.door.finish([Finish.parting(seen, verb)]) != [OK]
+            assert record_of(other, job) == before
+
+    @staticmethod
+    def not_refused_from_memory(board: JobBoard, other: JobBoard, job: Job) -> None:
+        """What is free can be claimed, by who has seen it claimed, too."""
+        before = record_of(other, job)
+        if before is not None and before.state == UNCLAIMED:
+            highest = max(before.token, job._record.token)
+            assert board.claim(job, "anna", LONG).token > highest
+            return
+        with pytest.raises(JobBoardError):
+            board.claim(job, "anna", LONG)
+        assert record_of(other, job) == before
+
+
+@pytest.fixture(params=[-DAY, DAY], ids=["behind", "ahead"])
+def astray(board: JobBoard, board_conf: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Puppet]:
+    """Another process on the same board, whose clock is a day off."""
+    puppet = Puppet(board.name, {**board_conf, "claim_ttl": TTL}, skew=request.param)
+    yield puppet
+    puppet.end()
+
+
+class TestClocks:
+    def test_a_wrong_one_makes_no_difference(self, board: JobBoard, astray: Puppet) -> None:
+        """To no lease and to no delay, whoever has set it: none ends too early, and none is kept on."""
+        if not reaches(board, astray):
+            return
+        theirs, mine = board.post("theirs"), board.post("mine")
+        assert astray("claim_next", "bert", expiry=LONG)[0] == theirs.uuid
+        assert take(board, expiry=LONG) == mine
+        assert theirs.expires_in() == pytest.approx(LONG, abs=60)
+        later = [board.post("later", delay=LONG).uuid, astray("post", "later", delay=LONG)]
+        assert board.claim_next("anna") is None
+        assert astray("claim_next", "bert") is None
+        states = [CLAIMED, CLAIMED, SCHEDULED, SCHEDULED]
+        for look in (lambda uuid: astray("state", uuid), lambda uuid: board.get(uuid).seen_state):
+            assert [look(uuid) for uuid in [mine.uuid, theirs.uuid, *later]] == states
+        soon = board.post("soon", delay=SHORT)
+        assert astray("claim_next", "bert", expiry=SHORT, timeout=LIMIT)[0] == soon.uuid
+        job = take(board, timeout=LIMIT)
+        assert job == soon
+        board.consume(job, "anna")
+        uuid = astray("post", "soon", delay=SHORT)
+        assert take(board, expiry=SHORT, timeout=LIMIT).uuid == uuid
+        assert astray("claim_next", "bert", timeout=LIMIT)[0] == uuid
+
+
+class TestWhatOthersHold:
+    def test_it_delays_itself_alone(self, board: JobBoard, make_board: MakeBoard) -> None:
+        """Of a thousand kept claims fifty are lost: the others are renewed in time, and finished in one call."""
+        keeper = make_board(claim_ttl=HELD)
+        board.post_many([Posting("resize")] * 1000)
+        jobs = keeper.claim_many("anna", 1000)
+        assert len(jobs) == 1000
+        lost, taken = jobs[::20], jobs[::40]
+        for job in lost:
+            board.release(board.get(job.uuid))
+        for job in taken:
+            board.claim(board.get(job.uuid), "bert", LONG)
+        kept = [job for job in jobs if job not in lost]
+        # None of them would stand for so long by itself.
+        until = boottime() + 1.25 * keeper.characteristics.claim_ttl
+        eventually(lambda: boottime() > until)
+        assert board.stats().claimed == len(kept) + len(taken)
+        assert [job for job in kept if job.claim is None or job.claim.lost] == []
+        with pytest.raises(JobFailures) as failures:
+            keeper.consume_many(jobs, "anna")
+        errors = [error for error in failures.value.exceptions if isinstance(error, ClaimLost)]
+        assert len(errors) == len(failures.value.exceptions)
+        assert [error.job for error in errors] == lost
+        assert uuids(board.iterjobs(ensure_fresh=True)) == uuids(lost)
+        assert board.stats().claimed == len(taken)
+
+
+class TestRevival:
+    def test_a_lapse_that_somebody_has_swept(self, board: JobBoard, make_board: MakeBoard) -> None:
+        """The holder's next beat revives it, though it comes late, as nobody has taken the job."""
+        keeper = make_board(claim_ttl=0.6)
+        kept, another = board.post_many([Posting("resize"), Posting("crop")])
+        beats: list[Any] = []
+
+        def late(original: Callable[..., Any], *args: Any) -> Any:
+            if not beats:
+                eventually(lambda: board.find_owner(kept) is None, LIMIT)
+                # A claim of another name's settles what it meets, and leaves it.
+                assert take(board, "bert", names=["crop"]) == another
+            beats.append(original(*args))
+            return beats[-1]
+
+        with replaced(keeper, "renew", late):
+            job = take(keeper)
+            record = record_of(board, job)
+            assert record is not None
+            if record.lock_until is None:
+                # No lease is stored that could lapse while its holder lives.
+                return
+            eventually(lambda: beats, LIMIT)
+        assert beats[0].lost == []
+        assert board.find_owner(kept) == "anna"
+        assert job.claim is not None
+        assert not job.claim.lost
+        keeper.consume(job, "anna")
+
+
+def live_through_a_lot(board: JobBoard) -> list[str]:
+    """Do all that can be done to jobs, many times; those that are free in the end, in serving order."""
+    for priority in ("LOW", "HIGH", "NORMAL"):
+        board.post_many(
+            [Posting(f"job {n % 3}", priority=priority, delay=SHORT if n % 4 == 3 else None) for n in range(24)]
+        )
+        jobs = board.claim_many("bert", 12)
+        board.consume_many(jobs[:3], "bert")
+        for job in jobs[3:6]:
+            board.abandon(job, "bert")
+        for job in jobs[6:9]:
+            board.trash(job, "bert")
+        for job in list(board.trashed())[:2]:
+            board.restore(job)
+        board.release(jobs[9])
+        board.extend(jobs[10], "bert", SHORT)
+        board.cancel(next(iter(board.iterjobs(only_unclaimed=True, ensure_fresh=True))))
+    eventually(lambda: not board.stats().scheduled and board.stats().claimed == 3, LIMIT)
+    return uuids(board.iterjobs(only_unclaimed=True, ensure_fresh=True))
+
+
+class TestOldListings:
+    """A handle that has looked, and then looked away: nothing stays hidden from it."""
+
+    @staticmethod
+    def look(board: JobBoard) -> None:
+        board.post_many([Posting("old", priority=priority) for priority in ("HIGH", "LOW")])
+        for job in board.claim_many("anna", 2):
+            board.consume(job, "anna")
+        assert list(board.iterjobs()) == []
+        assert board.claim_next("anna") is None
+        with contextlib.suppress(NotFound):
+            board.wait(0)
+
+    @staticmethod
+    def see_all(board: JobBoard, free: list[str]) -> None:
+        got = [take(board, "anna", timeout=LIMIT).uuid for _ in free]
+        assert_order(board, got, free)
+        assert board.claim_next("anna") is None
+
+    def test_while_it_does_nothing(self, board: JobBoard, other: JobBoard) -> None:
+        self.look(other)
+        free = live_through_a_lot(board)
+        self.see_all(other, free)
+
+    def test_while_it_has_no_connection(self, board: JobBoard, wire: Wire) -> None:
+        if not wire:
+            return
+        far = wire.far()
+        far(self.look, far.board)
+        far.proxy.refuse()
+        far.proxy.cut()
+        free = live_through_a_lot(board)
+        far.proxy.restore()
+        far(self.see_all, far.board, free)
+
+    def test_while_its_look_is_under_way(self, board: JobBoard, wire: Wire) -> None:
+        """It gets an answer of before, and must not go by it for ever."""
+        if not wire:
+            return
+        far = wire.far()
+        far(self.look, far.board)
+        free: list[str] = []
+        far.proxy.before(lambda: free.extend(live_through_a_lot(board)))
+        seen = far(lambda: list(far.board.iterjobs()))
+        assert free
+        assert uuids(seen) in ([], uuids(board.iterjobs()))
+        far(self.see_all, far.board, free)
