@@ -112,14 +112,14 @@ class _Copy(NamedTuple):
         return f"{NAME} {self.run} {self.version.token}{'+' if self.version.may_return else ''}{due}"
 
 
-class _Mark(NamedTuple):
+class _Departure(NamedTuple):
     """What the error of a job says that the source has let go of: which run has done it, and for which copy."""
 
     run: str
     token: int
 
     @classmethod
-    def of(cls, record: Record) -> _Mark | None:
+    def of(cls, record: Record) -> _Departure | None:
         found = _MARK.match(record.error or "") if _buried(record) else None
         return None if found is None else cls(found[1], int(found[2]))
 
@@ -247,7 +247,7 @@ class Mover:
         for copy, seen in zip(copies, source.door.read([each.uuid for each in copies]), strict=True):
             about, job = _Copy.of(copy), seen.record
             assert about is not None
-            mark = None if job is None else _Mark.of(job)
+            mark = None if job is None else _Departure.of(job)
             if job is None and not seen_before and not self._known(source, about.run):
                 why = f"held at {_place(self._target)} by a move from another board, which must be run again"
                 self._leave(copy, why)
@@ -348,7 +348,7 @@ class Mover:
     def _unmark(self, uuids: Sequence[str]) -> None:
         source = self._source
         found = source.door.read(uuids) if uuids else []
-        self._purge(source, [seen.record for seen in found if seen.record is not None and _Mark.of(seen.record)])
+        self._purge(source, [seen.record for seen in found if seen.record is not None and _Departure.of(seen.record)])
 
     def _drop(self, copies: Sequence[Record]) -> None:
         held = [copy for copy in copies if copy.state == CLAIMED]
@@ -368,7 +368,7 @@ class Mover:
         marked: list[Record] = []
         jobs: list[Record] = []
         for record in _trash(self._source):
-            if _Mark.of(record) is not None:
+            if _Departure.of(record) is not None:
                 marked.append(record)
             elif not _SIGN.fullmatch(record.who or ""):
                 jobs.append(record)
@@ -385,7 +385,7 @@ class Mover:
         copies: list[Record] = []
         found = target.door.read([record.uuid for record in marked])
         for record, seen in zip(marked, found, strict=True):
-            mark, copy = _Mark.of(record), seen.record
+            mark, copy = _Departure.of(record), seen.record
             assert mark is not None
             if copy is None and not self._known(target, mark.run):
                 self._leave(record, record.error or "")

@@ -37,7 +37,7 @@ _EVENTS = {
 """What others are told of a verb that does not lead to the trash."""
 
 
-class Done(NamedTuple):
+class Deed(NamedTuple):
     """What a call did to one job; ``token`` of a claim, 0 otherwise."""
 
     status: Status
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
     call: int
     attempt: int
-    done: tuple[Done, ...]
+    done: tuple[Deed, ...]
 
     def packed(self) -> bytes:
         packed: bytes = msgpack.packb((self.call, self.attempt, self.done))
@@ -61,7 +61,7 @@ class Answer(NamedTuple):
         if side.value is None:
             return None
         call, attempt, done = msgpack.unpackb(side.value)
-        return cls(call, attempt, tuple(Done(Status(status), uuid, token) for status, uuid, token in done))
+        return cls(call, attempt, tuple(Deed(Status(status), uuid, token) for status, uuid, token in done))
 
 
 class Plan(NamedTuple):
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     touch, so that they are not read again."""
 
     changes: list[Change]
-    done: list[Done]
+    done: list[Deed]
     sides: Sequence[Side] = ()
     marks: Sequence[Mark] = ()
 
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 class Result(NamedTuple):
     """What a call did; ``stored``: the jobs as it left them, which an answer that is given again has not."""
 
-    done: Sequence[Done]
+    done: Sequence[Deed]
     stored: list[Stored]
     replayed: bool
 
@@ -90,7 +90,7 @@ def standing(stored: Stored, now: int) -> Record:
     return record
 
 
-class Calls:
+class Committer:
     """The calls of one connected engine.
 
     :param pause: sleeps for so many seconds, unless the board is closed.

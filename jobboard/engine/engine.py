@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobboard import notifier, states
-from jobboard.engine.calls import AT_ONCE, DAY, Answer, Calls, Done, Plan, Result, change_by, settling, standing
+from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, settling, standing
 from jobboard.engine.contract import Engine
-from jobboard.engine.keeping import Keeper
+from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
@@ -51,8 +51,8 @@ class StoreEngine(Engine):
         self._begin(store)
 
     def _begin(self, store: Store) -> None:
-        self._calls = Calls(store, self._pause)
-        self._keeper = Keeper(self._calls)
+        self._committer = Committer(store, self._pause)
+        self._keeper = ClaimKeeper(self._committer)
         self._opened = store
 
     def closing(self) -> None:
@@ -153,12 +153,12 @@ class StoreEngine(Engine):
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else holders.get(draft.key)
             if draft.uuid in there:
-                plan.done.append(Done(Status.LIVE, draft.uuid))
+                plan.done.append(Deed(Status.LIVE, draft.uuid))
             elif holder is not None:
-                plan.done.append(Done(Status.KEY, holder))
+                plan.done.append(Deed(Status.KEY, holder))
             else:
                 plan.changes.append(Change(None, draft, notifier.TRASHED if trashed else notifier.POSTED))
-                plan.done.append(Done(OK, draft.uuid))
+                plan.done.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
                     holders[draft.key] = draft.uuid
         return plan._replace(marks=marks)
@@ -199,8 +199,8 @@ class StoreEngine(Engine):
             found, stored, record = self._one(uuid)
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             if status != OK or after is None or stored is None:
-                return Plan([], [Done(status, uuid)])
-            return Plan([change_by(Verb.CLAIM, stored, after)], [Done(OK, uuid, after.token)])
+                return Plan([], [Deed(status, uuid)])
+            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)])
 
         result = self._call(nonce).do(nonce, plan)
         status = result.done[0].status
@@ -261,9 +261,9 @@ class StoreEngine(Engine):
             store = self._live
             wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
             look = store.look(wanted, names, readable)
-            settled, tries = False, self._calls.tries()
+            settled, tries = False, self._committer.tries()
             while look.overdue and not (settled and look.ready):
-                met = self._calls.settle(look.overdue, look.now)
+                met = self._committer.settle(look.overdue, look.now)
                 if not met:
                     next(tries)
                 trashed.extend(record for record in met if record.state == TRASHED)
@@ -282,7 +282,7 @@ class StoreEngine(Engine):
                 status, record = states.claim(stored.record, now, who, *self._lease(expiry, nonce, now))
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
-                    made.done.append(Done(OK, record.uuid, record.token))
+                    made.done.append(Deed(OK, record.uuid, record.token))
             return made
 
         result = self._call(nonce).do(nonce, plan, beaten=beaten)
@@ -302,18 +302,18 @@ class StoreEngine(Engine):
         if self._opened is not None and self._opened.keeps == "session":
             self._keeper.doubt(nonce)
 
-    def _call(self, nonce: Nonce) -> Calls:
+    def _call(self, nonce: Nonce) -> Committer:
         """For a call of this slot, once it is known what became of the one before."""
         _ = self._live
         self._keeper.clear_up_before(nonce)
-        return self._calls
+        return self._committer
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         def plan() -> Plan:
             found, stored, record = self._one(uuid)
             status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
             changes = [change_by(Verb.EXTEND, stored, after)] if status == OK and stored is not None else []
-            return Plan(changes, [Done(status, uuid, 0)])
+            return Plan(changes, [Deed(status, uuid, 0)])
 
         # To extend again does no harm, and what has lapsed since the first try is revived by it.
         calls = self._call(nonce)
@@ -338,7 +338,7 @@ class StoreEngine(Engine):
                 if status == OK:
                     after[act.uuid] = record
                     touched[act.uuid] = act.verb
-                done.append(Done(status, act.uuid))
+                done.append(Deed(status, act.uuid))
             changes = [
                 change_by(verb, stored, after[uuid])
                 for uuid, verb in touched.items()
@@ -356,17 +356,17 @@ class StoreEngine(Engine):
             before = None if stored is None else standing(stored, found.now)
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
-                return Plan([], [Done(status, uuid)])
+                return Plan([], [Deed(status, uuid)])
             made = Plan([], [])
             if verb == Verb.RESTORE and before.key is not None:
                 holders: dict[str, str] = {}
                 made = self._holders([before.key], holders, {})
                 if holders:
-                    return Plan([], [Done(Status.KEY, uuid)])
+                    return Plan([], [Deed(Status.KEY, uuid)])
             # It may be its own key that a lapse has set free.
             changes = [change for change in made.changes if change.before != stored]
             marks = [Mark(side, b"", DAY) for side in found.sides]
-            return Plan([*changes, change_by(verb, stored, after)], [Done(OK, uuid)], made.sides, marks)
+            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], made.sides, marks)
 
         return self._call(nonce).do(nonce, plan).done[0].status
 
@@ -428,21 +428,21 @@ class StoreEngine(Engine):
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
         key = json.dumps([kind, name])
         value = json.dumps([handle, kind, name, metadata]).encode()
-        for _ in self._calls.tries():
+        for _ in self._committer.tries():
             [side] = self._live.read([], [("entity", key)]).sides
             try:
-                self._calls.commit([], [Mark(side, value, ttl)])
+                self._committer.commit([], [Mark(side, value, ttl)])
             except Stale:
                 continue
             return
 
     def delist(self, handle: str) -> None:
-        for _ in self._calls.tries():
+        for _ in self._committer.tries():
             sides = self._live.listed("entity").sides
             mine = [Mark(side, None) for side in sides if json.loads(side.value or b"[null]")[0] == handle]
             try:
                 if mine:
-                    self._calls.commit([], mine)
+                    self._committer.commit([], mine)
             except Stale:
                 continue
             return

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from jobboard import states
-from jobboard.engine.calls import Calls, change_by, standing
+from jobboard.engine.calls import Committer, change_by, standing
 from jobboard.engine.errands import Errands
 from jobboard.engine.store import Change, Stored
 from jobboard.primitives import Nonce, Renewed
@@ -16,11 +16,11 @@ from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 LOG = logging.getLogger(__name__)
 
 
-class Keeper:
+class ClaimKeeper:
     """Where a lease or a session keeps claims. A lease ends by itself; behind a session there may be errands to run."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
         self._errands = Errands()
         self._forsaken: set[tuple[str, int]] = set()
         self._doubted: dict[tuple[str, int], Nonce] = {}
@@ -33,11 +33,11 @@ class Keeper:
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         """See :meth:`Engine.renew <jobboard.engine.Engine.renew>`."""
-        store = self._calls.store
+        store = self._committer.store
         leased = store.keeps == "lease"
         lost: list[tuple[str, int]] = []
         asked = list(held)
-        for _ in self._calls.tries():
+        for _ in self._committer.tries():
             found = store.read([uuid for uuid, _ in asked])
             changes: dict[tuple[str, int], Change] = {}
             for claim, stored in zip(asked, found.jobs, strict=True):
@@ -48,7 +48,7 @@ class Keeper:
                     after = record._replace(state=CLAIMED, lock_until=found.now + ttl if leased else None)
                     if after != stored.record or not stored.alive:
                         changes[claim] = Change(stored, after)
-            done = {id(change) for change in self._calls.apart(list(changes.values()))}
+            done = {id(change) for change in self._committer.apart(list(changes.values()))}
             asked = [claim for claim, change in changes.items() if id(change) not in done]
             if not asked:
                 return Renewed(lost, ttl if leased else store.margin)
@@ -65,11 +65,11 @@ class Keeper:
             self._forsaken.discard((uuid, token))
 
     def _free(self, uuid: str, token: int) -> None:
-        for _ in self._calls.tries():
+        for _ in self._committer.tries():
             now, stored, record = self._claimed(uuid, token)
             if stored is None or record is None or record.keeper is None or (uuid, token) not in self._forsaken:
                 break
-            if self._calls.alone(Change(stored, states.lapse(record, now))):
+            if self._committer.alone(Change(stored, states.lapse(record, now))):
                 break
         self._forsaken.discard((uuid, token))
 
@@ -87,7 +87,7 @@ class Keeper:
     def _clear_up(self, nonce: Nonce) -> None:
         if self._doubted.get((nonce.handle, nonce.slot)) != nonce:
             return
-        answer = self._calls.fence(nonce)
+        answer = self._committer.fence(nonce)
         for status, uuid, token in answer.done if answer is not None else ():
             if status == OK and token:
                 LOG.warning("job %s was claimed for nobody; it is given back", uuid)
@@ -95,18 +95,18 @@ class Keeper:
         self._doubted.pop((nonce.handle, nonce.slot), None)
 
     def _give_back(self, uuid: str, token: int) -> None:
-        for _ in self._calls.tries():
+        for _ in self._committer.tries():
             now, stored, record = self._claimed(uuid, token)
             if stored is None or record is None:
                 return
             holder = Holder(record.who or "", token)
             _, after = states.finish(record, holder, now, Verb.ABANDON, refund=True)
-            if self._calls.alone(change_by(Verb.ABANDON, stored, after)):
+            if self._committer.alone(change_by(Verb.ABANDON, stored, after)):
                 return
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
         """The job as it stands, while this claim of it does."""
-        found = self._calls.store.read([uuid])
+        found = self._committer.store.read([uuid])
         [stored] = found.jobs
         if stored is None:
             return found.now, None, None

@@ -101,7 +101,7 @@ def part_with(board: JobBoard, job: Job) -> None:
     finish(board, part(job._record, Verb.CANCEL))
 
 
-class Act(NamedTuple):
+class LateCall(NamedTuple):
     """``go_on`` makes what would suit the first try best, if it were carried out again."""
 
     prepare: Callable[[JobBoard], Any]
@@ -111,31 +111,31 @@ class Act(NamedTuple):
 
 ACTS = {
     "posting": {
-        "post": Act(nothing, lambda board, _: board.post("resize"), drain),
-        "post with a key": Act(nothing, lambda board, _: board.post("resize", key="k"), drain),
-        "post_many": Act(nothing, lambda board, _: three(board), drain),
+        "post": LateCall(nothing, lambda board, _: board.post("resize"), drain),
+        "post with a key": LateCall(nothing, lambda board, _: board.post("resize", key="k"), drain),
+        "post_many": LateCall(nothing, lambda board, _: three(board), drain),
     },
     "claiming": {
-        "claim": Act(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
-        "claim_next": Act(three, lambda board, _: take(board), consume_first),
-        "claim_next of a name": Act(three, lambda board, _: take(board, names=["resize"]), consume_first),
-        "claim_many": Act(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
+        "claim": LateCall(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
+        "claim_next": LateCall(three, lambda board, _: take(board), consume_first),
+        "claim_next of a name": LateCall(three, lambda board, _: take(board, names=["resize"]), consume_first),
+        "claim_many": LateCall(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
     },
     "ending": {
-        "abandon": Act(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
-        "abandon with a delay": Act(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
-        "consume": Act(by_name, lambda board, job: board.consume(job, "anna"), come_back),
-        "trash": Act(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
+        "abandon": LateCall(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
+        "abandon with a delay": LateCall(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
+        "consume": LateCall(by_name, lambda board, job: board.consume(job, "anna"), come_back),
+        "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
     },
     "holding": {
-        "extend": Act(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
-        "release": Act(claimed, lambda board, job: board.release(job), claim_anew),
+        "extend": LateCall(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
+        "release": LateCall(claimed, lambda board, job: board.release(job), claim_anew),
     },
     "the trash": {
-        "cancel": Act(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
-        "part": Act(lambda board: board.post("resize"), part_with, restore),
-        "restore": Act(trashed, lambda board, job: board.restore(job), cancel),
-        "purge": Act(trashed, lambda board, job: board.purge(job), come_back_trashed),
+        "cancel": LateCall(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
+        "part": LateCall(lambda board: board.post("resize"), part_with, restore),
+        "restore": LateCall(trashed, lambda board, job: board.restore(job), cancel),
+        "purge": LateCall(trashed, lambda board, job: board.purge(job), come_back_trashed),
     },
 }
 """Every mutation."""
@@ -166,7 +166,7 @@ class TestLateOnTheWire:
             clear(board)
 
     @staticmethod
-    def late_at_each_request(board: JobBoard, wire: Wire, name: str, act: Act) -> None:
+    def late_at_each_request(board: JobBoard, wire: Wire, name: str, act: LateCall) -> None:
         far = wire.far()
         # All that is done but once, on this connection: scripts, statements that are prepared.
         far(act.do, far.board, far(act.prepare, far.board))
