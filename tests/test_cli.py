@@ -142,7 +142,8 @@ def test_no_password_in_a_message_of_a_driver_s(run: Run, monkeypatch: pytest.Mo
     from jobboard.base import BoardBase
 
     monkeypatch.setattr(BoardBase, "connect", connect)
-    monkeypatch.setattr("jobboard.conf.parse", lambda *_: {"claim_ttl": 1.0, "clock": None})
+    parsed = {"claim_ttl": 1.0, "clock": None, "auto_setup": True, "read_only": False}
+    monkeypatch.setattr("jobboard.conf.parse", lambda *_: parsed)
     uri = "memory://me:p%40ss@host/?password=hush"
     monkeypatch.setenv("JOBBOARD_URL", uri if given == "environment" else "memory")
     ran = run("stats", *(["--board", uri] if given == "option" else []))
