@@ -250,6 +250,11 @@ def test_the_checker_catches_two_classes_of_one_name() -> None:
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
 
 
+def test_contributors_are_told_the_layers_as_they_are() -> None:
+    told = (ROOT / "CONTRIBUTING.rst").read_text().partition("what lies to its left::\n")[2].partition("\n\nHere")[0]
+    assert [set(layer.split()) for layer in told.split("<-")] == [set(layer) for layer in LAYERS]
+
+
 def where_to_look(text: str) -> dict[str, list[str]]:
     """Of each question in CONTRIBUTING.rst, what its answer quotes."""
     section = text.partition("\nWhere to look\n")[2].partition("\nGlossary\n")[0]
