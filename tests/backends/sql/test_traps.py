@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.sql.dialects import MySQL
+from jobboard.sql.dialects import MySQLDatabase
 from jobboard.states import Verb
 from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, part
 from jobboard.testing.conformance.support import Background, eventually
@@ -234,20 +234,20 @@ def test_skip_locked_is_used_from_the_version_that_has_it(version: Any, mariadb:
     dialect = sa.make_url("mysql+pymysql://").get_dialect()()
     dialect.server_version_info = version
     dialect.is_mariadb = mariadb
-    assert MySQL(dialect).skip_locked is can
+    assert MySQLDatabase(dialect).skip_locked is can
 
 
 @pytest.mark.backends("mariadb")
 def test_without_skip_locked_the_token_is_compared(
     board: JobBoard, make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, spy: Any
 ) -> None:
-    original = MySQL.__init__
+    original = MySQLDatabase.__init__
 
-    def old(self: MySQL, dialect: Any) -> None:
+    def old(self: MySQLDatabase, dialect: Any) -> None:
         original(self, dialect)
         self.skip_locked = False
 
-    monkeypatch.setattr(MySQL, "__init__", old)
+    monkeypatch.setattr(MySQLDatabase, "__init__", old)
     first, second = make_board(), make_board()
     first.post_many([{"name": "a"}] * 3)
     theirs: list[Any] = []
