@@ -14,7 +14,7 @@ any longer: that is how a first try which was held up on the way is kept from ac
 this holds, a repetition (``attempt`` > 1) stores its answer whatever that is, and a first try may leave it out only
 where it changed nothing. Stored answers are ``(status, uuid, token)``: the record is read again on replay, and a
 claim that has meanwhile lapsed or gone to another is answered as LOST (by a take: left out). An extend whose token
-still stands is carried out again, and so is what ``_insert`` did not store. An answer may be dropped after an hour.
+still stands is carried out again, and so is what ``insert`` did not store. An answer may be dropped after an hour.
 
 **Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or
 the connection breaks, within a few seconds, and with ``outcome='unknown'`` if the request may have been carried out

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -157,16 +158,22 @@ def runs(pid: str) -> bool:
         return False
 
 
-def test_the_workers_end_with_a_demo_that_is_killed(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_workers_end_with_the_demo(folder: Path, tmp_path: Path, number: int) -> None:
+    """However it ends, and though one of them hangs."""
     log = tmp_path / "log"
     with log.open("wb") as out:
         env = {**os.environ, "TMPDIR": str(tmp_path)}
         demo = subprocess.Popen([sys.executable, "-m", "jobboard.cli", "demo", str(folder)], stderr=out, env=env)
-    eventually(lambda: b"working: " in log.read_bytes(), 30)
-    children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
-    assert children
-    demo.kill()
-    demo.wait()
+    try:
+        eventually(lambda: log.read_bytes().count(b"working: ") > 1, 30)
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+        assert children
+        demo.send_signal(number)
+        demo.wait(20)
+    finally:
+        demo.kill()
+        demo.wait()
     eventually(lambda: not any(map(runs, children)), 30)
 
 

@@ -166,11 +166,12 @@ def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int) -> s
         killed = f"{victim} (process {workers[victim].pid}) while it held {held()} jobs"
         workers.pop(victim).kill()
         until(lambda done: done == total)
-    finally:
         for each in workers.values():
             each.terminate()
-        for each in workers.values():
             each.join(30)
+    finally:
+        for each in workers.values():
+            each.kill()  # the one that hangs does not end otherwise
     return killed
 
 

@@ -126,7 +126,7 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def open(self) -> None:
         """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new, and set
-        ``self._characteristics``. Safe when many processes do it at once. Never migrates."""
+        ``self.characteristics``. Safe when many processes do it at once. Never migrates."""
 
     def closing(self) -> None:  # noqa: B027 - most backends' requests end soon by themselves
         """The board is about to be closed: from now on no request may take longer than seconds."""
