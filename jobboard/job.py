@@ -33,7 +33,7 @@ class JobPriority(int, enum.Enum):
     """Names for some priorities. All are integers from -100 to 100, a higher one is served first; within one priority
     the oldest post comes first.
 
-    A member is its integer, shown as its name, and equal to both.
+    A member is its integer, shown as its name.
     """
 
     VERY_HIGH = 100
@@ -84,11 +84,6 @@ class JobPriority(int, enum.Enum):
 
     def __str__(self) -> str:
         return self.name
-
-    def __eq__(self, other: object) -> bool:
-        return self.name == other if isinstance(other, str) else int(self) == other
-
-    __hash__ = int.__hash__
 
 
 _NAMED: dict[int, JobPriority] = {int(priority): priority for priority in JobPriority}

@@ -23,7 +23,8 @@ class Theirs(enum.Enum):
 
 
 def test_priorities(make_board: Any) -> None:
-    assert JobPriority.HIGH == "HIGH" != Theirs.HIGH
+    assert JobPriority.HIGH == 50 != Theirs.HIGH
+    assert str(JobPriority.HIGH) == Theirs.HIGH.value
     with pytest.raises(TypeError, match="not a priority"):
         make_board().post("a", priority=Theirs.HIGH)
     assert make_board().post("a", priority=Theirs.HIGH.value).priority == JobPriority.HIGH == JobPriority("HIGH") == 50

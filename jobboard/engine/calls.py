@@ -242,9 +242,9 @@ class Committer:
                 stored += [change for change in chunk if self.alone(change)]
         return stored
 
-    def settle(self, overdue: Sequence[Stored], now: int) -> list[Record]:
+    def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
         """Write down what has ended by itself; not what somebody else has written down meanwhile."""
-        stored = self.apart([settling(each, now) for each in overdue])
+        stored = self.apart([sweeping(each, now) for each in overdue])
         return [change.after for change in stored if isinstance(change.after, Record)]
 
 
@@ -254,7 +254,7 @@ def change_by(verb: Verb, stored: Stored, after: Record | None) -> Change:
     return Change(stored, after, notifier.TRASHED if trashed else _EVENTS.get(verb))
 
 
-def settling(stored: Stored, now: int) -> Change:
+def sweeping(stored: Stored, now: int) -> Change:
     """Write down what has ended by itself."""
     record = standing(stored, now)
     return Change(stored, record, notifier.TRASHED if record.state == TRASHED else None)

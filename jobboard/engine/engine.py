@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobboard import notifier, states
-from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, settling, standing
+from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, sweeping, standing
 from jobboard.engine.contract import Engine
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
@@ -189,7 +189,7 @@ class StoreEngine(Engine):
                 holders[side.key] = record.uuid
                 seen[record.uuid] = record
             elif stored.record.state in LIVE:
-                plan.changes.append(settling(stored, found.now))
+                plan.changes.append(sweeping(stored, found.now))
         return plan
 
     # Claiming
@@ -263,7 +263,7 @@ class StoreEngine(Engine):
             look = store.look(wanted, names, readable)
             settled, tries = False, self._committer.tries()
             while look.overdue and not (settled and look.ready):
-                met = self._committer.settle(look.overdue, look.now)
+                met = self._committer.sweep(look.overdue, look.now)
                 if not met:
                     next(tries)
                 trashed.extend(record for record in met if record.state == TRASHED)

@@ -41,13 +41,13 @@ def make(uuid: str = "u", name: str = "n", priority: int = 100, sequence: int = 
 
 
 def test_priorities() -> None:
-    assert list(JobPriority) == ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"] == [*map(str, JobPriority)]
+    assert [*map(str, JobPriority)] == ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"]
     assert list(JobPriority) == [100, 50, 0, -50, -100]
     assert [rank_of(priority) for priority in JobPriority] == [0, 50, 100, 150, 200]
     for given in ("high", "HIGH", "High", b"high", JobPriority.HIGH, 50):
         assert JobPriority.convert(given) is JobPriority.HIGH
     assert (JobPriority("HIGH"), f"{JobPriority.HIGH}", json.dumps(JobPriority.HIGH)) == (50, "HIGH", "50")
-    assert "HIGH" == JobPriority.HIGH > JobPriority.NORMAL != "HIGH"
+    assert JobPriority.HIGH > JobPriority.NORMAL != "NORMAL"
     assert (pickle.loads(pickle.dumps(JobPriority.HIGH)), hash(JobPriority.HIGH)) == (JobPriority.HIGH, hash(50))
     assert [JobPriority.convert(given) for given in (-100, -99, 1, 99, 100)] == [-100, -99, 1, 99, 100]
     assert {f"{JobPriority.convert(51)}", repr(JobPriority.convert(51))} == {"51"}
