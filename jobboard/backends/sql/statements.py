@@ -93,9 +93,11 @@ class Statements:
         self.clock = Prepared(sa.select(now))
         self.place = Prepared(sa.select(Place(jobs)))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
-        self.lock = Prepared(sa.select(*tables.record, now).where(by_uuid).with_for_update(), "p_uuids")
+        # A small table would be read as a whole, and wait for rows of others.
+        named = by_index(sa.select(*tables.record, now).where(by_uuid), jobs, f"{tables.prefix}_uuid")
+        self.lock = Prepared(named.with_for_update(), "p_uuids")
         self.lock_ids = Prepared(sa.select(*tables.record, now).where(by_id).with_for_update(), "p_ids")
-        self.lock_free = Prepared(locking(sa.select(*tables.record, now).where(by_uuid), product), "p_uuids")
+        self.lock_free = Prepared(locking(named, product), "p_uuids")
         self.by_key = Prepared(
             sa.select(*tables.record, now)
             .where(self.mine, c.live_key.in_(elements("keys", sa.String())))

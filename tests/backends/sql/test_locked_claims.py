@@ -1,0 +1,56 @@
+"""Jobs that somebody else's transaction has locked delay themselves, and none of the others that the board holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.board import JobBoard
+from jobboard.job import Act, Posting, boottime
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, LIMIT
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+
+def test_a_thousand_claims_of_which_fifty_are_locked(
+    board: JobBoard, make_board: Callable[..., Any], engine: sa.Engine
+) -> None:
+    keeper = make_board(claim_ttl=HELD)
+    board.post_many([Posting("resize")] * 1000)
+    jobs = keeper.claim_many("anna", 1000)
+    locked = set(jobs[::20])
+    free = [job for job in jobs if job not in locked]
+    rows = keeper.table.c.uuid.in_([job.uuid for job in locked])
+    # Under REPEATABLE READ, InnoDB would lock all that it has looked through.
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        connection.execute(sa.select(keeper.table.c.uuid).where(rows).with_for_update())
+        until = boottime() + 1.25 * HELD
+        eventually(lambda: boottime() > until)
+        assert board.stats().claimed == len(free)
+        assert [job for job in free if job.claim.lost] == []
+        # Not consumed: InnoDB deletes from a table that it takes for a small one by reading all of it.
+        keeper.finish_many([Act(job, "trash") for job in free], "anna")
+        assert board.stats().trashed == len(free)
+        assert board.claim_next("bert") is None, "what is locked is nobody's to take"
+        connection.rollback()
+    # Nobody has taken them, so that the next beat revives them.
+    eventually(lambda: board.stats().claimed == len(locked), LIMIT)
+    assert not any(job.claim.lost for job in locked)
+    keeper.consume_many(locked, "anna")
+    assert board.job_count == 0
+
+
+@pytest.mark.backends("mariadb")
+def test_rows_are_locked_by_their_names(board: JobBoard, spy: Any) -> None:
+    """However small the table seems: read as a whole, it would be waited for as a whole."""
+    board.post("resize")
+    job = board.claim_next("anna")
+    with spy(board) as seen:
+        board.extend(job, "anna")
+        board.engine.renew("nobody", [(job.uuid, job.claim.token)], 1_000_000)
+        board.abandon(job, "anna")
+    locking = [text for text in seen.texts if "FOR UPDATE" in text and "uuid IN" in text]
+    assert len(locking) == 3
+    assert all("FORCE INDEX" in text for text in locking)
