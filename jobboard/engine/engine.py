@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobboard import notifier, states
-from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, sweeping, standing
+from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
 from jobboard.engine.contract import Engine
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
