@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from jobboard.states import (
     Status,
     Verb,
 )
+
+LOG = logging.getLogger(__name__)
 
 _SPARE = 16
 """How many jobs more than asked for a take looks at once somebody else was quicker, to go down that list."""
@@ -449,8 +452,8 @@ class StoreEngine(Engine):
 
     def roster(self) -> list[tuple[str, str, str]]:
         found = self._live.listed("entity")
-        told = [json.loads(side.value or b"") for side in found.sides if _counts(side, found.now)]
-        return [(kind, name, metadata) for _, kind, name, metadata in told]
+        told = (_entity(side) for side in found.sides if _counts(side, found.now))
+        return [entity for entity in told if entity is not None]
 
 
 def _state(stored: Stored | None, now: int) -> State:
@@ -463,6 +466,16 @@ def _seen(stored: Stored, now: int) -> Seen:
 
 def _counts(side: Side, now: int) -> bool:
     return side.value is not None and (side.until is None or side.until > now)
+
+
+def _entity(side: Side) -> tuple[str, str, str] | None:
+    """Kind, name and metadata; None where the entry is damaged, which must not hide the others."""
+    try:
+        _, kind, name, metadata = json.loads(side.value or b"")
+    except (ValueError, TypeError):
+        LOG.warning("an entity can't be read: %r", side.value)
+        return None
+    return kind, name, metadata
 
 
 def _operated(
