@@ -14,12 +14,12 @@ import redis
 from common import DETAILS, boards_on, client_of, in_turn, placed, postings, server, shown, verdict
 
 from jobboard.backends.redis.keys import keys_of
+from jobboard.backends.redis.records import FIELDS
 from jobboard.backends.redis.scripts import Script
 
 HANDLE = "f" * 32
 LEASE = 30_000_000
-TOKEN = 9
-"""Where a record has the token."""
+TOKEN = FIELDS.index("token")
 
 
 class Raw:
@@ -42,7 +42,7 @@ class Raw:
         return msgpack.unpackb(reply, raw=True)
 
     def post(self, count: int) -> None:
-        drafts = [(str(uuid.uuid4()), "resize", 2, None, 1, None, None, None) for _ in range(count)]
+        drafts = [(str(uuid.uuid4()), "resize", 100, None, 1, None, None, None, None) for _ in range(count)]
         bodies = tuple(msgpack.packb({"details": DETAILS}) for _ in range(count))
         self.call("insert", drafts, postings=bodies)
 
@@ -54,7 +54,7 @@ class Raw:
         ]
 
     def consume(self, jobs: list[tuple[str, int, Any]]) -> None:
-        self.call("finish", [(job, "raw", token, "consume", None, None, False) for job, token, _ in jobs])
+        self.call("finish", [(job, "consume", False, "raw", token) for job, token, _ in jobs])
 
     def finish(self, batch: int) -> None:
         self.consume(self.claim(batch))

@@ -101,7 +101,9 @@ def herd(client: redis.Redis, uri: str, board: Any) -> None:
     asleep = lambda: client.hlen(KEYS.of("bells")) == WAITERS  # noqa: E731 - two of one kind
     waiters = [Waiting(claimer, uri, asleep, None) for _ in range(WAITERS)]
     eventually(asleep)
-    known = [(name, Script(name, KEYS, board.engine._server.flags)) for name in ("take", "insert", "bide", "finish")]
+    known = [
+        (name, Script(name, KEYS, board.engine._live.server.flags)) for name in ("take", "insert", "bide", "finish")
+    ]
     with Watch(client, known) as watch:
         for _ in range(POSTS):
             eventually(asleep)

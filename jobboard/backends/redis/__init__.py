@@ -1,5 +1,5 @@
 """The Redis board; found through its entry points."""
 
-from jobboard.backends.redis.board import RedisEngine
+from jobboard.backends.redis.engine import RedisEngine
 
 __all__ = ["RedisEngine"]

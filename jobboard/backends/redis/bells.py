@@ -33,7 +33,7 @@ from jobboard.states import Record
 LOG = logging.getLogger(__name__)
 
 Run = Callable[..., Any]
-"""Runs a script by its name: ``run(name, args)``."""
+"""Runs a script by its name: ``run(name, *args)``."""
 
 
 class Ear:
@@ -183,7 +183,7 @@ class Bells:
         while bell.ear.hear(0):
             pass
         at = boottime()
-        asleep, event, now = self._run("bide", (bell.id, bell.ticket, readable, names, handle, *(bell.wish or ())))
+        asleep, event, now = self._run("bide", bell.id, bell.ticket, readable, names, handle, *(bell.wish or ()))
         bell.queued(at, now)
         if asleep and not self._listen(bell, min(limit, event / 1e6) if event else limit):
             self._keep(self._collect(bell))
@@ -208,7 +208,7 @@ class Bells:
 
     def _collect(self, bell: _Bell) -> _Given | None:
         """Leave the queue; what the bell was given meanwhile."""
-        return bell.given(self._run("leave", (bell.id, bell.ticket)))
+        return bell.given(self._run("leave", bell.id, bell.ticket))
 
     def _keep(self, given: _Given | None) -> None:
         if given is not None:
@@ -267,7 +267,7 @@ class Bells:
 class Listener:
     """Hears on a thread of its own what other handles of the board do.
 
-    :param heard: told the slot of the call that did it, the event, and the uuid, record and posting of its job.
+    :param heard: told the slot of the call that did it, the event, and the job as that left it.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class Listener:
         links: Links,
         keys: Keys,
         sharded: bool,
-        heard: Callable[[bytes, str, bytes, bytes, bytes], None],
+        heard: Callable[[str, str, Record], None],
     ) -> None:
         self._links = links
         self._channel = keys.of("meta") + b":events"
@@ -337,7 +337,7 @@ class Listener:
     def _tell(self, payload: bytes) -> None:
         try:
             who, event, uuid, record, posting = msgpack.unpackb(payload, raw=True)
-            self._heard(who, event.decode(), uuid, record, posting)
+            self._heard(who.decode(), event.decode(), record_of(uuid, record, posting))
         except Exception:
             # Another version may tell something else; what comes after it is heard all the same.
             LOG.exception("an event can't be read")

@@ -174,61 +174,43 @@ def make(conf: Settings) -> Any:
     return redis.Redis(host=host, port=number, db=conf["db"], **kwargs)
 
 
-class Clients:
-    """The client of a board: made when it is first needed, or the caller's."""
+def source(client: Any, key: bytes, timeout: float) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The class of a connection to the server that has a key, as it is now, and what to make it with.
 
-    def __init__(self, conf: Settings, key: bytes, given: Any = None) -> None:
-        """:param key: one of the board's keys: in a cluster, connections go to the node that has it."""
-        self._conf = conf
-        self._key = key
-        self._client = given
-        self._own = given is None
+    :raises redis.RedisError: no server is to be found.
+    """
+    if isinstance(client, RedisCluster):
+        client = client.get_redis_connection(client.get_node_from_key(key))
+    pool = client.connection_pool
+    # These belong to the pool, which the board's connections are not part of.
+    own = ("maint", "oss_", "orig_")
+    kwargs = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(own)}
+    kwargs.update(
+        decode_responses=False,
+        health_check_interval=0,
+        socket_timeout=kwargs.get("socket_timeout") or timeout,
+        socket_connect_timeout=kwargs.get("socket_connect_timeout") or timeout,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_timeout=False,
+        retry_on_error=[],
+    )
+    return pool.connection_class, kwargs
 
-    def source(self) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The class of a connection to the server, as it is now, and what to make it with.
 
-        :raises redis.RedisError: no server is to be found.
-        """
-        if self._client is None:
-            self._client = make(self._conf)
-        node = self._client
-        if isinstance(node, RedisCluster):
-            node = node.get_redis_connection(node.get_node_from_key(self._key))
-        pool = node.connection_pool
-        timeout = self._conf["socket_timeout"]
-        kwargs = {
-            name: value
-            for name, value in pool.connection_kwargs.items()
-            # These belong to the pool, which the board's connections are not part of.
-            if not name.startswith(("maint", "oss_", "orig_"))
-        }
-        kwargs.update(
-            decode_responses=False,
-            health_check_interval=0,
-            socket_timeout=kwargs.get("socket_timeout") or timeout,
-            socket_connect_timeout=kwargs.get("socket_connect_timeout") or timeout,
-            retry=Retry(NoBackoff(), 0),
-            retry_on_timeout=False,
-            retry_on_error=[],
-        )
-        return pool.connection_class, kwargs
+def look_again(client: Any) -> None:
+    """A connection has broken, or the server was the wrong one: find out anew who has the board.
 
-    def lost(self) -> None:
-        """A connection has broken, or the server was the wrong one: find out anew who has the board.
+    :raises redis.RedisError: nobody knows.
+    """
+    if isinstance(client, RedisCluster):
+        client.nodes_manager.initialize()
 
-        :raises redis.RedisError: nobody knows.
-        """
-        if isinstance(self._client, RedisCluster):
-            self._client.nodes_manager.initialize()
 
-    def close(self) -> None:
-        """What a client of the board's own has opened by itself, to look for the server."""
-        if not self._own or self._client is None:
-            return
-        self._client.close()
-        if self._conf["sentinel"]:
-            for sentinel in self._client.connection_pool.sentinel_manager.sentinels:
-                sentinel.close()
+def close(client: Any, conf: Settings) -> None:
+    """What a client of the board's own has opened by itself, to look for the server."""
+    client.close()
+    for sentinel in client.connection_pool.sentinel_manager.sentinels if conf["sentinel"] else ():
+        sentinel.close()
 
 
 def _tls(conf: Settings) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jobboard.backends.redis.checks import Server
 from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.primitives import Oddity
-
-HASHES = frozenset({"meta", "jobs", "postings", "keyed", "answers", "bells", "entities"})
-_PASSED = frozenset({"purged"})
-"""Anything may lie in these."""
 
 _ZREM, _HDEL = "redis-cli ZREM '{key}' '{entry}'", "redis-cli HDEL '{key}' '{entry}'"
 _BACK = "'jobboard cancel {entry}', then 'jobboard trash restore {entry}' puts it where it belongs"
@@ -31,31 +27,28 @@ _ODD = {
     "no job": ("its job is missing", ""),
     "elsewhere": ("its job is in another state", ""),
     "entry": ("it can't be read", "it goes when a board connects, or: " + _HDEL),
+    "no side": ("its side record is missing", ""),
+    "end": ("nothing will ever drop it", _HDEL),
     "no bell": ("nobody is there who would wait", _ZREM),
     "layout": ("it names no layout", "it is written anew when a board connects"),
     "counter": ("it counts no posts", "the next post makes it go on from the time"),
 }
 
 
-def examine(
-    run: Callable[[str, Sequence[Any]], Any], keys: Keys, server: Server, allow_eviction: bool
-) -> Iterator[Oddity]:
+def examine(run: Callable[..., Any], keys: Keys, server: Server, allow_eviction: bool) -> Iterator[Oddity]:
     if not server.keeps:
         yield Oddity("server", server.notes, "set appendonly yes, or take it that a crash loses jobs")
     if allow_eviction and "allkeys" in server.notes:
         yield Oddity(
             "server", server.notes, "set maxmemory-policy noeviction, or the board is dropped for want of room"
         )
-    kinds = ["hash" if container in HASHES else "zset" for container in CONTAINERS]
-    for container in CONTAINERS:
-        if container in _PASSED:
-            continue
+    for number, container in enumerate(CONTAINERS, 1):
         cursor = b"0"
         while True:
-            cursor, found = run("examine", (container, cursor.decode(), kinds))
+            cursor, found = run("examine", number, cursor.decode(), list(CONTAINERS.values()))
             for entry, what in found:
                 if what == b"type":
-                    yield _oddity(keys, CONTAINERS[entry - 1], b"", "type")
+                    yield _oddity(keys, list(CONTAINERS)[entry - 1], b"", "type")
                     return
                 yield _oddity(keys, container, entry, what.decode())
             if cursor == b"0":
@@ -66,8 +59,8 @@ def _oddity(keys: Keys, container: str, entry: bytes, what: str) -> Oddity:
     reason, advice = _ODD[what]
     if not advice:
         advice = (
-            "it goes with the claim that meets it, or: " if container not in HASHES else "it does no harm, or: "
-        ) + (_HDEL if container in HASHES else _ZREM)
+            "it goes with the claim that meets it, or: " if CONTAINERS[container] == "zset" else "it does no harm, or: "
+        ) + (_HDEL if CONTAINERS[container] == "hash" else _ZREM)
     shown = entry.decode("utf-8", "backslashreplace")
     where = container if what == "type" else f"{container} {shown}"
     return Oddity(where, reason, advice.format(key=keys.of(container).decode(), entry=shown))

@@ -8,28 +8,27 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import unquote
 
-CONTAINERS = (
-    "meta",  # hash: layout, the last sequence, whether somebody listens
-    "jobs",  # hash: uuid -> record, msgpack; see board.lua
-    "postings",  # hash: uuid -> posting
-    "ready",  # zset: uuid by place, of what can be claimed
-    "names",  # zset: name, place and uuid of the same, ordered as text
-    "busy",  # zset: uuid by place, of what is claimed or scheduled
-    "leases",  # zset: uuid by the end of its lease
-    "final",  # zset: the same, of claims that go to the trash when they lapse
-    "due",  # zset: uuid by due time
-    "keyed",  # hash: key -> uuid of the live job that holds it
-    "trash",  # zset: sequence and uuid by when it was trashed
-    "purged",  # zset: uuid by when it was purged, for a day
-    "answers",  # hash: slot -> the answer to its last call, for an hour
-    "waiters",  # zset: what each waiter waits for, its place in the queue and its id, ordered as text
-    "bells",  # hash: id of a waiter -> when it came, its ticket, its entries in `waiters`
-    "entities",  # hash: kind and name -> handle, metadata and until when
-)
-"""In the order in which every script declares them."""
+CONTAINERS = {
+    "meta": "hash",  # layout, the last sequence, whether somebody listens
+    "jobs": "hash",  # uuid -> record, msgpack; see board.lua
+    "postings": "hash",  # uuid -> posting
+    "ready": "zset",  # uuid by place, of what can be claimed
+    "names": "zset",  # name, place and uuid of the same, ordered as text
+    "busy": "zset",  # uuid by place, of what is claimed or scheduled
+    "leases": "zset",  # uuid by the end of its lease
+    "final": "zset",  # the same, of claims that go to the trash when they lapse
+    "due": "zset",  # uuid by due time
+    "trash": "zset",  # sequence and uuid by when it was trashed
+    "sides": "hash",  # kind and key of a side record -> its value; see board.lua
+    "ends": "zset",  # the same by when it may be dropped
+    "listed": "zset",  # the same, of the kinds that are listed, ordered as text
+    "waiters": "zset",  # what each waiter waits for, its place in the queue and its id, ordered as text
+    "bells": "hash",  # id of a waiter -> when it came, its ticket, its entries in `waiters`
+}
+"""Name -> type, in the order in which every script declares them."""
 
-PLACE = 2**50
-"""A job's place is its priority times this, plus its sequence: exact in the doubles that scores are."""
+PLACE = 2**45
+"""A job's place is its rank times this, plus its sequence: exact in the doubles that scores are."""
 
 
 class Keys(NamedTuple):
@@ -43,7 +42,7 @@ class Keys(NamedTuple):
         return self.all[0]
 
     def of(self, container: str) -> bytes:
-        return self.all[CONTAINERS.index(container)]
+        return self.all[list(CONTAINERS).index(container)]
 
 
 def keys_of(namespace: bytes, name: str) -> Keys:
@@ -57,7 +56,7 @@ def search_of(namespace: bytes) -> bytes:
     begin = _quoted(namespace)
     for special in b"\\*?[]":
         begin = begin.replace(b"%c" % special, b"\\%c" % special)
-    return begin + b":{*}:" + CONTAINERS[0].encode()
+    return begin + b":{*}:meta"
 
 
 def name_of(key: bytes) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 from redis import exceptions as errors
 
 from jobboard import forks
-from jobboard.backends.redis.clients import Clients
+from jobboard.backends.redis import clients
+from jobboard.conf import Settings
 from jobboard.exceptions import ConnectionFailure
 
 LOG = logging.getLogger(__name__)
@@ -44,10 +45,17 @@ UNREACHABLE = (errors.RedisError, errors.RedisClusterException, OSError)
 
 
 class Links:
-    """The connections of one connected board."""
+    """The connections of one connected board.
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    key: one of its keys: in a cluster, connections go to the node that has it. given: the caller's client; without one
+    the board makes its own when it needs a connection.
+    """
+
+    def __init__(self, conf: Settings, key: bytes, given: Any = None) -> None:
+        self._conf = conf
+        self._key = key
+        self._given = given
+        self._client = given
         self._home = os.getpid()
         self._idle: deque[Any] = deque()
         self._all: set[Any] = set()
@@ -55,7 +63,7 @@ class Links:
 
     def abroad(self) -> Links:
         """In a forked child: has none of these connections, and refuses to make any."""
-        links = Links(self._clients)
+        links = Links(self._conf, self._key, self._given)
         links._home = self._home
         return links
 
@@ -106,7 +114,9 @@ class Links:
             raise ConnectionFailure("the board is closed")
         forks.check_home(self._home)
         try:
-            kind, kwargs = self._clients.source()
+            if self._client is None:
+                self._client = clients.make(self._conf)
+            kind, kwargs = clients.source(self._client, self._key, self._conf["socket_timeout"])
             connection = kind(**{**kwargs, **changes})
             self._all.add(connection)
             try:
@@ -133,7 +143,8 @@ class Links:
         for connection in list(self._all):
             cut(connection)
         self._drop_idle()
-        self._clients.close()
+        if self._given is None and self._client is not None:
+            clients.close(self._client, self._conf)
 
     def _borrow(self) -> Any:
         if self._closed:
@@ -158,7 +169,7 @@ class Links:
         if self._closed:
             return
         try:
-            self._clients.lost()
+            clients.look_again(self._client)
         except UNREACHABLE as error:
             LOG.warning("can't find out where the server is now: %s", error)
 

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 import msgpack
 
-from jobboard.backends.redis.keys import Keys
+from jobboard.backends.redis.keys import CONTAINERS, PLACE, Keys
+from jobboard.backends.redis.records import FIELDS
+from jobboard.engine.calls import DAY, HOUR
+from jobboard.primitives import RANKS
+from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
 
-READ_ONLY = frozenset({"read", "page", "trash_page", "tally", "peek", "roster", "examine"})
+READ_ONLY = frozenset({"read", "listed", "look", "peek", "page", "trash_page", "counts", "examine"})
 """These write nothing."""
 
+NEEDS_ROOM = frozenset({"insert", "commit"})
+"""All scripts but these go on when the server's memory is full, so that a full board drains."""
+
 _ALL = ("board", "damage", "waiters")
-_MORE = {
-    "take": ("ready",),
-    "peek": ("ready",),
-    "bide": ("ready",),
-    "insert": ("keys",),
-    "operate": ("ending", "keys"),
-    "finish": ("ending",),
-}
+_MORE = {"take": "ready", "look": "ready", "peek": "ready", "bide": "ready", "insert": "posting", "commit": "posting"}
 """What stands before the script itself. A function costs each call that it stands before."""
 
-NEEDS_ROOM = "insert"
-"""All scripts but this one go on when the server's memory is full, so that a full board drains."""
+_WORDS = {
+    **{container.upper(): f"KEYS[{number}]" for number, container in enumerate(CONTAINERS, 1)},
+    **{field.upper(): str(number) for number, field in enumerate(FIELDS, 1)},
+    "FIELDS": f"{{{str(FIELDS)[1:-1]}}}",
+    "SEQUENCES": str(PLACE),  # they end here
+    "STORABLE": str(2**53),  # times and tokens end here
+    "RANKS": str(len(RANKS)),
+    "FAILURES": str(FAILURES),
+    "FAILURE_BYTES": str(FAILURE_BYTES),
+    "EXHAUSTED": f'"{EXHAUSTED}"',
+    "HOUR": str(HOUR),
+    "DAY": str(DAY),
+    "CAP": str(10_000_000),  # a waiter sleeps no longer, as RedisEngine.poll_cap has it
+    "OVERDUE": "100",  # how many a take sweeps at most
+    "MOST": "1000",  # a script that has met so many strays looks no further
+}
+"""What scripts have in capitals. As locals of theirs, all these would cost each call more than what most of them do."""
 
 
 @functools.cache
@@ -40,9 +56,14 @@ class Script:
 
     def __init__(self, name: str, keys: Keys, flags: bool) -> None:
         """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
-        parts = (*_ALL, *_MORE.get(name, ()), name)
-        writes = f"local WRITES = {str(name not in READ_ONLY).lower()}\n"
-        self.source = (_first_line(name, flags) + writes + "".join(map(_source, parts))).encode()
+        parts = (*_ALL, *filter(None, [_MORE.get(name)]), name)
+        words = {
+            **_WORDS,
+            "WRITES": str(name not in READ_ONLY).lower(),
+            "PUBLISH": repr("SPUBLISH" if flags else "PUBLISH"),
+        }
+        text = re.sub("[A-Z][A-Z_]+", lambda met: words.get(met[0], met[0]), "".join(map(_source, parts)))
+        self.source = (_first_line(name, flags) + text).encode()
         digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
         where = [b"%d" % len(keys.all), *keys.all]
         self._where = b"".join(map(_bulk, where))
@@ -54,7 +75,8 @@ class Script:
 
         :param whole: for a server that does not know the script; it does then.
         """
-        words = b"".join(map(_bulk, (msgpack.packb(args), *postings)))
+        # To Redis's cmsgpack, bytes are text.
+        words = b"".join(map(_bulk, (msgpack.packb(args, use_bin_type=False), *postings)))
         head = b"".join(map(_bulk, (b"EVAL", self.source))) + self._where if whole else self._known
         return b"*%d\r\n%b%b" % (self._words + 1 + len(postings), head, words)
 
@@ -62,7 +84,7 @@ class Script:
 def _first_line(name: str, flags: bool) -> str:
     if name in READ_ONLY:
         return "#!lua flags=no-writes\n" if flags else ""
-    if name == NEEDS_ROOM:
+    if name in NEEDS_ROOM:
         return "#!lua\n" if flags else ""
     # Before Redis 7, a script that has written anything is no longer refused for want of memory.
     return "#!lua flags=allow-oom\n" if flags else "redis.call('HDEL', KEYS[1], '')\n"

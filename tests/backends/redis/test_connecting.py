@@ -16,6 +16,7 @@ import redis
 import redis.asyncio
 
 import jobboard
+from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
@@ -75,8 +76,8 @@ def test_boards_and_namespaces_are_apart(server: Redis, open_board: Open) -> Non
         board.post("resize", details={"of": [namespace, name]}, key="k")
     for (namespace, name), board in boards.items():
         assert [job.details for job in board.iterjobs()] == [{"of": [namespace, name]}]
-    keys = [key for board in boards.values() for key in board.engine._keys.all]
-    assert len(set(keys)) == len(boards) * 16
+    keys = [key for board in boards.values() for key in board.engine._live.keys.all]
+    assert len(set(keys)) == len(boards) * len(CONTAINERS)
     assert all(re.fullmatch(rb"[^{}:]+:\{[^{}:]+\}:[a-z]+", key) for key in keys)
 
 

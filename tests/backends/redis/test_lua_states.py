@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 import jobboard
 from jobboard.backends import memory
+from jobboard.backends.redis.engine import RedisEngine
 from jobboard.backends.redis.keys import CONTAINERS, PLACE
+from jobboard.backends.redis.store import RedisStore
 from jobboard.board import JobBoard
-from jobboard.primitives import Arrival, Draft, Finish, Nonce, Seen
-from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Verb
+from jobboard.engine import Engine, Seat, Store, StoreEngine
+from jobboard.primitives import RANKS, Arrival, Draft, Finish, Nonce, Seen
+from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Verb
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -86,15 +89,17 @@ class Side:
         return board.engine.operate(verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which))
 
     def shown(self, record: Record) -> tuple[Any, ...]:
-        """A record without what two clocks can't agree on."""
+        """A record without what two clocks can't agree on, nor two counters: pages show the order of the sequences."""
         kept = record.state == CLAIMED and record.keeper is not None
         return (
-            *record[: Record._fields.index("token")],
+            *record[: Record._fields.index("sequence")],
+            *record[Record._fields.index("key") : Record._fields.index("token")],
             record.who,
             record.keeper,
             "kept" if kept else record.lock_until is not None,
-            record.error,
+            [failure[1:] for failure in record.errors],
             record.retries,
+            record.group,
         )
 
     def remember(self) -> None:
@@ -151,19 +156,44 @@ def draft(
     arrives: str | None = None,
 ) -> Draft:
     """``arrives``: from another board, 'held' or 'trashed'."""
-    came = Arrival("anna", 1, "before", 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
+    failures = (Failure(900, "anna", 1, "before"), Failure(950, None, 1, "an operator"))
+    came = Arrival("anna", 1, failures, 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
     posting = b"posting of " + uuid.encode()
-    return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came)
+    return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came, f"group of {name}")
+
+
+def value_of(side: bytes) -> bytes:
+    """The value of a side record, which lies behind its version and its end."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(side)
+    unpacker.skip()
+    unpacker.skip()
+    return side[unpacker.tell() :]
+
+
+class Plain(StoreEngine):
+    """The engine over a Redis board's store, without a script of its own for any verb."""
+
+    options = RedisEngine.options
+    uri_parts = RedisEngine.uri_parts
+
+    def _make_store(self) -> Store:
+        seat = Seat(self._name, self._conf, None, self._shown, lambda *event: None)
+        return RedisStore(seat, True, lambda *event: None)
 
 
 class Pair:
     """Both boards, in step. A Redis board is checked below its surface, too."""
 
-    def __init__(self, conf: dict[str, Any], client: redis.Redis) -> None:
+    def __init__(self, conf: dict[str, Any], client: redis.Redis, engine: type[Engine] | None) -> None:
         name = f"pair {next(_numbers)}"
         self.clock = memory.ManualClock()
         self.redis = Side(jobboard.fetch(name, conf))
         self.memory = Side(jobboard.fetch(name, {"board": "memory", "clock": self.clock}))
+        if engine is not None:
+            self.redis.board.engine = engine(
+                Seat(name, self.redis.board.engine._conf, None, "there", lambda *event: None)
+            )
         self._client = client
         self._calls = 0
         for side in (self.redis, self.memory):
@@ -194,11 +224,10 @@ class Pair:
         self.check_containers()
 
     def stored(self) -> dict[str, Any]:
-        keys = dict(zip(CONTAINERS, self.redis.board.engine._keys.all, strict=True))
-        hashes = ("meta", "jobs", "postings", "keyed", "answers", "bells", "entities")
+        keys = dict(zip(CONTAINERS, self.redis.board.engine._live.keys.all, strict=True))
         with self._client.pipeline(transaction=False) as pipeline:
             for name, key in keys.items():
-                if name in hashes:
+                if CONTAINERS[name] == "hash":
                     pipeline.hgetall(key)
                 else:
                     pipeline.zrange(key, 0, -1, withscores=True)
@@ -209,11 +238,12 @@ class Pair:
         """Each job is in exactly the containers that its stored state demands."""
         stored = self.stored()
         expected: dict[str, dict[bytes, Any]] = {
-            name: {} for name in ("ready", "names", "busy", "leases", "final", "due", "keyed", "trash")
+            name: {} for name in ("ready", "names", "busy", "leases", "final", "due", "trash")
         }
+        keyed: dict[bytes, bytes] = {}
         for uuid, blob in stored.get("jobs", {}).items():
             fields = msgpack.unpackb(blob, raw=True)
-            name, priority, sequence, key, _, most, _, state, attempts, _, _, _, until, modified, _, _ = fields
+            name, priority, sequence, key, _, state, attempts, most, _, _, _, until, _, modified, *_ = fields
             place = priority * PLACE + sequence
             if state == b"U":
                 expected["ready"][uuid] = place
@@ -225,10 +255,13 @@ class Pair:
                 clock = "due" if state == b"S" else "final" if most and attempts >= most else "leases"
                 expected[clock][uuid] = until
             if key and state != b"T":
-                expected["keyed"][key] = uuid
+                keyed[b"key\0" + key] = uuid
         assert {name: stored.get(name, {}) for name in expected} == expected
+        sides = stored.get("sides", {})
+        assert {name: value_of(blob) for name, blob in sides.items() if name.startswith(b"key\0")} == keyed
+        assert stored.get("ends", {}).keys() == sides.keys() - keyed.keys()
         assert stored.get("postings", {}).keys() == stored.get("jobs", {}).keys()
-        assert not stored.keys() & {"waiters", "bells", "entities"}
+        assert not stored.keys() & {"waiters", "bells", "listed"}
 
     def drain(self) -> None:
         """Nothing is left of jobs that have gone."""
@@ -237,8 +270,9 @@ class Pair:
                 uuid = seen.record.uuid
                 self.run((Verb.RELEASE, uuid, None), (Verb.CANCEL, uuid, None), (Verb.PURGE, uuid, None))
         stored = self.stored()
-        assert stored.keys() <= {"meta", "answers", "purged"}
-        assert stored["meta"].keys() <= {b"layout", b"min_reader", b"sequence", b"cleaned"}
+        assert stored.keys() <= {"meta", "sides", "ends"}
+        assert {name.partition(b"\0")[0] for name in stored["sides"]} <= {b"answer", b"purged"}
+        assert stored["meta"].keys() <= {b"layout", b"min_reader", b"sequence"}
         for side in (self.redis, self.memory):
             side.forget()
 
@@ -250,9 +284,9 @@ def client(server_uris: dict[str, str]) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def pairs(server_uris: dict[str, str], client: redis.Redis) -> Callable[[], contextlib.closing[Pair]]:
+def pairs(server_uris: dict[str, str], client: redis.Redis) -> Callable[..., contextlib.closing[Pair]]:
     conf = {"board": server_uris["redis"], "namespace": f"states{os.getpid()}"}
-    return lambda: contextlib.closing(Pair(conf, client))
+    return lambda engine=None: contextlib.closing(Pair(conf, client, engine))
 
 
 ANNA = ("anna", "last")
@@ -356,6 +390,51 @@ def test_every_act_in_every_situation(pairs: Any, situation: str) -> None:
             pair.run(act)
             pair.compare()
             pair.drain()
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_the_engine_makes_of_the_store(pairs: Any, situation: str) -> None:
+    """Every verb by read and commit leaves what its script does."""
+    with pairs(Plain) as pair:
+        for act in ACTS[:: len(ACTS) // 12]:
+            pair.run(*SITUATIONS[situation])
+            pair.run(act)
+            pair.compare()
+            pair.drain()
+
+
+@pytest.mark.parametrize("size", [0, 1_638, 1_639, 4_096, 16_384, 20_000])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_failures_that_a_job_remembers(pairs: Any, letter: str, size: int) -> None:
+    """The last ten, as far as they fit; sizes are those of UTF-8."""
+    with pairs() as pair:
+        pair.run(POSTED)
+        for number in range(13):
+            text = f"{number:02}" + letter * ((size - 2) // len(letter.encode()))
+            pair.run(HOLDING, ("finish", (JOB, ANNA, Verb.ABANDON, None, text)))
+            pair.compare()
+        pair.run((Verb.CANCEL, JOB, "no use"))
+        pair.compare()
+
+
+@pytest.mark.parametrize("rank", [RANKS[0], 100, RANKS[-1]])
+def test_jobs_that_follow_each_other(pairs: Any, rank: int) -> None:
+    """Places are exact: at both ends of the ranks, and at the last sequence of a board too."""
+    with pairs() as pair:
+        engine = pair.redis.board.engine
+        for start in (0, 2**45 - 5):
+            pair._client.hset(engine._live.keys.of("meta"), "sequence", start)
+            drafts = [draft(uuid, priority=rank) for uuid in UUIDS]
+            engine.insert(drafts, Nonce("handle", 1, start + 1))
+            assert [seen.record.uuid for seen in engine.page(None, 100, None, None)] == UUIDS
+            for call, uuid in enumerate(UUIDS, start + 1):
+                [record] = engine.take("anna", 1, LONG, None, 1, Nonce("handle", 2, call)).records
+                assert record.uuid == uuid
+            assert [seen.record.uuid for seen in engine.page(None, 100, None, None)] == UUIDS
+            acts = [
+                Finish(seen.record.uuid, Holder("anna", seen.record.token), Verb.CONSUME) for seen in engine.read(UUIDS)
+            ]
+            assert set(engine.finish(acts, Nonce("handle", 3, start + 1))) == {OK}
 
 
 uuids = st.sampled_from(UUIDS)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.redis import links
 from jobboard.backends.redis.keys import CONTAINERS
+from jobboard.backends.redis.records import packed_draft
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Act, Job
@@ -74,7 +76,7 @@ def dump(client: redis.Redis) -> Callable[[JobBoard], dict[str, Any]]:
 
     def dump(board: JobBoard) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, key in zip(CONTAINERS, board.engine._keys.all, strict=True):
+        for name, key in zip(CONTAINERS, board.engine._live.keys.all, strict=True):
             kind = client.type(key)
             if kind == b"hash":
                 found[name] = client.hgetall(key)
@@ -273,7 +275,7 @@ class TestLate:
             # Done again, which moves the end of the lease alone.
             assert board.engine.read([HELD])[0].record.who == "anna"
             for stored in (before, after):
-                del stored["jobs"], stored["leases"], stored["answers"]
+                del stored["jobs"], stored["leases"], stored["sides"]
         assert after == before
 
     @pytest.mark.parametrize("act", MUTATIONS)
@@ -305,8 +307,8 @@ class TestLate:
     def test_bytes_that_arrive_late(self, board: JobBoard, client: redis.Redis, dump: Any) -> None:
         """The very request of the first try, from a connection of its own."""
         board.engine.insert([draft(1)], Nonce("setup", 1, 1))
-        script = board.engine._scripts["insert"]
-        words = script.request(("late:1", 1, 1, [[*draft(9)[:5], None, None, None]]), (draft(9).posting,))
+        script = board.engine._live._scripts["insert"]
+        words = script.request(("late:1", 1, 1, [packed_draft(draft(9))]), (draft(9).posting,))
         host, port = client.connection_pool.connection_kwargs["host"], client.connection_pool.connection_kwargs["port"]
         connection = redis.Connection(host=host, port=port)
         assert board.engine.insert([draft(9)], Nonce("late", 1, 1, 2))[0][0]
@@ -324,13 +326,13 @@ class TestStored:
     def test_scripts_that_are_gone_again_at_once(self, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Flushed before each request, as by servers that end one after the other."""
         board = place.board()
-        call = board.engine._live_links().call
+        call = board.engine._live.links.call
 
         def flushed(*requests: bytes) -> Any:
             place.call("SCRIPT", "FLUSH")
             return call(*requests)
 
-        monkeypatch.setattr(board.engine._live_links(), "call", flushed)
+        monkeypatch.setattr(board.engine._live.links, "call", flushed)
         job = board.post("a")
         board.consume(board.claim_next("anna"), "anna")
         assert job.state == "COMPLETE"
@@ -365,7 +367,7 @@ class TestStored:
             board.post("a")
             job = board.claim_next("anna")
             board.consume(job, "anna")
-        assert client.hlen(board.engine._keys.of("answers")) == 1
+        assert client.hlen(board.engine._live.keys.of("sides")) == 1
 
     def test_as_many_slots_as_calls_at_once(self, board: JobBoard, client: redis.Redis) -> None:
         threads = [threading.Thread(target=lambda: [board.post("a") for _ in range(20)]) for _ in range(4)]
@@ -373,47 +375,41 @@ class TestStored:
             thread.start()
         for thread in threads:
             thread.join()
-        assert client.hlen(board.engine._keys.of("answers")) <= 4
+        assert client.hlen(board.engine._live.keys.of("sides")) <= 4
         assert board.job_count == 80
 
     def test_answers_of_an_hour_ago_are_dropped(self, board: JobBoard, client: redis.Redis) -> None:
-        answers, meta = board.engine._keys.of("answers"), board.engine._keys.of("meta")
+        """Not those of slots that have been used again since, which keep the end of their first one until then."""
+        sides, ends = board.engine._live.keys.of("sides"), board.engine._live.keys.of("ends")
         board.post("a")
         now = board.engine.now()
-        ages = {"old": HOUR + 60_000_000, "young": HOUR - 60_000_000}
-        stored = {
-            f"{kind}:{number}": msgpack.packb([1, now - age, ["ok"], 1])
-            for kind, age in ages.items()
-            for number in range(1000)
-        }
-        client.hset(answers, mapping=stored)
-        rounds = 0
-        while True:
-            board.engine.tidy()
-            rounds += 1
-            if client.hget(meta, "cleaned") == b"0":
-                break
-            # Where the server's hash puts them, the last rounds may meet young ones alone.
-            assert rounds >= 5 or client.hlen(answers) > 1001, "the first rounds leave some to the next"
-            assert rounds < 100
-        assert rounds >= 5
-        left = client.hkeys(answers)
-        assert sum(key.startswith(b"young:") for key in left) == 1000
-        assert sum(key.startswith(b"old:") for key in left) == 0
-        assert len(left) == 1001
+        for kind, until in (("old", now - 1), ("young", now + HOUR), ("again", now + HOUR)):
+            names = [f"answer\0{kind}:{number}" for number in range(1500)]
+            blob = msgpack.packb(1) + msgpack.packb(until) + msgpack.packb([1, 1, [["ok", FREE, 0]]])
+            client.hset(sides, mapping=dict.fromkeys(names, blob))
+            client.zadd(ends, dict.fromkeys(names, now - 1 if kind == "again" else until))
+        board.engine.tidy()
+        left = [name.partition(b"\0")[2].partition(b":")[0] for name in client.hkeys(sides)]
+        assert Counter(left) == {b"young": 1500, b"again": 1500, board._session.handle.encode(): 1}
+        assert client.zcard(ends) == len(left)
+        assert client.zcount(ends, "-inf", now) == 0
 
     def test_waiters_and_entities_that_died_are_dropped(self, board: JobBoard, client: redis.Redis) -> None:
+        keys = board.engine._live.keys
         now = board.engine.now()
         members = {"n" + name + "\0" + f"{now - 2 * HOUR:016d}" + "d" * 32: 0 for name in ("a", "b")}
-        client.zadd(board.engine._keys.of("waiters"), members)
-        client.hset(
-            board.engine._keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members), 1, "h", False])
-        )
-        client.hset(board.engine._keys.of("entities"), "k\0dead", msgpack.packb(["h", "{}", now - 1]))
-        client.zadd(board.engine._keys.of("purged"), {"old": now - 25 * HOUR, "young": now - 23 * HOUR})
+        client.zadd(keys.of("waiters"), members)
+        client.hset(keys.of("bells"), "d" * 32, msgpack.packb([now - 2 * HOUR, 1, list(members), 1, "h", False]))
+        board.engine.enlist("h", "kind", "dead", "{}", 1)
+        board.engine.enlist("h", "kind", "alive", "{}", HOUR)
+        eventually(lambda: board.engine.now() > now + 1)
         board.engine.tidy()
-        assert not client.exists(*map(board.engine._keys.of, ("waiters", "bells", "entities")))
-        assert client.zrange(board.engine._keys.of("purged"), 0, -1) == [b"young"]
+        assert not client.exists(keys.of("waiters"), keys.of("bells"))
+        for container in ("sides", "ends", "listed"):
+            left = (
+                client.hkeys(keys.of(container)) if container == "sides" else client.zrange(keys.of(container), 0, -1)
+            )
+            assert left == [b'entity\0["kind", "alive"]']
 
 
 class TestSweeps:

@@ -10,7 +10,7 @@ import redis
 
 import jobboard
 from jobboard.backends.redis import checks
-from jobboard.backends.redis.board import LAYOUT
+from jobboard.backends.redis.store import LAYOUT
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
@@ -283,6 +283,16 @@ def test_a_newer_layout_is_refused(server: Redis, admin: redis.Redis, open_board
     board = jobboard.fetch("board", server.uri)
     for call in (board.connect, board.setup):
         with pytest.raises(JobFailure, match=rf"layout {LAYOUT + 2}.*newer version"):
+            call()
+    assert not board.connected
+
+
+def test_an_older_layout_is_refused(server: Redis, admin: redis.Redis, open_board: Open) -> None:
+    open_board(server.uri).post("resize")
+    admin.hset("jobboard:{board}:meta", mapping={"layout": LAYOUT - 1, "min_reader": LAYOUT - 1})
+    board = jobboard.fetch("board", server.uri)
+    for call in (board.connect, board.setup):
+        with pytest.raises(JobFailure, match=rf"layout {LAYOUT - 1}.*older version.*jobboard move"):
             call()
     assert not board.connected
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.backends("redis")
 NOT_COUNTED = ("HLEN", "HELLO", "CLIENT", "SSUBSCRIBE")
 """What the tests ask themselves, and what comes once for each connection."""
 
-SCRIPTS = ("insert", "claim", "take", "extend", "finish", "read", "page", "peek", "bide", "leave", "renew", "clean")
+SCRIPTS = ("insert", "take", "finish", "read", "page", "peek", "bide", "leave", "renew", "tidy")
 
 
 @pytest.fixture
@@ -56,9 +56,11 @@ class Commands:
 
     def __init__(self, client: redis.Redis, board: JobBoard) -> None:
         self._client = client
-        flags = board.engine._server.flags
-        self._names = {client.script_load(Script(name, board.engine._keys, flags).source): name for name in SCRIPTS}
-        self._prefix = board.engine._keys.tag.decode().rpartition(":")[0]
+        flags = board.engine._live.server.flags
+        self._names = {
+            client.script_load(Script(name, board.engine._live.keys, flags).source): name for name in SCRIPTS
+        }
+        self._prefix = board.engine._live.keys.tag.decode().rpartition(":")[0]
 
     def __enter__(self) -> Self:
         self._monitor = self._client.monitor()
@@ -89,7 +91,7 @@ class Commands:
 
 def asleep(client: redis.Redis, board: JobBoard, waiters: int = 1) -> None:
     """Return once so many wait for the server's call."""
-    eventually(lambda: client.hlen(board.engine._keys.of("bells")) == waiters)
+    eventually(lambda: client.hlen(board.engine._live.keys.of("bells")) == waiters)
 
 
 @pytest.fixture
@@ -158,7 +160,7 @@ def test_boards_of_two_names_share_no_key(client: redis.Redis, boards: Callable[
 def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., JobBoard], name: str) -> None:
     """All that it has lies in one slot; the cluster itself is in test_topologies.py."""
     board = boards(name)
-    slots = {key_slot(key) for key in board.engine._keys.all}
+    slots = {key_slot(key) for key in board.engine._live.keys.all}
     assert len(slots) == 1
     # Names are spread: what lies within the braces is no part of the namespace alone.
     assert slots != {key_slot(keys_of(b"another", name + "x").tag)}
@@ -234,7 +236,7 @@ def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callabl
         assert sent() == {"peek": 1, "bide": 1}
         board.consume(held[0], "anna")
         board.extend(held[1], "anna", 600)
-        assert sent() == {"finish": 1, "extend": 1}
+        assert sent() == {"finish": 2}
         assert waiter.running
         board.abandon(held[2], "anna")
         assert waiter.wait() == held[2]
@@ -252,9 +254,12 @@ def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards
         board.purge(jobs[1])
     left = {key.rpartition(b":")[2].decode() for key in client.scan_iter()}
     # Nothing of a job's own but, for a day, that it was purged.
-    assert left == {"meta", "answers", "purged"}
+    assert left == {"meta", "sides", "ends"}
     assert left <= set(CONTAINERS)
-    assert client.hkeys(board.engine._keys.of("answers")) == [f"{board._session.handle}:1".encode()]
+    sides = {side.partition(b"\0")[::2] for side in client.hkeys(board.engine._live.keys.of("sides"))}
+    answers = {key.decode() for kind, key in sides if kind == b"answer"}
+    assert answers == {f"{board._session.handle}:1"}
+    assert {kind for kind, _ in sides} == {b"answer", b"purged"}
 
 
 def test_nothing_expires_by_itself(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
@@ -281,13 +286,14 @@ def test_a_closed_board_on_a_shared_client_leaves_nothing(
     waiter = Background(lambda: board.claim_next("anna", timeout=LIMIT))
     asleep(client, board)
     assert len(client.client_list()) > before
+    bells = board.engine._live.keys.of("bells")
     assert len(client.execute_command("PUBSUB", "SHARDCHANNELS")) == 3
     board.close()
     with pytest.raises(ConnectionFailure):
         waiter.wait()
     eventually(lambda: len(client.client_list()) == before)
     assert client.execute_command("PUBSUB", "SHARDCHANNELS") == []
-    assert client.hlen(board.engine._keys.of("bells")) == 0
+    assert client.hlen(bells) == 0
     assert client.ping()
 
 

@@ -217,7 +217,7 @@ def wait_for_replica(primary: servers.Redis) -> None:
 
 
 def slot_of(cluster: RedisCluster, board: JobBoard) -> tuple[int, ClusterNode]:
-    slot = cluster.keyslot(board.engine._keys.tag)
+    slot = cluster.keyslot(board.engine._live.keys.tag)
     return slot, cluster.nodes_manager.get_node_from_slot(slot)
 
 

@@ -250,8 +250,8 @@ class TestIdle:
                 posted.append(other.post("a", delay=delay))
             sleep(*args)
 
-        sleep = board.engine._bells._sleep
-        monkeypatch.setattr(board.engine._bells, "_sleep", post)
+        sleep = board.engine._live.bells._sleep
+        monkeypatch.setattr(board.engine._live.bells, "_sleep", post)
         waiter = Background(lambda: board.claim_next("anna", timeout=None))
         assert waiter.wait(LIMIT) == posted[0]
 
@@ -328,7 +328,7 @@ class TestBrokenWaiters:
     ) -> None:
         """What it was given is asked for, and nobody else gets it."""
         poster, board = place.board(), place.board()
-        held = Held(monkeypatch, board.engine._bells, "_listen")
+        held = Held(monkeypatch, board.engine._live.bells, "_listen")
         held.hold()
         waiter = sleeper(board)
         job = poster.post("a")
@@ -349,7 +349,7 @@ class TestHandedOn:
     ) -> None:
         poster, slow, other = (place.board() for _ in range(3))
         posted, woke = threading.Event(), threading.Event()
-        listen = slow.engine._bells._listen
+        listen = slow.engine._live.bells._listen
 
         def too_late(bell: Any, limit: float) -> bool:
             if posted.is_set():
@@ -358,7 +358,7 @@ class TestHandedOn:
             woke.set()
             return False
 
-        monkeypatch.setattr(slow.engine._bells, "_listen", too_late)
+        monkeypatch.setattr(slow.engine._live.bells, "_listen", too_late)
         unless = None if looks_again else woke.is_set
         waiters = [sleeper(slow, names=names, unless=unless), sleeper(other, names=["a"] if names else None)]
         # A head that neither has a wake-up for, nor wants.
@@ -389,7 +389,7 @@ class TestHandedOn:
         """Called, it has not heard it yet; or it has, and not looked yet."""
         poster, one, other = (place.board() for _ in range(3))
         if method == "_listen":
-            held = Held(monkeypatch, one.engine._bells, method)
+            held = Held(monkeypatch, one.engine._live.bells, method)
             held.hold()
             waiters = [sleeper(one)]
         else:
@@ -428,7 +428,7 @@ class TestHandedOn:
             assert now.wait(LIMIT)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(one.engine._bells, "_listen", interrupted)
+        monkeypatch.setattr(one.engine._live.bells, "_listen", interrupted)
         waiters = [sleeper(one), sleeper(other)]
         if called:
             job = poster.post("a")
@@ -450,14 +450,14 @@ class TestHandedOn:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            board.engine._bells.wait(Wish("anna", 10_000_000, None), "handle", None, 1, LIMIT, interrupted)
+            board.engine._live.bells.wait(Wish("anna", 10_000_000, None), "handle", None, 1, LIMIT, interrupted)
         assert job.state == "CLAIMED"
 
     def test_by_one_who_is_woken(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
         """By wake(), after it was called."""
         poster, one, other = (place.board() for _ in range(3))
         enough = threading.Event()
-        held = Held(monkeypatch, one.engine._bells, "_listen")
+        held = Held(monkeypatch, one.engine._live.bells, "_listen")
         held.hold()
         waiters = [sleeper(one, unless=enough.is_set), sleeper(other)]
         job = poster.post("a")

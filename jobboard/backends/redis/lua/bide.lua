@@ -6,15 +6,12 @@ waiters().forget(args[1])
 if claimable(args[4], args[3]) then return reply({false, false, now}) end
 local tail = '\0' .. string.format('%016.0f', now) .. args[1]
 local members = {}
-if not args[6] then
-  members[1] = 'p' .. tail
-elseif args[4] then
+if args[6] and args[4] then
   for index, name in ipairs(args[4]) do members[index] = 'n' .. name .. tail end
 else
-  members[1] = 'a' .. tail
+  members[1] = (args[6] and 'a' or 'p') .. tail
 end
-for _, member in ipairs(members) do redis.call('ZADD', WAITERS, 0, member) end
-redis.call('HSET', BELLS, args[1], cmsgpack.pack({
-  now, args[2], members, args[3], args[5], args[6] or false, args[7] or false, args[8] or false,
-}))
+for _, member in ipairs(members) do call('ZADD', WAITERS, 0, member) end
+local bell = {now, args[2], members, args[3], args[5], args[6] or false, args[7] or false, args[8] or false}
+call('HSET', BELLS, args[1], cmsgpack.pack(bell))
 return reply({true, next_event(), now})

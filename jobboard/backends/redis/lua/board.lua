@@ -4,27 +4,24 @@
 -- KEYS     the containers, in the order of keys.py: every script declares them all
 -- ARGV[1]  the arguments of the script, one msgpack array; what is in it stands at the top of each script
 -- ARGV[2…] postings, where a script takes any
--- WRITES   set by scripts.py: whether this script may write
+-- WRITES   whether this script may write
 -- Every script answers one msgpack value, so that RESP2 and RESP3 agree; and behind it, where it has met anything that
--- is damaged, a second one: see note().
+-- is damaged, a second one: see damage.lua.
 
-local META, JOBS, POSTINGS, READY, NAMES, BUSY, LEASES, FINAL, DUE, KEYED, TRASH, PURGED, ANSWERS, WAITERS, BELLS,
-      ENTITIES = unpack(KEYS)
+-- What is written in capitals is put in by scripts.py, as it stands elsewhere: containers, the fields of a record, limits.
+-- A record has false where Python has None. Its stamp rises with each write of a job, and no two jobs have one sequence,
+-- so that no two versions of any job are the same bytes: these are its tag.
 
--- A record, as it lies in JOBS; false stands for None.
-local NAME, PRIORITY, SEQUENCE, KEY, VERSION, MAX_ATTEMPTS, CREATED_ON, STATE, ATTEMPTS, TOKEN, WHO, KEEPER,
-      LOCK_UNTIL, MODIFIED_ON, ERROR, RETRIES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
-
+local KEYS, call = KEYS, redis.call
 local STATUS = {U = 'unclaimed', S = 'scheduled', C = 'claimed', T = 'trashed'}
-local EXHAUSTED = "the claim lapsed and the job's attempts are used up"
-local DAY, SWEEP = 86400e6, 100
--- A waiter sleeps no longer than this, as board.py has it.
-local CAP = 10e6
-
 local args = cmsgpack.unpack(ARGV[1])
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local PUBLISH = redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH'
+
+-- As Redis reads a number: Lua's own text of it is cut short.
+local function exact(number)
+  return string.format('%.0f', number)
+end
 
 local function set_of(list)
   local set = {}
@@ -32,45 +29,82 @@ local function set_of(list)
   return set
 end
 
--- What is damaged: bytes that are no entry, and members without their counterpart. No script ends because of one. It is
--- set aside, by those that may write, and passed over by the others; the board's log has what was there. What reads an
--- entry compares its parts, which raises where one is of another kind, and is called by pcall alone: see damage.lua.
-
-local STORABLE = 2 ^ 53
--- What was met, as the log is told of it; the jobs that were set aside; and how many members stood for nothing.
-local notes, aside, strays = nil, nil, 0
 -- What few calls need is made by the first that does: each function costs a script that begins.
 local damage, waiters
+-- Of what is damaged, see damage.lua: what the log is told of it; the jobs that were set aside; how many members stood
+-- for nothing. A script that has met MOST of these looks no further.
+local notes, aside, strays = nil, nil, 0
 
--- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try.
+-- Side records: kind, zero, key -> version, until when it counts (false: for ever), and behind these its value. The
+-- version tells a record from one that was there before, so that its bytes are its tag.
+
+local function side_in(blob)
+  local at, version, till = cmsgpack.unpack_limit(blob, 2)
+  return version >= 0 and (not till or till >= 0) and {till = till, value = at < 0 and '' or string.sub(blob, at + 1)}
+end
+
+local function side_of(field, reader)
+  local blob = call('HGET', SIDES, field)
+  if not blob then return nil end
+  local fine, found = pcall(reader or side_in, blob)
+  if fine and found then return found, blob end
+  return damage().drop(SIDES, field, blob), blob
+end
+
+-- The next place in the order of posts, or version of a side record. Where the counter is damaged it goes on from the
+-- time in ms, which no board has counted as far as.
+local function next_sequence()
+  local number = redis.pcall('HINCRBY', META, 'sequence', 1)
+  local counts = type(number) == 'number' and number > 0 and number < SEQUENCES
+  if counts and (number > 1 or call('EXISTS', JOBS) == 0) then return number end
+  damage().note(META, 'sequence', 'it counts no posts', call('HGET', META, 'sequence') or '')
+  number = math.floor(now / 1000)
+  call('HSET', META, 'sequence', exact(number))
+  return number
+end
+
+-- Store a side record, which counts for `ttl` µs (nil: for ever), or let go of it.
+local function put(field, value, ttl, listed)
+  local till = ttl and now + ttl
+  local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
+  if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
+  if blob and till then call('ZADD', ENDS, exact(till), field) else call('ZREM', ENDS, field) end
+  if listed and blob then call('ZADD', LISTED, 0, field) elseif listed then call('ZREM', LISTED, field) end
+  return blob and {till or false, value, blob}
+end
+
+-- Answers. Mutations have their nonce in args[1…3]: the slot, the number of the call, the number of the try. What is
+-- kept of them is what the engine keeps: [call, try, [[status, uuid, token], …]].
 
 local function answer_in(blob)
-  local stored = cmsgpack.unpack(blob)
-  return stored[1] >= 0 and stored[2] >= 0 and stored[4] >= 0 and stored
-end
-
--- What was answered, and by which try. `kind`: the type of what this script stores.
-local function answered(kind)
-  local blob = redis.call('HGET', ANSWERS, args[1])
-  if not blob then return nil end
-  local fine, stored = pcall(answer_in, blob)
-  if not (fine and stored) then return damage().drop('answers', ANSWERS, args[1], blob) end
-  if stored[1] > args[2] then error('LATE') end
-  if stored[1] < args[2] then return nil end
-  if type(stored[3]) ~= kind then
-    return damage().drop('answers', ANSWERS, args[1], blob)
+  local _, till, found = cmsgpack.unpack(blob)
+  for _, part in ipairs(found[3]) do
+    if not (part[1] > '' and part[2] >= '' and part[3] >= 0) then return nil end
   end
+  return till >= 0 and found[1] >= 0 and found[2] >= 0 and found
+end
+
+-- What was answered, and by which try.
+local function answered()
+  local found, blob = side_of('answer\0' .. args[1], answer_in)
+  if not found or found[1] < args[2] then return nil end
+  if found[1] > args[2] then error('LATE') end
   -- Written again so that WAIT, on a connection that has written nothing yet, waits for what it repeats.
-  redis.call('HSET', ANSWERS, args[1], blob)
-  return stored[3], stored[4]
+  call('HSET', SIDES, 'answer\0' .. args[1], blob)
+  return found[3], found[2]
 end
 
-local function answer(what)
-  redis.call('HSET', ANSWERS, args[1], cmsgpack.pack({args[2], now, what, args[3]}))
+-- One part of an answer, packed as an array of three: a table for each would be what a batch takes longest for.
+local function done(status, id, token)
+  return '\147' .. cmsgpack.pack(status, id, token)
 end
 
-local function repeated()
-  return args[3] > 1
+local function answer(parts, slot, number, try)
+  local field = 'answer\0' .. (slot or args[1])
+  local blob = cmsgpack.pack(now, now + HOUR) .. '\147' .. cmsgpack.pack(number or args[2], try or args[3])
+    .. '\220' .. string.char(math.floor(#parts / 256), #parts % 256) .. table.concat(parts)
+  -- Of one that is overwritten, clean.lua sees when it ends.
+  if call('HSET', SIDES, field, blob) == 1 then call('ZADD', ENDS, exact(now + HOUR), field) end
 end
 
 -- Events, for whoever listens in another process. Nobody does: one look-up a script.
@@ -79,12 +113,12 @@ local listening
 
 -- `by`: whose doing it is, where that is not the caller of this script.
 local function tell(event, job, by)
-  if listening == nil then listening = redis.call('HGET', META, 'listening') end
+  if listening == nil then listening = call('HGET', META, 'listening') end
   if not listening then return end
-  local posting = redis.call('HGET', POSTINGS, job.id) or ''
+  local posting = call('HGET', POSTINGS, job.id) or ''
   local message = cmsgpack.pack({by or args[1], event, job.id, cmsgpack.pack(job.record), posting})
   if redis.pcall(PUBLISH, META .. ':events', message) == 0 then
-    redis.call('HDEL', META, 'listening')
+    call('HDEL', META, 'listening')
     listening = false
   end
 end
@@ -94,21 +128,21 @@ end
 local waited
 
 local function anybody()
-  if waited == nil then waited = redis.call('EXISTS', WAITERS) == 1 end
+  if waited == nil then waited = call('EXISTS', WAITERS) == 1 end
   return waited
 end
 
 -- Who sleeps has reckoned with a later event than this one.
 local function remind(container, id, till)
-  if till - now < CAP and anybody() and redis.call('ZRANK', container, id) == 0 then
-    redis.pcall(PUBLISH, WAITERS .. ':all', string.format('%.0f', till - now))
+  if till - now < CAP and anybody() and call('ZRANK', container, id) == 0 then
+    redis.pcall(PUBLISH, WAITERS .. ':all', exact(till - now))
   end
 end
 
--- Jobs
+-- Jobs: {id, record, blob: as it is stored, state and clock: where it lies}
 
 local function place(record)
-  return record[PRIORITY] * 2 ^ 50 + record[SEQUENCE]
+  return record[PRIORITY] * SEQUENCES + record[SEQUENCE]
 end
 
 local function by_place(one, two)
@@ -138,17 +172,22 @@ end
 local function sound(blob, record)
   local more
   if blob then record, more = cmsgpack.unpack(blob) end
-  local priority, sequence, max_attempts = record[PRIORITY], record[SEQUENCE], record[MAX_ATTEMPTS]
-  local key, who, keeper, fault = record[KEY], record[WHO], record[KEEPER], record[ERROR]
+  local priority, sequence, max_attempts, errors = record[PRIORITY], record[SEQUENCE], record[MAX_ATTEMPTS], record[ERRORS]
+  local key, who, keeper, group = record[KEY], record[WHO], record[KEEPER], record[GROUP]
   local state, till = record[STATE], record[LOCK_UNTIL]
-  return more == nil and record[NAME] > '' and priority >= 0 and priority <= 4 and priority % 1 == 0
-    and sequence >= 0 and sequence < 2 ^ 50 and sequence % 1 == 0
+  for index = 1, #errors do
+    local failure = errors[index]
+    if failure[1] < 0 or failure[1] >= STORABLE or failure[2] and failure[2] < '' or failure[3] < 0 or failure[4] < ''
+       or failure[5] ~= nil then return nil end
+  end
+  return more == nil and record[NAME] > '' and priority >= 0 and priority < RANKS and priority % 1 == 0
+    and sequence >= 0 and sequence < SEQUENCES and sequence % 1 == 0
     and (key == false or key > '') and record[VERSION] >= 0 and (max_attempts == false or max_attempts > 0)
     and record[CREATED_ON] >= 0 and record[CREATED_ON] < STORABLE
     and record[ATTEMPTS] >= 0 and record[TOKEN] >= 0 and record[TOKEN] < STORABLE
-    and (who == false or who >= '') and (keeper == false or keeper >= '')
-    and record[MODIFIED_ON] >= 0 and record[MODIFIED_ON] < STORABLE
-    and (fault == false or fault >= '') and record[RETRIES] >= 0 and record[RETRIES + 1] == nil
+    and (who == false or who >= '') and (keeper == false or keeper >= '') and (group == false or group >= '')
+    and record[MODIFIED_ON] >= 0 and record[MODIFIED_ON] < STORABLE and (errors[1] or next(errors) == nil)
+    and record[RETRIES] >= 0 and record[STAMP] >= 0 and record[STAMP] < STORABLE and record[STAMP + 1] == nil
     and ((state == 'U' or state == 'T') and till == false
          or (state == 'C' or state == 'S') and till >= 0 and till < STORABLE)
     and record
@@ -158,7 +197,7 @@ local function as_job(id, blob)
   if not blob then return nil end
   local fine, record = pcall(sound, blob)
   if not (fine and record) then return damage().set_aside(id, blob) end
-  return {id = id, record = record, state = record[STATE], clock = clock_of(record)}
+  return {id = id, record = record, blob = blob, state = record[STATE], clock = clock_of(record)}
 end
 
 -- An empty text is no error, as in Python.
@@ -166,9 +205,27 @@ local function said(text)
   return text and text ~= '' and text
 end
 
-local function bury(record, at, reason)
+-- One failure more. The last ones are kept, as far as they fit.
+local function failed(record, on, who, text)
+  local errors, kept, size = record[ERRORS], {}, #text
+  errors[#errors + 1] = {on, who or false, record[ATTEMPTS], text}
+  local first = #errors
+  while first > 1 and #errors - first < FAILURES - 1 and size + #errors[first - 1][4] <= FAILURE_BYTES do
+    first = first - 1
+    size = size + #errors[first][4]
+  end
+  for index = first, #errors do kept[#kept + 1] = errors[index] end
+  record[ERRORS] = kept
+end
+
+local function bury(record, at)
   record[STATE], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'T', false, false, at
-  record[ERROR] = said(reason) or record[ERROR]
+end
+
+-- Into the trash for want of attempts, which is told unless something else is known of it.
+local function wear_out(record, at, who)
+  if not record[ERRORS][1] then failed(record, at, who, EXHAUSTED) end
+  bury(record, at)
 end
 
 -- The job as it stands now, though nobody has swept; written down by store() alone.
@@ -177,7 +234,7 @@ local function settle(job)
   local till = record and record[LOCK_UNTIL]
   if till and till <= now then
     if clock_of(record) == FINAL then
-      bury(record, till, said(record[ERROR]) or EXHAUSTED)
+      wear_out(record, till, record[WHO])
     else
       record[STATE], record[LOCK_UNTIL] = 'U', false
     end
@@ -186,12 +243,16 @@ local function settle(job)
 end
 
 local function load(id)
-  return settle(as_job(id, redis.call('HGET', JOBS, id)))
+  return settle(as_job(id, call('HGET', JOBS, id)))
 end
 
--- The records of several ids, by one call; nil: not worth it.
-local function blobs_of(ids)
-  return ids[2] and redis.call('HMGET', JOBS, unpack(ids))
+-- The jobs of several ids, by one call where it is worth it.
+local function loaded(ids)
+  local jobs, blobs = {}, ids[2] and call('HMGET', JOBS, unpack(ids))
+  for index, id in ipairs(ids) do
+    jobs[index] = (blobs and settle(as_job(id, blobs[index])) or not blobs and load(id)) or false
+  end
+  return jobs
 end
 
 local function next_token(record)
@@ -201,92 +262,102 @@ end
 local function lift(job, busy)
   local id, record = job.id, job.record
   if job.state == 'U' then
-    redis.call('ZREM', READY, id)
-    redis.call('ZREM', NAMES, named(id, record))
+    call('ZREM', READY, id)
+    call('ZREM', NAMES, named(id, record))
   elseif job.state == 'T' then
-    redis.call('ZREM', TRASH, buried(id, record))
+    call('ZREM', TRASH, buried(id, record))
   elseif job.clock then
-    redis.call('ZREM', job.clock, id)
-    if not busy then redis.call('ZREM', BUSY, id) end
+    call('ZREM', job.clock, id)
+    if not busy then call('ZREM', BUSY, id) end
   end
+end
+
+-- A live job holds its key by a side record, with its sequence or a later one as the version.
+local function lock(job, version)
+  call('HSET', SIDES, 'key\0' .. job.record[KEY], cmsgpack.pack(version, false) .. job.id)
 end
 
 -- A job that goes lets go of its key, unless another has it: one of the two was damaged then.
 local function unlock(job)
-  local key = job.record[KEY]
-  if key and redis.call('HGET', KEYED, key) == job.id then redis.call('HDEL', KEYED, key) end
+  local field = job.record[KEY] and 'key\0' .. job.record[KEY]
+  local held = field and call('HGET', SIDES, field)
+  if held and string.sub(held, -#job.id) == job.id then call('HDEL', SIDES, field) end
+end
+
+-- Who holds this key: a live job, or nil.
+local store
+local function holder_of(key)
+  local held = side_of('key\0' .. key)
+  local job = held and load(held.value)
+  -- One that has lapsed for good lets go of it.
+  if job and job.record[STATE] == 'T' and job.state ~= 'T' then return store(job) end
+  if held and not (job and job.state ~= 'T' and job.record[KEY] == key) then
+    return damage().note(SIDES, 'key\0' .. key, 'its job does not have this key', held.value)
+  end
+  return job
 end
 
 -- What this script has made claimable.
 local came = {}
 
--- Write a job down, and move it from where it was to where it belongs.
-local function store(job)
+-- Write a job down, and move it from where it was to where it belongs. `quiet`: the caller tells of it.
+function store(job, quiet)
   local id, record, clock = job.id, job.record, clock_of(job.record)
   local state = record[STATE]
   if state ~= job.state or clock ~= job.clock then
     lift(job, clock)
     if state == 'U' then
-      redis.call('ZADD', READY, place(record), id)
-      redis.call('ZADD', NAMES, 0, named(id, record))
+      call('ZADD', READY, place(record), id)
+      call('ZADD', NAMES, 0, named(id, record))
       came[#came + 1] = job
     elseif state == 'T' then
-      redis.call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
+      call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
       -- What arrives in the trash has never had its key here.
       if job.state then unlock(job) end
-      tell('TRASHED', job)
+      if not quiet then tell('TRASHED', job) end
     else
-      redis.call('ZADD', BUSY, place(record), id)
+      call('ZADD', BUSY, place(record), id)
     end
   end
   if clock then
-    redis.call('ZADD', clock, record[LOCK_UNTIL], id)
+    call('ZADD', clock, record[LOCK_UNTIL], id)
     remind(clock, id, record[LOCK_UNTIL])
   end
-  redis.call('HSET', JOBS, id, cmsgpack.pack(record))
-  job.state, job.clock = state, clock
+  record[STAMP] = math.max(record[STAMP] + 1, now)
+  job.blob, job.state, job.clock = cmsgpack.pack(record), state, clock
+  call('HSET', JOBS, id, job.blob)
 end
 
 local function drop(job)
   local id = job.id
-  if job.record[KEY] and job.state ~= 'T' then unlock(job) end
+  if job.state ~= 'T' then unlock(job) end
   lift(job)
-  redis.call('HDEL', JOBS, id)
-  redis.call('HDEL', POSTINGS, id)
+  call('HDEL', JOBS, id)
+  call('HDEL', POSTINGS, id)
 end
 
--- What a claim makes of a record; written down by store().
-local function claimed(record, who, lease, keeper)
+-- What a claim makes of a job; written down by store().
+local function claimed(job, who, lease, keeper)
+  local record = job.record
   record[STATE], record[ATTEMPTS], record[TOKEN] = 'C', record[ATTEMPTS] + 1, next_token(record)
   record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = who, keeper or false, now + lease, now
+  job.blob = nil
 end
 
-local function claim(job, who, lease, keeper)
-  claimed(job.record, who, lease, keeper)
-  store(job)
-  tell('CLAIMED', job)
-end
-
--- Whether somebody may act on the claim of a settled job: by its token, or by name alone.
-local function check(job, who, token)
-  if not job then return 'absent' end
-  local record = job.record
-  if not token then
-    if record[STATE] == 'C' then return record[WHO] == who and 'ok' or 'other' end
-    return record[STATE] == 'T' and 'trashed' or 'unclaimed'
-  end
-  if record[STATE] == 'T' or record[TOKEN] ~= token then return 'lost' end
-  return record[WHO] and 'ok' or 'unclaimed'
-end
-
--- A job as clients read it. They settle it by the time that goes with it.
+-- A job as clients read it: as it is stored. They settle it by the time that goes with it.
 local function shown(job)
-  return {job.id, cmsgpack.pack(job.record), redis.call('HGET', POSTINGS, job.id) or ''}
+  return {job.id, job.blob or cmsgpack.pack(job.record), call('HGET', POSTINGS, job.id) or '', job.odd}
+end
+
+local function all_shown(jobs)
+  local list = {}
+  for index, job in ipairs(jobs) do list[index] = shown(job) end
+  return list
 end
 
 -- How every script ends.
 local function reply(value)
-  if #came > 0 and anybody() then waiters().serve() end
+  if came[1] and anybody() then waiters().serve() end
   if notes then return cmsgpack.pack(value) .. cmsgpack.pack(notes) end
   return cmsgpack.pack(value)
 end

@@ -1,24 +1,56 @@
--- End claims, each by its own verb; and cancel or purge what nobody holds, if it is still as it was seen.
--- args: slot, call, try, acts [[uuid, who, token, verb, delay in µs, error, refund, due, retry], …]
+-- What becomes of jobs: by their holders' verbs, by an operator's, and by those that move what nobody holds.
+-- args: slot, call, try, acts [[uuid, verb, whether an operator's, who, token, error, delay in µs, refund, due, retry,
+--   lease in µs, keeper], …]
 -- Answers their statuses.
 
-local statuses = answered('table')
-if statuses then return reply(statuses) end
+local acts, statuses, parts, verbs = args[4], {}, {}, {}
+local stored = answered()
+-- To extend again does no harm, and what has lapsed since the first try is revived by it.
+if stored and not (acts[1] and acts[1][2] == 'extend') then
+  for index, each in ipairs(stored) do statuses[index] = each[1] end
+  return reply(statuses)
+end
 
-local function finish(job, verb, delay, reason, refund, due, retry)
+-- Whether this may be done to a settled job: to a claim by its token, or by its owner's name alone; to what nobody
+-- holds unless it has changed since it was seen; by an operator whosever it is.
+local function check(job, verb, operator, who, token)
+  if not job then return 'absent' end
   local record = job.record
-  if verb == 'consume' then
-    tell('CONSUMED', job)
-    drop(job)
-    return
+  local state = record[STATE]
+  if verb == 'restore' or verb == 'purge' then
+    if state ~= 'T' then return 'live' end
+  elseif verb == 'cancel' then
+    if state ~= 'U' and state ~= 'S' then return STATUS[state] end
+  elseif operator or not token then
+    if state ~= 'C' then return state == 'T' and 'trashed' or 'unclaimed' end
+    if operator then return (not token or record[TOKEN] == token) and 'ok' or 'lost' end
+    return record[WHO] == who and 'ok' or 'other'
+  else
+    if state == 'T' or record[TOKEN] ~= token then return 'lost' end
+    return record[WHO] and 'ok' or 'unclaimed'
   end
+  return (operator or (record[WHO] or '') == who and record[TOKEN] == token) and 'ok' or 'lost'
+end
+
+function verbs.extend(job, record, _, _, _, _, _, lease, keeper)
+  record[STATE], record[KEEPER], record[LOCK_UNTIL] = 'C', keeper or false, now + lease
+  store(job)
+  tell('EXTENDED', job)
+end
+
+function verbs.consume(job)
+  tell('CONSUMED', job)
+  drop(job)
+end
+
+-- Abandon, and trash. It counts as no attempt where that is refunded, or counted as a retry.
+local function give_up(job, record, verb, reason, delay, refund, due, retry)
+  if reason then failed(record, now, record[WHO], reason) end
   if refund or retry then record[ATTEMPTS] = math.max(0, record[ATTEMPTS] - 1) end
   if retry then record[RETRIES] = record[RETRIES] + 1 end
-  if reason then record[ERROR] = reason end
   if verb == 'trash' or exhausted(record) then
     bury(record, now)
-    store(job)
-    return
+    return store(job)
   end
   local till = delay and now + delay or due
   if till and till <= now then till = nil end
@@ -28,31 +60,60 @@ local function finish(job, verb, delay, reason, refund, due, retry)
   tell('ABANDONED', job)
 end
 
-local function may_part(job, verb, who, token)
-  if not job then return 'absent' end
-  local state = job.record[STATE]
-  if verb == 'purge' and state ~= 'T' then return 'live' end
-  if verb == 'cancel' and state ~= 'U' and state ~= 'S' then return STATUS[state] end
-  return (job.record[WHO] or '') == who and job.record[TOKEN] == token and 'ok' or 'lost'
+function verbs.trash(job, record, ...) give_up(job, record, 'trash', ...) end
+function verbs.abandon(job, record, ...) give_up(job, record, 'abandon', ...) end
+
+-- An operator's act is told as nobody's attempt.
+local function take_away(job, record, reason)
+  if said(reason) then failed(record, now, nil, reason) end
+  record[TOKEN] = next_token(record)
 end
 
-statuses = {}
-local ids, met = {}, {}
-for index, act in ipairs(args[4]) do ids[index] = act[1] end
-local blobs = blobs_of(ids)
-for index, act in ipairs(args[4]) do
-  local id, who, token, verb = unpack(act, 1, 4)
-  local job
-  if not blobs or met[id] then job = load(id) else job = settle(as_job(id, blobs[index])) end
-  met[id] = true
-  local parting = verb == 'cancel' and cancel or verb == 'purge' and purge
-  local status = parting and may_part(job, verb, who, token) or check(job, who, token)
-  if status == 'ok' and parting then
-    parting(job, act[6])
-  elseif status == 'ok' then
-    finish(job, verb, unpack(act, 5, 9))
-  end
-  statuses[index] = status
+function verbs.cancel(job, record, reason)
+  take_away(job, record, reason)
+  bury(record, now)
+  store(job)
 end
-answer(statuses)
+
+function verbs.release(job, record, reason)
+  take_away(job, record, reason)
+  tell('RELEASED', job)
+  if exhausted(record) then
+    wear_out(record, now)
+  else
+    record[STATE], record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'U', false, false, false, now
+  end
+  store(job)
+end
+
+function verbs.restore(job, record)
+  if record[KEY] and holder_of(record[KEY]) then return 'key' end
+  -- What lapsed for good still holds its place among the claims, and its key: it is put into the trash first.
+  if job.state ~= 'T' then store(job) end
+  lift(job)
+  job.state = nil
+  record[STATE], record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[MODIFIED_ON] =
+    'U', 0, 0, next_token(record), false, now
+  if record[KEY] then lock(job, next_sequence()) end
+  store(job)
+  tell('POSTED', job)
+end
+
+function verbs.purge(job)
+  drop(job)
+  put('purged\0' .. job.id, '', DAY)
+end
+
+local ids, met = {}, {}
+for index, act in ipairs(acts) do ids[index] = act[1] end
+local jobs = loaded(ids)
+for index, act in ipairs(acts) do
+  local id, verb = act[1], act[2]
+  -- One that stands twice in a batch is as the first act has left it.
+  local job = met[id] and load(id) or not met[id] and jobs[index]
+  local status = check(job, verb, act[3], act[4], act[5])
+  if status == 'ok' then status = verbs[verb](job, job.record, unpack(act, 6, 12)) or 'ok' end
+  statuses[index], parts[index], met[id] = status, done(status, id, 0), true
+end
+answer(parts)
 return reply(statuses)

@@ -1,11 +1,14 @@
--- Jobs as they are stored, and the time to settle them by.
--- args: uuids
--- Answers [now, [one for each: [uuid, record, posting], true if it was purged, false if it is absent]].
+-- Jobs and side records as they are stored, and the time.
+-- args: uuids, [kind .. '\0' .. key, …]
+-- Answers [now, [[uuid, record, posting], or false where it is absent], [[until, value, tag], or false]].
 
-local found = {}
-for index, id in ipairs(args) do
-  local blob = redis.call('HGET', JOBS, id)
-  local job = as_job(id, blob)
-  found[index] = job and shown(job) or blob and true or redis.call('ZSCORE', PURGED, id) ~= false
+local jobs, sides = {}, {}
+for index, id in ipairs(args[1]) do
+  local job = as_job(id, call('HGET', JOBS, id))
+  jobs[index] = job and shown(job) or false
 end
-return reply({now, found})
+for index, field in ipairs(args[2]) do
+  local side, blob = side_of(field)
+  sides[index] = blob and {side and side.till or false, side and side.value or false, blob} or false
+end
+return reply({now, jobs, sides})

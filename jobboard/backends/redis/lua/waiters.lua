@@ -8,39 +8,41 @@ local waiters_made
 function waiters()
   if waiters_made then return waiters_made end
 
-  local _, _, _, _, _, _, _, _, _, _, _, _, ANSWERS, WAITERS, BELLS = unpack(KEYS)
-
-  local BELL = {CAME = 1, TICKET = 2, MEMBERS = 3, READABLE = 4, HANDLE = 5, WHO = 6, LEASE = 7, KEEPER = 8}
+  local CAME, TICKET, MEMBERS, READABLE, HANDLE, WHOM, LEASE, KEPT_BY = 1, 2, 3, 4, 5, 6, 7, 8
 
   local function bell_in(blob)
     local bell = cmsgpack.unpack(blob)
-    for _, member in ipairs(bell[BELL.MEMBERS]) do
+    for _, member in ipairs(bell[MEMBERS]) do
       if member <= '' then return nil end
     end
-    return bell[BELL.CAME] >= 0 and bell[BELL.TICKET] >= 0 and #bell[BELL.MEMBERS] > 0 and bell[BELL.READABLE] >= 0
-      and bell[BELL.HANDLE] >= ''
-      and (not bell[BELL.WHO] or bell[BELL.WHO] > '' and bell[BELL.LEASE] > 0 and (bell[BELL.KEEPER] or '') >= '')
+    return bell[CAME] >= 0 and bell[TICKET] >= 0 and bell[MEMBERS][1] and bell[READABLE] >= 0 and bell[HANDLE] >= ''
+      and (not bell[WHOM] or bell[WHOM] > '' and bell[LEASE] > 0 and (bell[KEPT_BY] or '') >= '')
       and bell
   end
 
-  local function bell_of(id, blob)
-    return damage().entry('bells', BELLS, id, bell_in, blob)
+  local function bell_of(id)
+    local blob = call('HGET', BELLS, id)
+    if not blob then return nil end
+    local fine, bell = pcall(bell_in, blob)
+    return fine and bell or damage().drop(BELLS, id, blob)
   end
 
+  -- Take a waiter out of the queue; its bell, nil where it has none.
   local function forget(id, bell)
     bell = bell or bell_of(id)
     if not bell then return nil end
-    redis.call('ZREM', WAITERS, unpack(bell[BELL.MEMBERS]))
-    redis.call('HDEL', BELLS, id)
+    call('ZREM', WAITERS, unpack(bell[MEMBERS]))
+    call('HDEL', BELLS, id)
     return bell
   end
 
   local function waiting(kind)
-    return redis.call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 100)
+    return call('ZRANGEBYLEX', WAITERS, '[' .. kind .. '\0', '(' .. kind .. '\1', 'LIMIT', 0, 100)
   end
 
-  local function channel(id)
-    return WAITERS .. ':' .. id
+  local function ring(id, bell, job)
+    local heard = redis.pcall(PUBLISH, WAITERS .. ':' .. id, cmsgpack.pack({bell[TICKET], job}))
+    return type(heard) == 'number' and heard > 0
   end
 
   -- Claim a job for one of these waiters, the first that hears of it. It need not ask for it: what it is told, or asks
@@ -50,18 +52,16 @@ function waiters()
     for _, member in ipairs(members) do
       local waiter = string.sub(member, -32)
       local bell = bell_of(waiter)
-      if not (bell and bell[BELL.WHO]) then
+      if not (bell and bell[WHOM]) then
         gone = true
-        redis.call('ZREM', WAITERS, member)
-      elseif job.record[VERSION] <= bell[BELL.READABLE] then
+        call('ZREM', WAITERS, member)
+      elseif job.record[VERSION] <= bell[READABLE] then
         forget(waiter, bell)
-        claimed(job.record, bell[BELL.WHO], bell[BELL.LEASE], bell[BELL.KEEPER])
-        local heard = redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], shown(job)}))
-        if type(heard) == 'number' and heard > 0 then
-          local given = cmsgpack.pack({bell[BELL.TICKET], now, {id, job.record[TOKEN]}, 1})
-          redis.call('HSET', ANSWERS, 'bell:' .. waiter, given)
+        claimed(job, bell[WHOM], bell[LEASE], bell[KEPT_BY])
+        if ring(waiter, bell, shown(job)) then
+          answer({done('ok', id, job.record[TOKEN])}, 'bell:' .. waiter, bell[TICKET], 1)
           store(job)
-          tell('CLAIMED', job, bell[BELL.HANDLE])
+          tell('CLAIMED', job, bell[HANDLE])
           return true
         end
         job, gone = load(id), true
@@ -86,19 +86,18 @@ function waiters()
         left = not given or left
       end
     end
-    local told
-    repeat
-      told = false
-      for _, member in ipairs(left and waiting('p') or {}) do
+    while left do
+      left = false
+      for _, member in ipairs(waiting('p')) do
         local waiter = string.sub(member, -32)
         local bell = forget(waiter)
-        redis.call('ZREM', WAITERS, member)
-        told = true
-        if bell then redis.pcall(PUBLISH, channel(waiter), cmsgpack.pack({bell[BELL.TICKET], false})) end
+        call('ZREM', WAITERS, member)
+        if bell then ring(waiter, bell, false) end
+        left = true
       end
-    until not told
+    end
   end
 
-  waiters_made = {BELL = BELL, bell_in = bell_in, bell_of = bell_of, forget = forget, serve = serve}
+  waiters_made = {bell_in = bell_in, forget = forget, serve = serve}
   return waiters_made
 end

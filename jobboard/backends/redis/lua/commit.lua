@@ -1,0 +1,40 @@
+-- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
+-- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event],
+--   …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing is left), ttl in µs, whether its
+--   kind is listed], …]
+-- ARGV[2…]: postings of new jobs
+-- Answers [[uuids of jobs that are not as they were read], whether all is stored, [jobs], [[until, value, tag], …]]
+
+local changes, marks, stale, fits = args[2], args[3], {}, true
+for _, change in ipairs(changes) do
+  if call('HGET', JOBS, change[1]) ~= (change[2] or false) then stale[#stale + 1] = change[1] end
+end
+for _, mark in ipairs(marks) do
+  fits = fits and call('HGET', SIDES, mark[1]) == (mark[2] or false)
+end
+if stale[1] or not fits then return reply({stale, false, {}, {}}) end
+
+local jobs, sides, posted = {}, {}, 1
+for _, change in ipairs(changes) do
+  local id, tag, record, event = unpack(change, 1, 4)
+  local job = tag and as_job(id, tag)
+  if record and not tag then
+    posted = posted + 1
+    job = post(record, ARGV[posted], true)
+  elseif record then
+    record[STAMP] = job.record[STAMP]
+    job.record = record
+    store(job, true)
+  else
+    if event then tell(event, job) end
+    drop(job)
+    job = nil
+  end
+  if job and event then tell(event, job) end
+  jobs[#jobs + 1] = job
+end
+for _, mark in ipairs(marks) do
+  local field, _, value, ttl, listed = unpack(mark, 1, 5)
+  sides[#sides + 1] = put(field, value, ttl, listed)
+end
+return reply({stale, true, all_shown(jobs), sides})

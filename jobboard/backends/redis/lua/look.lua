@@ -1,0 +1,6 @@
+-- What can be claimed, and what must be settled first.
+-- args: how many, names, readable version
+-- Answers [now, [ready], [overdue], µs to the next event]; a job is [uuid, record, posting].
+
+local found = ready(args[2], args[1], args[3])
+return reply({now, all_shown(found), all_shown(overdue(OVERDUE)), next_event()})

@@ -1,0 +1,25 @@
+-- How a draft becomes a job: for insert and commit. Behind board.lua.
+-- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, arrival, whether it was trashed]; an
+-- arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or when trashed]
+
+local function post(draft, posting, quiet)
+  local id, name, priority, key, version, max_attempts, delay, due, group, came, trashed = unpack(draft, 1, 11)
+  local till = delay and now + delay or due
+  if till and till <= now then till = nil end
+  local record = {
+    name, priority, next_sequence(), key or false, version, till and 'S' or 'U', 0, max_attempts or false, 0, false,
+    false, till or false, now, now, {}, 0, group or false, 0,
+  }
+  local job = {id = id, record = record}
+  if came then
+    record[STATE], record[TOKEN] = trashed and 'T' or 'C', now
+    record[WHO], record[ATTEMPTS], record[RETRIES], record[ERRORS], record[CREATED_ON] = unpack(came, 1, 5)
+    record[trashed and MODIFIED_ON or LOCK_UNTIL] = came[6]
+    put('purged\0' .. id)
+  end
+  call('HSET', POSTINGS, id, posting)
+  if key and not trashed then lock(job, record[SEQUENCE]) end
+  store(job, quiet)
+  if not (trashed or quiet) then tell('POSTED', job) end
+  return job
+end

@@ -1,0 +1,23 @@
+-- Drop what nobody will ask for again: side records whose time has gone by, and waiters that died.
+-- args: none
+-- Answers whether there may be more.
+
+local ends = call('ZRANGEBYSCORE', ENDS, '-inf', exact(now), 'LIMIT', 0, MOST)
+for _, field in ipairs(ends) do
+  local blob = call('HGET', SIDES, field)
+  local fine, side = pcall(side_in, blob or '')
+  if fine and side and side.till and side.till > now then
+    -- It has been written again since.
+    call('ZADD', ENDS, exact(side.till), field)
+  else
+    call('ZREM', ENDS, field)
+    call('ZREM', LISTED, field)
+    if not (fine and side) or side.till then call('HDEL', SIDES, field) end
+  end
+end
+local bells = call('HGETALL', BELLS)
+for index = 1, #bells, 2 do
+  local fine, bell = pcall(waiters().bell_in, bells[index + 1])
+  if not (fine and bell and bell[1] >= now - HOUR) then waiters().forget(bells[index]) end
+end
+return reply(#ends == MOST)
