@@ -2,11 +2,11 @@
 -- args: handle, ttl in µs, [uuid, token, uuid, token, …]
 -- Answers the claims that are lost, as [uuid, token, uuid, token, …].
 
-local lost, ids = {}, {}
+local lost = {}
 local held = args[3]
-for index = 1, #held, 2 do ids[#ids + 1] = held[index] end
-for number, job in ipairs(loaded(ids)) do
-  local id, token = ids[number], held[2 * number]
+for index = 1, #held, 2 do
+  local id, token = held[index], held[index + 1]
+  local job = load(id)
   local record = job and job.record
   if not job or record[STATE] == 'T' or record[TOKEN] ~= token then
     lost[#lost + 1] = id
