@@ -185,7 +185,7 @@ class TestLateOnTheWire:
                 # The repetition waits for what the first try has locked: it comes second.
                 kept.let_go()
             gone_on = wire.meanwhile(nth, partial(act.go_on, board, given, done.wait()))
-            if gone_on.running:
+            if gone_on.running and kept.held:
                 kept.let_go()
             gone_on.wait()
             before = all_of(board)
