@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import jobboard
-from jobboard.backends.zookeeper.paths import quoted
-from jobboard.backends.zookeeper.wire import children, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Job, Posting
 from jobboard.states import Verb
@@ -239,17 +237,7 @@ class Soak:
 def odd(board: Any) -> list[str]:
     """Znodes that don't fit together, on a board that nobody works on: what belongs to a job that isn't there, and what
     a job lacks."""
-    store = board.engine._opened
-    paths = store.paths
-    jobs = {job.uuid: job for job in board.iterjobs(ensure_fresh=True)}
-    records = {uuid: job._record for uuid, job in jobs.items()}
-    keys, claims, timed = store.connection.read([children(each) for each in (paths.keys, paths.claims, paths.timed)])
-    holders = {key: store.connection.read([get(f"{paths.keys}/{key}")])[0].data.decode() for key in keys}
-    expected = {quoted(record.key): uuid for uuid, record in records.items() if record.key is not None}
-    found = [f"key {key!r} is held by {uuid}, which lacks it" for key, uuid in holders.items() if key not in expected]
-    found += [f"the znode of key {key!r} is gone, of {uuid}" for key, uuid in expected.items() if key not in holders]
-    found += [f"the claim of {uuid}, which is not there" for uuid in claims if uuid not in jobs]
-    return found + [f"the time {name}, of what is not there" for name in timed if name.split(".")[2] not in jobs]
+    return [f"{each.place}: {each.reason}" for each in board.engine.examine()]
 
 
 def logged(folder: Path) -> Iterator[str]:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-import msgpack
+from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain
+from jobboard.backends.zookeeper.records import Head, unpack_side
+from jobboard.backends.zookeeper.requests import children, get
+from jobboard.engine.calls import held_key
 
-from jobboard.backends.zookeeper.paths import RANKS, Node, Timed, Trashed, timed_of
-from jobboard.backends.zookeeper.records import decode, entity_of, token_of, unpack
-from jobboard.backends.zookeeper.store import READ_AT_ONCE, Store
-from jobboard.backends.zookeeper.wire import Data, children, get
-from jobboard.states import CLAIMED, Record
+if TYPE_CHECKING:
+    from jobboard.backends.zookeeper.store import ZooKeeperStore
 
 Odd = tuple[str, str]
 """Where something is odd, and what that is and what to do."""
 
-_STRAY = "nothing of a board's has such a name: delete it"
+_STRAY = "nothing of a board's has such a name, or belongs here: delete it"
 
 _FULL = "something lies in it, so that this job can't leave: delete that"
 
+_AT_ONCE = 200
 
-def oddities(store: Store) -> list[Odd]:
-    """What is odd, as (path, what and what to do). It reads the whole board, and writes nothing."""
+_ROOT = {"layout", "bell", "clock", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
+    *("sides", "listeners", "events")
+}
+
+
+def oddities(store: ZooKeeperStore) -> list[Odd]:
+    """It reads the whole board, and writes nothing."""
     first = list(_Look(store).all())
     if not first:
         return []
@@ -31,135 +39,119 @@ def oddities(store: Store) -> list[Odd]:
 
 
 class _Look:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
         self._paths = store.paths
-        self._live: dict[str, tuple[str, Record | None]] = {}
+        self._keys: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
+        self._unnumbered: dict[str, str] = {}
+        self._damaged: set[str] = set()
+        self._bodies: set[str] = set()
 
     def all(self) -> Iterator[Odd]:
-        yield from self._layout()
-        for rank in RANKS:
-            yield from self._jobs(rank)
-        times, keys = self._names(self._paths.timed), self._contents(self._paths.keys)
-        yield from self._claims()
-        yield from self._times(times)
-        yield from self._keys(keys)
-        yield from self._trash()
-        yield from self._asides()
-        for path, record in self._live.values():
-            if record is None:
-                continue
-            timed = timed_of(record)
-            if timed is not None and timed.name not in times:
-                yield path, f"when job {record.uuid} is due or free again is not listed: release or cancel it"
-            if record.key is not None and not any(each == self._paths.key(record.key) for each, _ in keys):
-                yield path, f"the key of job {record.uuid} is not held: another job can be posted with it"
+        yield from ((self._paths.at(name), _STRAY) for name in self._names("") if name not in _ROOT)
+        for bucket in self._names("jobs"):
+            names = self._names(f"jobs/{bucket}")
+            if len(bucket) != 2:
+                yield self._paths.at(f"jobs/{bucket}"), _STRAY
+            yield from self._jobs(f"jobs/{bucket}", names)
+        lying: set[str] = set()
+        for tree in (*TREES.values(), "timed", "trash"):
+            lying.update(self._below(tree, 4))
+        lying.update(self._below("kept", 2))
+        for path in sorted(lying):
+            folder, _, name = path.rpartition("/")
+            if self._expected.pop(path, None) is None and not name.startswith("-."):
+                uuid = next((part for part in name.split(".") if len(part) == 36), "")
+                if self._unnumbered.get(uuid) == folder and _is_entry(name):
+                    del self._unnumbered[uuid]
+                elif uuid not in self._damaged:
+                    yield self._paths.at(path), _STRAY
+        for uuid in (*self._expected.values(), *self._unnumbered):
+            yield self._paths.job(uuid), f"job {uuid} is not listed where it belongs: release, cancel or purge it"
+        yield from self._sides()
 
     def _names(self, folder: str) -> list[str]:
-        [names] = self._store.connection.read([children(folder)])
-        return names or []
+        [found] = self._store.connection.read([children(self._paths.at(folder).rstrip("/"))])
+        return [] if found is None else sorted(found[0])
 
-    def _contents(self, folder: str) -> list[tuple[str, Data]]:
-        return list(self._read([f"{folder}/{name}" for name in self._names(folder)]))
-
-    def _read(self, paths: Sequence[str]) -> Iterator[tuple[str, Data]]:
-        for start in range(0, len(paths), READ_AT_ONCE):
-            chunk = paths[start : start + READ_AT_ONCE]
-            for path, data in zip(chunk, self._store.connection.read([get(path) for path in chunk]), strict=True):
-                if data is not None:
-                    yield path, data
-
-    def _layout(self) -> Iterator[Odd]:
-        own = [path for path in self._paths.everything() if path.startswith(self._paths.root)]
-        there = dict(self._read(own))
-        for path in own:
-            if path not in there:
-                yield path, "it is missing: make an empty znode there"
-        known = {path.removeprefix(self._paths.root + "/").partition("/")[0] for path in own}
-        for name in self._names(self._paths.root):
-            if name not in known:
-                yield f"{self._paths.root}/{name}", _STRAY
-        for name in self._names(self._paths.arrivals):
-            if f"{self._paths.arrivals}/{name}" not in self._paths.jobs:
-                yield f"{self._paths.arrivals}/{name}", _STRAY
-
-    def _jobs(self, rank: int) -> Iterator[Odd]:
-        for path, data in self._contents(self._paths.jobs[rank]):
-            try:
-                node = Node.parse(path.rpartition("/")[2], rank)
-            except ValueError:
-                yield path, _STRAY
-                continue
-            if node.uuid in self._live:
-                yield path, f"job {node.uuid} is also at {self._live[node.uuid][0]}: delete one of the two"
-                continue
-            self._live[node.uuid] = path, None
-            if data.stat.numChildren:
-                yield path, _FULL
-            try:
-                unpack(data.data)
-            except ValueError as error:
-                yield path, f"{error}; the claim that meets it moves it to the trash"
+    def _below(self, folder: str, depth: int) -> Iterator[str]:
+        for name in self._names(folder):
+            if depth == 1:
+                yield f"{folder}/{name}"
+            elif name.isdigit() or (depth == 2 and name.isalnum() and folder.startswith(("timed", "trash", "kept"))):
+                yield from self._below(f"{folder}/{name}", depth - 1)
             else:
-                self._live[node.uuid] = path, decode(node, data)
+                yield f"{folder}/{name}"
 
-    def _claims(self) -> Iterator[Odd]:
-        for path, data in self._contents(self._paths.claims):
-            uuid = path.rpartition("/")[2]
-            _, record = self._live.get(uuid, (None, None))
-            if uuid not in self._live:
-                yield path, "no such job is on the board: delete it"
-            elif token_of(data) is None:
-                yield path, "it does not say whose claim it is: release the job"
-            elif record is not None and (record.state != CLAIMED or record.keeper is None):
-                yield path, "nobody keeps a claim of this job, which is not served because of it: delete it"
+    def _jobs(self, folder: str, names: list[str]) -> Iterator[Odd]:
+        bodies = [name for name in names if "~" in name]
+        jobs = [name for name in names if "~" not in name]
+        for start in range(0, len(jobs), _AT_ONCE):
+            chunk = jobs[start : start + _AT_ONCE]
+            data = self._store.connection.read([get(self._paths.at(f"{folder}/{name}")) for name in chunk])
+            for name, each in zip(chunk, data, strict=True):
+                if each is not None:
+                    yield from self._job(f"{folder}/{name}", name, each)
+        yield from ((self._paths.at(f"{folder}/{name}"), _STRAY) for name in bodies if name not in self._bodies)
 
-    def _times(self, names: Sequence[str]) -> Iterator[Odd]:
-        for name in names:
-            path = f"{self._paths.timed}/{name}"
-            try:
-                timed = Timed.parse(name)
-            except ValueError:
-                yield path, _STRAY
-                continue
-            _, record = self._live.get(timed.uuid, (None, None))
-            if timed.uuid not in self._live:
-                yield path, "no such job is on the board: delete it"
-            elif record is not None and timed_of(record) != timed:
-                yield path, "its job says otherwise: delete it"
+    def _job(self, path: str, name: str, data: tuple[bytes, object]) -> Iterator[Odd]:
+        stat = data[1]
+        if not plain(name) or self._paths.job(name) != self._paths.at(path):
+            yield self._paths.at(path), _STRAY
+            return
+        if stat.numChildren:  # type: ignore[attr-defined]
+            yield self._paths.at(path), _FULL
+        try:
+            head = Head.unpack(name, data[0], 0)
+            if not head.tag.body:
+                head.whole(head.content)
+        except ValueError as error:
+            yield self._paths.at(path), f"{error}; the next claim that meets it moves it to the trash, or purge it"
+            # What goes with it is not known.
+            self._damaged.add(name)
+            return
+        record, tag = head.record, head.tag
+        if tag.body:
+            self._bodies.add(f"{name}~{tag.body}")
+        if tag.listed:
+            self._expected[tag.listed] = name
+        if tag.n == UNKNOWN:
+            self._unnumbered[name] = folder_of(record.state, record.priority, tag.folder)
+        elif entry := entry_of(record, tag.folder, tag.n):
+            self._expected[entry] = name
+        if (key := held_key(record)) is not None:
+            self._keys[key] = name
 
-    def _keys(self, contents: Sequence[tuple[str, Data]]) -> Iterator[Odd]:
-        for path, data in contents:
-            _, record = self._live.get(data.data.decode(errors="replace"), (None, None))
-            if record is None or record.key is None or self._paths.key(record.key) != path:
-                yield path, "the job that it names is not on the board, or has another key: delete it"
+    def _sides(self) -> Iterator[Odd]:
+        for kind in self._names("sides"):
+            for one in self._names(f"sides/{kind}"):
+                if kind == "entity":
+                    yield from self._side(kind, f"sides/{kind}/{one}", one)
+                    continue
+                for name in self._names(f"sides/{kind}/{one}"):
+                    yield from self._side(kind, f"sides/{kind}/{one}/{name}", name)
+        for key, uuid in self._keys.items():
+            yield self._paths.job(uuid), f"the key of job {uuid} is not held: another job can be posted with {key!r}"
 
-    def _trash(self) -> Iterator[Odd]:
-        for path, data in self._contents(self._paths.trash):
-            try:
-                Trashed.parse(path.rpartition("/")[2])
-            except ValueError:
-                yield path, _STRAY
-                continue
-            if data.stat.numChildren:
-                yield path, _FULL
-            try:
-                unpack(data.data)
-            except ValueError as error:
-                yield path, f"{error}; purge it"
+    def _side(self, kind: str, path: str, name: str) -> Iterator[Odd]:
+        [data] = self._store.connection.read([get(self._paths.at(path))])
+        if data is None:
+            return
+        try:
+            side = unpack_side(kind, name, data[0], 0)
+        except ValueError as error:
+            yield self._paths.at(path), f"{error}: delete it"
+            return
+        if kind == "key":
+            uuid = self._keys.pop(unquote(name), None)
+            if uuid is None or uuid.encode() != side.value:
+                yield self._paths.at(path), "no job holds this key: delete it"
 
-    def _asides(self) -> Iterator[Odd]:
-        for path, data in self._contents(self._paths.answers):
-            try:
-                if data.data:
-                    msgpack.unpackb(data.data)
-            except (ValueError, TypeError, msgpack.UnpackException):
-                yield path, "it is no answer: delete it"
-        for path, data in self._contents(self._paths.entities):
-            try:
-                entity_of(data.data)
-            except ValueError:
-                yield path, "it tells of no entity: delete it"
-        for name in self._names(self._paths.purged):
-            if len(name) != 36:
-                yield f"{self._paths.purged}/{name}", _STRAY
+
+def _is_entry(name: str) -> bool:
+    try:
+        Entry.parse(name)
+    except ValueError:
+        return False
+    return True

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
 from jobboard import forks
-from jobboard.backends.zookeeper.replies import send
-from jobboard.backends.zookeeper.tries import Tries
-from jobboard.backends.zookeeper.wire import Data, Multi, MultiRead, Op, Ops, RemoveWatches, children, get
+from jobboard.backends.zookeeper.multiread import MultiRead
+from jobboard.backends.zookeeper.requests import Op, Read, Refused, Request, check, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.session import time_left
 
@@ -32,22 +31,23 @@ _BROKEN = (
     kazoo.OperationTimeoutError,
     kazoo.ConnectionClosedError,
     kazoo.ConnectionDropped,
-    KazooTimeoutError,
 )
 
 _AWAY = "there is no connection to ZooKeeper: no server answers"
 
-CHANGED = JobFailure("they change all the time")
-
-DATA_WATCHES, CHILD_WATCHES = 2, 1
-
 _NUDGE = 0.1
 """After how many seconds without an answer the server is nudged, and again after twice as long each time."""
+
+_AT_ONCE = 1000
+
+_STARTING = 1.0
+"""For how many seconds a client that was started may look like one that has given up."""
 
 
 class Connection:
     """:param make: a new client, not started.
     :param client: the caller's, instead.
+    :param acl: of what is created; None: the client's own.
     :param home: the process that has started the caller's client.
     :param heard: told of each change of the client's state; must not block.
     """
@@ -56,12 +56,14 @@ class Connection:
         self,
         make: Callable[[], KazooClient],
         client: Any,
+        acl: Sequence[Any] | None,
         timeout: float,
-        heard: Callable[[str], None],
         home: int,
+        heard: Callable[[str], None],
     ) -> None:
         self._make = make
         self._callers = client
+        self._acl = acl
         self._timeout = timeout
         self._heard = heard
         self._home = home
@@ -70,18 +72,18 @@ class Connection:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._client: Any = None
-        self._watches: list[tuple[str, int, Callable[[Any], None]]] = []
-        self._reads_at_once = True
+        self._started = 0.0
+        self._gave_up: Any = None
+        self._refused: Any = None
         self._alone: bool | None = None
         self._closed = False
         self._hurried = False
-        self._why = _AWAY
         self._queueing = threading.Lock()
-        self._flying = 0
+        self._owed: Any = None
+        self._probe: tuple[Any, Any] = (None, None)
+        self._why = _AWAY
         self.sent = 0
-        self.troubled = False
-        self._ended: Any = None
-        self._refused = False
+        self.bytes = 0
         self.session_timeout = 0.0
 
     @property
@@ -90,14 +92,21 @@ class Connection:
         return client is not None and bool(client.connected)
 
     @property
+    def shared(self) -> bool:
+        """Whether the client is the caller's, and its session goes on without this board."""
+        return self._callers is not None
+
+    @property
     def session_id(self) -> int | None:
         client = self._client
-        return client._session_id if client is not None else None
+        known = None if client is None else client.client_id
+        return None if known is None else int(known[0])
 
     @property
     def patience(self) -> float:
-        """How long one request may take, in seconds: beyond the session's time it has failed anyhow."""
-        return min(5.0, max(1.0, self.session_timeout))
+        """How long one request may take, in seconds: so long that a beat which gets no answer is over before the claims
+        that it was to keep count as lost."""
+        return min(5.0, max(0.7, self.session_timeout / 3))
 
     def open(self) -> KazooClient:
         """The client, connected for as far as that can be had: within the time limit of ``connect()`` if it is new, and
@@ -108,7 +117,7 @@ class Connection:
         client = self._client
         if client is not None and client.connected:
             return client
-        first = self.revive()
+        first = self._revive()
         left = time_left()
         limit = self._timeout if first else self.patience if left is None else left
         start = time.monotonic()
@@ -119,33 +128,56 @@ class Connection:
                 raise ConnectionFailure("the board is closed")
             if client.connected:
                 return client
-            if client is self._ended:
-                self._why = (
-                    "ZooKeeper has refused the authentication"
-                    if self._refused
-                    else "no ZooKeeper server has answered within the tries of connection_retry"
-                )
-                raise ConnectionFailure(self._why, refused=self._refused)
-            if client is self._callers and client._stopped.is_set():
-                raise ConnectionFailure("the client= of this board is not running: start() it first")
+            closed = client.client_state == KeeperState.CLOSED
+            if not closed:
+                self._started = 0.0
+                if self._probe[0] is not client or self._probe[1].ready():
+                    # kazoo tells those who wait for an answer why there is none.
+                    self._probe = (client, client.exists_async("/"))
+            asked, probe = self._probe
+            if asked is client and probe.ready() and isinstance(probe.exception, kazoo.AuthFailedError):
+                self._refused = self._gave_up = client
+            self._check_running(client, closed)
             left = 0 if self._hurried else start + limit - time.monotonic()
             if left <= 0:
+                self._started = 0.0
+                self._check_running(client, closed)
                 raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else self._why)
-            client._live.wait(min(left, 0.1))
+            # At first a client may fail sooner than one looks.
+            time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
+
+    def _check_running(self, client: KazooClient, closed: bool) -> None:
+        """:raises ConnectionFailure: the client has stopped trying to connect."""
+        if client is self._callers:
+            if closed:
+                raise ConnectionFailure("the client= of this board is not running: start() it first")
+            return
+        if closed and time.monotonic() > self._started + _STARTING:
+            self._gave_up = client
+        if self._gave_up is client:
+            self._why = (
+                "ZooKeeper has refused the authentication"
+                if self._refused is client
+                else "no ZooKeeper server has answered within the tries of connection_retry"
+            )
+            raise ConnectionFailure(self._why, refused=self._refused is client)
 
     def hurry(self) -> None:
         """Wait for no connection any longer: the board is closing."""
         self._hurried = True
 
-    def revive(self) -> bool:
+    def _revive(self) -> bool:
         """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
         with self._lock:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
             first = self._client is None
-            if not first and self._client is self._ended:
-                # Its thread is gone: it would never connect again.
-                self._drop(self._client)
+            if not first and self._client is not self._callers:
+                with contextlib.suppress(ConnectionFailure):
+                    self._check_running(self._client, self._client.client_state == KeeperState.CLOSED)
+                if self._gave_up is self._client:
+                    # Its thread is gone: it would never connect again.
+                    self._drop(self._client)
             if self._client is None:
                 self._client = self._start()
             return first
@@ -153,58 +185,28 @@ class Connection:
     def _start(self) -> KazooClient:
         if self._callers is not None:
             forks.check_home(self._home)
+            self._check_running(self._callers, self._callers.client_state == KeeperState.CLOSED)
             if not self.session_timeout:
                 self.session_timeout = _negotiated(self._callers, self._timeout)
             self._callers.add_listener(self._listen)
             return self._callers
         client = self._make()
-        self._note_timeout(client)
-        self._note_end(client)
+        # What was asked for holds until the server's is known.
+        self.session_timeout = client._session_timeout / 1000
+        _on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
         client.add_listener(self._listen)
+        self._started = time.monotonic()
         client.start_async()
         return client
 
-    def _note_timeout(self, client: KazooClient) -> None:
-        # kazoo tells nobody what the server has agreed to.
-        connect = client._connection._connect
-
-        def noting(*arguments: Any) -> Any:
-            read_timeout, connect_timeout = connect(*arguments)
-            self.session_timeout = read_timeout * 1.5 / 1000
-            return read_timeout, connect_timeout
-
-        client._connection._connect = noting
-        # What was asked for holds until that is known.
-        self.session_timeout = client._session_timeout / 1000
-
-    def _note_end(self, client: KazooClient) -> None:
-        # A client that has not started yet is in the same state as one that has given up.
-        loop, told = client._connection.zk_loop, client._session_callback
-        self._refused = False
-
-        def noting_end() -> None:
-            try:
-                loop()
-            except Exception as error:  # noqa: BLE001 - its callers are told by what they wait for
-                LOG.warning("kazoo has given up a connection to ZooKeeper: %s", error)
-            finally:
-                self._ended = client
-
-        def noting_refusal(state: Any) -> None:
-            self._refused = self._refused or state == KeeperState.AUTH_FAILED
-            told(state)
-
-        client._connection.zk_loop = noting_end
-        client._session_callback = noting_refusal
-
     def _listen(self, state: str) -> None:
         if state == KazooState.SUSPENDED:
-            self._why = _AWAY
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
-        if state != KazooState.CONNECTED:
-            self._watches.clear()
+        if state == KazooState.CONNECTED:
+            self._why = _AWAY
+        else:
             self._alone = None
         self._heard(state)
 
@@ -223,24 +225,8 @@ class Connection:
         with self._lock:
             with self._queueing:
                 self._closed = True
-                self.troubled = self.troubled or self._flying > 0
-            client = self._client
-            if client is None:
-                return
-            if client is self._callers and client.connected:
-                self._forget_watches(client)
-            self._drop(client)
-
-    def _forget_watches(self, client: KazooClient) -> None:
-        for path, kind, call in self._watches:
-            watchers = client._data_watchers if kind == DATA_WATCHES else client._child_watchers
-            watchers.get(path, set()).discard(call)
-            if watchers.get(path):
-                continue
-            watchers.pop(path, None)
-            with contextlib.suppress(Exception):
-                send(client, RemoveWatches(path, kind)).get(timeout=self.patience)
-        self._watches.clear()
+            if self._client is not None:
+                self._drop(self._client)
 
     def leak(self) -> None:
         """In a forked child: the parent still talks through what was inherited."""
@@ -248,55 +234,59 @@ class Connection:
         if client is not None and client is not self._callers:
             atexit.unregister(client.handler.stop)
             forks.keep(client)
+        timeout = self.session_timeout if client is self._callers else 0.0
         self._reset()
+        self.session_timeout = timeout
 
     # Requests
 
-    def call(self, requests: Sequence[Any], changes: bool = False, patience: float | None = None) -> list[Any]:
-        """Send these at once and wait for all of their answers.
+    def send(self, requests: Sequence[Request], patience: float | None = None, changes: bool = False) -> list[Any]:
+        """Send these in one go, and wait for all of their answers; what was refused is answered by its exception.
 
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
-        try:
-            return self._call(requests, changes, patience)
-        except ConnectionFailure:
-            self.troubled = True
-            raise
-
-    def _call(self, requests: Sequence[Any], changes: bool, patience: float | None) -> list[Any]:
         client = self.open()
         deadline = time.monotonic() + (patience or self.patience)
+        self._check_silence(client, deadline)
         # So that nothing of a closed board follows in a client of the caller's.
         with self._queueing:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            results = [send(client, request) for request in requests]
-            self.sent += len(results)
-            self._flying += 1
-        try:
-            return [self._answer(client, result, deadline, changes) for result in results]
-        except kazoo.KazooException as error:
-            raise translated(error) from error
-        finally:
-            with self._queueing:
-                self._flying -= 1
+            promises = [request(client) for request in requests]
+            self.sent += len(promises)
+        return [self._answer(client, promise, deadline, changes) for promise in promises]
 
-    def _answer(self, client: KazooClient, result: Any, deadline: float, changes: bool = False) -> Any:
-        """:raises KazooException: what the server has refused."""
+    def _check_silence(self, client: KazooClient, deadline: float) -> None:
+        """Send nothing while a server owes an answer for too long: kazoo notices that one is dead only where there is
+        nothing to send but its own pings.
+
+        :raises ConnectionFailure: there is still none.
+        """
+        owed = self._owed
+        if owed is None:
+            return
+        if not owed.ready():
+            owed.wait(max(0.001, deadline - time.monotonic()))
+            if not owed.ready():
+                raise ConnectionFailure("the ZooKeeper server does not answer")
+        self._owed = None
+
+    def _answer(self, client: KazooClient, promise: Any, deadline: float, changes: bool) -> Any:
         pause = _NUDGE
         try:
             while True:
                 left = deadline - time.monotonic()
-                try:
-                    return result.get(timeout=max(0.001, min(pause, left)))
-                except KazooTimeoutError:
-                    if left <= pause:
-                        raise
+                promise.wait(max(0.001, min(pause, left)))
+                if promise.ready():
+                    return promise.get()
+                if left <= pause:
+                    self._owed = promise
+                    raise TimeoutError(f"no answer within {self.patience:g} s")
                 self._nudge(client)
                 pause *= 2
         except kazoo.KazooException as error:
             if not isinstance(error, _BROKEN):
-                raise
+                return error
             raise _broken(error, changes) from error
         except Exception as error:
             # kazoo gives a connection up whose replies it can't make out, and tells that in errors of any kind.
@@ -307,97 +297,96 @@ class Connection:
         until the next one comes in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0)."""
         with self._queueing:
             if not self._closed and client.connected:
-                send(client, Exists("/", None))
+                client.exists_async("/")
 
-    def read(self, ops: Sequence[Op], sync: str | None = None, patience: float | None = None) -> list[Any]:
-        """Read several znodes at one instant; what is not there is None.
+    def read(self, reads: Sequence[Read], fresh: str | None = None, patience: float | None = None) -> list[Any]:
+        """Answers in their order; None for what is not there.
 
-        :param sync: a path to have the server catch up with the ensemble first.
+        :param fresh: a path to have the server catch up with the ensemble first.
         """
-        before = [] if sync is None else self._catch_up(sync)
-        if self._reads_at_once:
-            try:
-                found = self.call([*before, MultiRead(ops)], patience=patience)[-1]
-            except JobFailure as error:
-                if not isinstance(error.cause, (kazoo.UnimplementedError, kazoo.BadArgumentsError)):
-                    raise
-                self._reads_at_once = False
-            else:
-                return checked(found)
-        return self._read_twice(ops, before, patience)
+        # Not by a sync: the leader passes it by, and may apply later than a follower what was agreed upon. A change of
+        # nothing is answered when all that was agreed upon before it has been applied. A server that is alone answers
+        # everything in its turn.
+        before = [] if fresh is None or self.alone() else [self._multi([check(fresh)])]
+        # What is watched goes by itself.
+        watched = [read for read in reads if read.watch is not None]
+        plain = [(read.path, read.what == "children") for read in reads if read.watch is None]
+        many = [plain[start : start + _AT_ONCE] for start in range(0, len(plain), _AT_ONCE)]
+        sent = [*before, *(read.send for read in watched), *(self._multi_read(some) for some in many)]
+        if not sent:
+            return []
+        answers = self.send(sent, patience)[len(before) :]
+        told = iter([] if not watched else answers[: len(watched)])
+        for each in answers[len(watched) :]:
+            if isinstance(each, Exception):
+                raise translated(each) from each
+        rest = itertools.chain.from_iterable(answers[len(watched) :])
+        found = [next(told if read.watch is not None else rest) for read in reads]
+        for each in found:
+            if isinstance(each, Exception) and not isinstance(each, kazoo.NoNodeError):
+                raise translated(each) from each
+        return [
+            None
+            if isinstance(each, Exception)
+            else each[1]
+            if read.what == "stat" and read.watch is None and each is not None
+            else each
+            for read, each in zip(reads, found, strict=True)
+        ]
 
-    def _catch_up(self, path: str) -> list[Any]:
-        """What to send before a read that must show all that any server has acknowledged.
-
-        Not a sync: the leader passes it by, and may apply later than a follower what was agreed upon. A change of
-        nothing is answered when all that was agreed upon before it has been applied.
-        """
-        # A server that is alone answers everything in its turn.
-        return [] if self.alone() else [Multi([Ops.check(path, -1)])]
+    @staticmethod
+    def _multi_read(reads: Sequence[tuple[str, bool]]) -> Request:
+        return lambda client: MultiRead(client.chroot, reads).send(client)
 
     def alone(self) -> bool:
         """Whether the server is known to belong to no ensemble."""
         if self._alone is None:
-            try:
-                [(config, _)] = self.call([get("/zookeeper/config")])
-                self._alone = not config
-            except JobFailure as error:
-                if isinstance(error, ConnectionFailure):
-                    raise
-                self._alone = False
+            [found] = self.send([get("/zookeeper/config").send])
+            # Under a chroot of the caller's, or for an account that may not read it, nobody knows.
+            self._alone = not isinstance(found, Exception) and not found[0]
         return self._alone
 
-    def _read_twice(self, ops: Sequence[Op], before: list[Any], patience: float | None) -> list[Any]:
-        """For servers before 3.6: what reads the same twice was all there at one instant in between."""
-        earlier: list[Any] | None = None
-        tries = Tries("read several znodes at one instant")
-        while True:
-            client = self.open()
-            results = [send(client, op) for op in [*before, *ops]]
-            self.sent += len(results)
-            deadline = time.monotonic() + (patience or self.patience)
-            found: list[Any] = []
-            for result in results[len(before) :]:
-                try:
-                    answer = self._answer(client, result, deadline)
-                except kazoo.NoNodeError:
-                    found.append(None)
-                except kazoo.KazooException as error:
-                    raise translated(error) from error
+    def _multi(self, ops: Sequence[Op]) -> Request:
+        def send(client: KazooClient) -> Any:
+            transaction = client.transaction()
+            for do, path, arguments in ops:
+                if do == "create":
+                    data, _, *flags = arguments
+                    transaction.create(path, data, self._acl, *flags)
                 else:
-                    found.append(Data(*answer) if isinstance(answer, tuple) else sorted(answer))
-            if found == earlier:
-                return found
-            if earlier is not None:
-                tries.again(CHANGED)
-            earlier = found
+                    getattr(transaction, do)(path, *arguments)
+            return transaction.commit_async()
 
-    def commit(self, ops: Sequence[Op], patience: float | None = None) -> list[Any]:
-        """All of these or none.
+        return send
+
+    def commit(self, ops: Sequence[Op]) -> list[Any]:
+        """All of these or none. Creations answer a path, writes a stat, the others True.
 
         :raises Refused: one of them does not fit what is there.
         """
-        return Multi.check(self.call([Multi(ops)], changes=True, patience=patience)[0])
+        [results] = self.send([self._multi(ops)], changes=True)
+        if isinstance(results, Exception):
+            raise translated(results) from results
+        self.bytes += sum(op.size for op in ops)
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
+                if isinstance(result, (kazoo.NoAuthError, kazoo.NotReadOnlyCallError)):
+                    raise translated(result) from result
+                raise Refused(index, result)
+        return list(results)
 
-    def watch_data(self, path: str, call: Callable[[Any], None]) -> None:
-        self._watch(get(path)._replace(watcher=call), DATA_WATCHES, path, call)
+    def each(self, ops: Sequence[Op]) -> list[Any]:
+        """Every one of these by itself, in one go; what was refused is answered by its exception."""
+        answers = self.send([self._multi([op]) for op in ops], changes=True)
+        return [each[0] if isinstance(each, list) else each for each in answers]
 
-    def watch_children(self, path: str, call: Callable[[Any], None]) -> None:
-        self._watch(children(path)._replace(watcher=call), CHILD_WATCHES, path, call)
-
-    def watch_lists(self, calls: Mapping[str, Callable[[Any], None]]) -> list[list[str]]:
-        """The children of these folders, watched from here on."""
-        for path, call in calls.items():
-            self._note(path, CHILD_WATCHES, call)
-        return self.call([children(path)._replace(watcher=call) for path, call in calls.items()])
-
-    def _watch(self, request: Any, kind: int, path: str, call: Callable[[Any], None]) -> None:
-        self._note(path, kind, call)
-        self.call([request])
-
-    def _note(self, path: str, kind: int, call: Callable[[Any], None]) -> None:
-        self._watches = [each for each in self._watches if each != (path, kind, call)]
-        self._watches.append((path, kind, call))
+    def try_later(self, ops: Sequence[Op]) -> None:
+        """Each by itself, and nobody waits for it."""
+        client = self._client
+        with self._queueing:
+            if not self._closed and client is not None and client.connected:
+                for op in ops:
+                    self._multi([op])(client)
 
 
 def _broken(error: Exception, changes: bool) -> ConnectionFailure:
@@ -406,13 +395,6 @@ def _broken(error: Exception, changes: bool) -> ConnectionFailure:
         error,
         outcome="unknown" if changes else "none",
     )
-
-
-def checked(found: list[Any]) -> list[Any]:
-    for each in found:
-        if isinstance(each, Exception):
-            raise translated(each) from each
-    return found
 
 
 def translated(error: Exception) -> JobBoardError:
@@ -425,6 +407,20 @@ def translated(error: Exception) -> JobBoardError:
     return JobFailure(f"ZooKeeper has refused it: {type(error).__name__}", error)
 
 
+def _on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
+    """Have ``told`` called with the session timeout that the server has agreed to, in seconds.
+
+    kazoo tells nobody; this is the one thing that is taken from its inside."""
+    connect = client._connection._connect
+
+    def noting(*arguments: Any) -> Any:
+        times = connect(*arguments)
+        told(times[0] * 1.5 / 1000)
+        return times
+
+    client._connection._connect = noting
+
+
 def _negotiated(client: KazooClient, timeout: float) -> float:
     """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
     tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
@@ -434,14 +430,7 @@ def _negotiated(client: KazooClient, timeout: float) -> float:
         **{name: getattr(client, name) for name in tls},
     )
     told: list[float] = []
-    connect = probe._connection._connect
-
-    def noting(*arguments: Any) -> Any:
-        times = connect(*arguments)
-        told.append(times[0] * 1.5 / 1000)
-        return times
-
-    probe._connection._connect = noting
+    _on_negotiated(probe, told.append)
     try:
         probe.start_async()
         deadline = time.monotonic() + timeout

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+LOG = logging.getLogger(__name__)
+
 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler for threads, but for how it waits: for one request it does so five times, and each time kazoo's
-    own makes a selector and throws it away, which costs more than all the rest that is done for the request."""
+    """kazoo's handler for threads, but for how its threads end, and how it waits: for one request it does so five
+    times, and each time kazoo's own makes a selector and throws it away, which costs more than all the rest."""
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def run() -> None:
+            try:
+                func(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - its callers are told by what they wait for
+                LOG.warning("kazoo has given up a connection to ZooKeeper: %s", error)
+
+        return super().spawn(run)
 
     def select(
         self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float | None = None

@@ -1,103 +1,412 @@
-"""Reading a board: pages, counts, the trash, and who is there."""
+"""What can be claimed: lists of small folders, kept for as long as the bell tells that nothing has come into them.
+
+The bell's version rises with whatever becomes claimable or is to end by itself, in the commit that does it. While it
+stands, what was listed can only have become less; each job's own record then tells whether it is still there. So a look
+that follows another one reads the bell and the first jobs' records, in one go.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Sequence
+import bisect
+import itertools
+import logging
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from jobboard.backends.zookeeper.paths import DUE, LAST_KEPT, LAST_LEASE, Timed
-from jobboard.backends.zookeeper.records import Found, stands
-from jobboard.backends.zookeeper.store import Store
-from jobboard.backends.zookeeper.wire import children, get
-from jobboard.primitives import Seen
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+from jobboard.backends.zookeeper.batch import created
+from jobboard.backends.zookeeper.paths import UNKNOWN, Entry, folder_number, timed_entry
+from jobboard.backends.zookeeper.records import Head
+from jobboard.backends.zookeeper.requests import Read, children, create, delete, exists, get, put
+from jobboard.engine import Look, Stored
+from jobboard.states import TRASHED, UNCLAIMED
+
+if TYPE_CHECKING:
+    from jobboard.backends.zookeeper.store import ZooKeeperStore
+
+LOG = logging.getLogger(__name__)
+
+_OVERDUE = 100
+
+_MANY = 100_000
+
+_SMALL = 64
+"""A list of up to so many names is read anew together with what tells whether it has grown."""
+
+_LISTS = 128
+"""How many lists are kept."""
+
+_AHEAD = 32
+"""How many records are read ahead of those that are asked for, where they are short."""
+
+_MINUTES = 30
+"""How many minutes with nothing in them are passed over in one look for the next end."""
+
+_SHELVES = 20
 
 
-class Reader:
-    def __init__(self, store: Store) -> None:
+class _List:
+    def __init__(self, names: list[Any], stat: Any) -> None:
+        self.names = names
+        self.folder = stat.czxid
+        self.created = created(stat)
+
+    def grown(self, stat: Any) -> bool:
+        """Whether something has come into it since, or it was made anew."""
+        return (stat.czxid, created(stat)) != (self.folder, self.created)
+
+
+class View:
+    """What one process knows of a board. ``_lock`` is held throughout a look."""
+
+    def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
+        self._lock = threading.RLock()
+        self._lists: dict[str, _List] = {}
+        self._heads: dict[str, Head] = {}
+        self._bell = self._alive = -1
+        self._next: int | None = None
+        self._aside: set[str] = set()
+        self._armed = False
+        self._ahead: dict[str, Any] = {}
 
-    def read(self, uuids: Sequence[str]) -> list[Seen]:
-        found = self._store.read(uuids)
-        now = self._now([it for it in found if not isinstance(it, State)])
-        return [Seen(it, None, None) if isinstance(it, State) else Seen.at(now, stands(it, now)) for it in found]
+    # Looking
 
-    def _now(self, found: Sequence[Found]) -> int:
-        """The server's time, where any of these depends on it."""
-        lapsed = any(it.record.exhausted and it.held is None for it in found)
-        return self._store.now() if lapsed or any(it.record.lock_until is not None for it in found) else 0
+    def look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
+        with self._lock:
+            while True:
+                look = self._look(limit, names, readable)
+                if look.ready or look.overdue or self._armed:
+                    return look
+                # Nobody sleeps before the server has been told to wake them, nor looks back to before that.
+                bell, alive = self._bell, self._alive
+                self._arm()
+                if (bell, alive) == (self._bell, self._alive):
+                    return look
 
-    def page(self, after: Record | None, limit: int, names: Sequence[str] | None) -> list[Seen]:
-        wanted = None if names is None else frozenset(names)
-        # Who wants to see all that was acknowledged anywhere asks for it; that there is nothing must be true anyhow.
-        return self._page(after, limit, wanted, sync=False) or self._page(after, limit, wanted, sync=True)
+    def _look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
+        store, paths = self._store, self._store.paths
+        guess = list(itertools.islice(self._walk(names, readable, known=True), limit))
+        unread = [entry for entry, _ in guess if entry.uuid not in self._heads]
+        heads = [get(paths.job(entry.uuid)) for entry in unread]
+        # The first look of all asks for what it will need in one go.
+        ahead = [] if self._bell >= 0 else [children(paths.at(name)) for name in ("kept", "alive", "timed", "ready")]
+        asked = [exists(paths.bell), exists(paths.alive), *ahead, *heads]
+        bell, alive, *data = store.connection.read(asked, fresh=paths.root)
+        self._ahead = dict(zip(("kept", "alive", "timed", "ready"), data[: len(ahead)], strict=False))
+        data = data[len(ahead) :]
+        if bell is None or alive is None:
+            store.mend()
+            return self._look(limit, names, readable)
+        self._learn(unread, data)
+        overdue: list[Stored] = []
+        now = store.judged([])
+        if bell.version != self._bell:
+            self._refresh()
+        if bell.version != self._bell or (self._next is not None and self._next <= now):
+            now, overdue = self._overdue()
+            self._bell = bell.version
+        if alive.cversion != self._alive:
+            dead = self._dead(_OVERDUE)
+            # Whoever settles them looks again.
+            self._alive = -1 if dead else alive.cversion
+            overdue += dead
+        ready = self._ready(limit, names, readable, overdue)
+        event = None if self._next is None else max(0, self._next - now)
+        return Look(now, ready, overdue, event)
 
-    def _page(self, after: Record | None, limit: int, wanted: frozenset[str] | None, sync: bool) -> list[Seen]:
+    def _ready(self, limit: int, names: Collection[str] | None, readable: int, overdue: list[Stored]) -> list[Stored]:
         store = self._store
-        store.view.look(sync=sync, everything=True)
-        place = (-1, -1) if after is None else (after.priority, after.sequence)
-        page: list[Found] = []
-        while len(page) < limit:
-            nodes = store.view.page(place, limit - len(page), wanted)
-            if not nodes:
-                break
-            for node, it in zip(nodes, store.read_nodes(nodes), strict=True):
-                if it is None:
-                    store.view.changed(node, None)
+        ready: list[Stored] = []
+        walk = self._walk(names, readable)
+        while len(ready) < limit and (chunk := list(itertools.islice(walk, limit - len(ready)))):
+            unread = [entry for entry, _ in chunk if entry.uuid not in self._heads]
+            if unread:
+                more = list(itertools.islice(self._walk(names, readable, known=True, after=chunk[-1]), _AHEAD))
+                unread += [entry for entry, _ in more if entry.uuid not in self._heads]
+                self._learn(unread, store.connection.read([get(store.paths.job(entry.uuid)) for entry in unread]))
+            found: list[tuple[Entry, str, Head]] = []
+            for entry, folder in chunk:
+                head = self._heads.get(entry.uuid)
+                if head is None or not (head.is_damaged or _is_at(head, entry, folder)):
+                    self._drop(folder, entry)
                 else:
-                    page.append(it)
-            place = nodes[-1].rank, nodes[-1].sequence
-        now = self._now(page)
-        return [Seen.at(now, stands(it, now)) for it in page]
+                    found.append((entry, folder, head))
+            for (entry, folder, head), stored in zip(found, store.whole([head for *_, head in found]), strict=True):
+                if stored is None:
+                    continue
+                if head.is_damaged or stored.record.state == TRASHED:
+                    overdue.append(_set_aside(stored, entry, folder))
+                elif stored.record.state == UNCLAIMED:
+                    ready.append(stored)
+        return ready
 
-    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+    def _learn(self, entries: Sequence[Entry], data: Sequence[Any]) -> None:
+        if len(self._heads) > 1000:
+            self._heads.clear()
+        for entry, each in zip(entries, data, strict=True):
+            head = self._store.head(entry.uuid, each)
+            if head is None:
+                self._heads.pop(entry.uuid, None)
+                continue
+            if head.tag.n == UNKNOWN:
+                head = head._replace(tag=head.tag._replace(n=entry.n))
+            self._heads[entry.uuid] = head
+
+    def _walk(
+        self,
+        names: Collection[str] | None,
+        readable: int,
+        known: bool = False,
+        after: tuple[Entry, str] | None = None,
+    ) -> Iterator[tuple[Entry, str]]:
+        """Entries in the order in which they are served, with their folders.
+
+        :param known: ends where something would have to be read.
+        """
+        for rank in self._children("ready", known):
+            for hi in self._children(f"ready/{rank}", known):
+                for lo in self._children(f"ready/{rank}/{hi}", known):
+                    folder = f"ready/{rank}/{hi}/{lo}"
+                    if after is not None and folder < after[1]:
+                        continue
+                    entries = self._children(folder, known)
+                    if not entries and not known:
+                        self._empty(rank, hi, lo)
+                    for entry in list(entries):
+                        wanted = (names is None or entry.job in names) and entry.version <= readable
+                        if wanted and (after is None or folder > after[1] or entry > after[0]):
+                            yield entry, folder
+
+    def _children(self, path: str, known: bool = False) -> list[Any]:
+        kept = self._lists.get(path)
+        if kept is None:
+            if known:
+                return []
+            found = self._listing(path)
+            if found is None:
+                return []
+            kept = self._keep(path, found)
+        return kept.names
+
+    def _listing(self, path: str) -> Any:
+        """Names and stat; once what was read ahead."""
+        found = self._ahead.pop(path, None)
+        if found is None:
+            [found] = self._store.connection.read([children(self._store.paths.at(path))])
+        return found
+
+    def _keep(self, path: str, found: Any) -> _List:
+        names, stat = found
+        if path.count("/") == 3:
+            entries = []
+            for name in names:
+                try:
+                    entries.append(Entry.parse(name))
+                except ValueError as error:
+                    # A number that is reserved is soon gone again.
+                    if not name.startswith("-."):
+                        LOG.warning("%s/%s is set aside: %s", path, name, error)
+            names = entries
+        else:
+            names = [name for name in names if name.isdigit()]
+        while len(self._lists) >= _LISTS:
+            del self._lists[next(iter(self._lists))]
+        kept = self._lists[path] = _List(sorted(names), stat)
+        return kept
+
+    def _drop(self, folder: str, entry: Entry) -> None:
+        kept = self._lists.get(folder)
+        self._heads.pop(entry.uuid, None)
+        if kept is not None:
+            at = bisect.bisect_left(kept.names, entry)
+            if at < len(kept.names) and kept.names[at] == entry:
+                del kept.names[at]
+
+    def _empty(self, rank: str, hi: str, lo: str) -> None:
+        """A folder in which nothing lies any more, if nothing will: the next look passes it by."""
+        if folder_number(hi, lo) < self._store.tail_folder(int(rank)):
+            self._lists.pop(f"ready/{rank}/{hi}", None)
+            self._store.remove([f"ready/{rank}/{hi}/{lo}"])
+
+    def _refresh(self) -> None:
+        """Have the lists go into which something has come."""
+        lists = list(self._lists.items())
+        asked: list[Read] = [
+            (children if len(kept.names) <= _SMALL else exists)(self._store.paths.at(path)) for path, kept in lists
+        ]
+        for (path, kept), found in zip(lists, self._store.connection.read(asked) if asked else (), strict=True):
+            if found is None:
+                del self._lists[path]
+            elif len(kept.names) <= _SMALL:
+                if kept.grown(found[1]):
+                    self._keep(path, found)
+            elif kept.grown(found):
+                del self._lists[path]
+        self._heads = {uuid: head for uuid, head in self._heads.items() if head.record.token == 0}
+
+    def forget(self, uuids: Sequence[str]) -> None:
+        """What is known of these jobs is not true any more."""
+        with self._lock:
+            for uuid in uuids:
+                self._heads.pop(uuid, None)
+
+    def changed(self, made: Sequence[str], deleted: Sequence[str], ends: Sequence[int], bell: int | None) -> None:
+        """This process has changed something itself, and knows what the bell means."""
+        root = len(self._store.paths.root) + 1
+        with self._lock:
+            for path in deleted:
+                if path.startswith("ready/", root):
+                    folder, _, name = path[root:].rpartition("/")
+                    self._drop(folder, Entry.parse(name)) if not name.startswith("-.") else None
+            if bell is None:
+                return
+            if bell != self._bell + 1:
+                return
+            self._bell = bell
+            if ends:
+                self._next = min([*ends, *([] if self._next is None else [self._next])])
+            for path in made:
+                folder, _, name = path[root:].rpartition("/")
+                kept, entry = self._lists.get(folder), Entry.parse(name)
+                self._heads.pop(entry.uuid, None)
+                if kept is not None:
+                    bisect.insort(kept.names, entry)
+                    kept.created += 1
+                    continue
+                while (folder := folder.rpartition("/")[0]) != "":
+                    self._lists.pop(folder, None)
+
+    # What ends by itself
+
+    def _overdue(self, most: int = _OVERDUE) -> tuple[int, list[Stored]]:
+        """What has ended, by the server's own time, and when the next one will."""
         store = self._store
-        store.view.look(sync=True, everything=True, trash=True)
-        if store.view.has_times():
-            store.view.settle(store.now())
-        unswept = [it for it in store.read_nodes(store.view.exhausted()) if it is not None]
-        now = self._now(unswept)
-        records = [record for it in unswept if (record := stands(it, now)).state == TRASHED]
-        before = None if after is None else (after.modified_on, after.sequence)
-        if before is not None:
-            records = [record for record in records if (record.modified_on, record.sequence) < before]
-        read = 0
-        # Some may be restored or purged just now.
-        while read < limit and (places := store.view.trash_page(before, limit - read)):
-            there = store.read_trash(places)
-            read += len(there)
-            records += there
-            before = places[-1].when, places[-1].node.sequence
-        return heapq.nlargest(limit, records, key=lambda record: (record.modified_on, record.sequence))
+        first, now = None, 0
+        ended: list[tuple[int, str]] = []
+        for until, uuid in self._ends():
+            if not now:
+                now = store.judged([])
+                now = store.now() if until <= now else now
+            if until > now:
+                first = until
+                break
+            ended.append((until, uuid))
+            if len(ended) >= most:
+                first = until
+                break
+        overdue = []
+        now = now or store.judged([])
+        found = store.read([uuid for _, uuid in ended]).jobs if ended else []
+        for (until, uuid), stored in zip(ended, found, strict=True):
+            if stored is not None and stored.record.lock_until == until:
+                overdue.append(stored)
+            else:
+                self._aside.add(f"{until}.{uuid}")
+        self._next = first if not overdue else now
+        return now, overdue
 
-    def tally(self) -> dict[State, int]:
-        """From the lists of claims and times, and from how many jobs the stats tell of: no job is read."""
-        store, paths, view = self._store, self._store.paths, self._store.view
-        view.look(sync=True, everything=True)
-        reads = [*(get(path) for path in paths.jobs), get(paths.trash), children(paths.claims), children(paths.timed)]
-        *stats, claims, names = store.need(reads, sync=paths.root)
-        timed = [each for name in names if (each := _timed(name)) is not None]
-        if any(view.place(uuid) is None for uuid in [*claims, *(each.uuid for each in timed)]):
-            view.look(everything=True)
-        now = store.now() if any(each.kind != LAST_KEPT for each in timed) else 0
-        seen: dict[str, State] = {}
-        for each in timed:
-            if each.kind == LAST_KEPT or (each.kind == LAST_LEASE and each.until <= now):
-                seen[each.uuid] = TRASHED
-            elif each.until > now:
-                seen[each.uuid] = SCHEDULED if each.kind == DUE else CLAIMED
-        seen |= dict.fromkeys(claims, CLAIMED)
-        # What is no job does not count, nor a claim or a time of one that is not there.
-        tally = Counter(state for uuid, state in seen.items() if view.place(uuid) is not None)
-        live = sum(stat.stat.numChildren for stat in stats[:-1]) - view.strays
-        tally[UNCLAIMED] = max(0, live - tally.total())
-        tally[TRASHED] += stats[-1].stat.numChildren
-        return dict(tally)
+    def _ends(self) -> Iterator[tuple[int, str]]:
+        """When leases end and jobs are due; the first ones, of the first minutes."""
+        store, over = self._store, []
+        read, at = store.connection.read, store.paths.at
+        minutes = 0
+        listed = self._listing("timed")
+        for day in sorted(listed[0]) if listed is not None else ():
+            [found] = read([children(at(f"timed/{day}"))])
+            for minute in sorted(found[0]) if found is not None else ():
+                folder = f"timed/{day}/{minute}"
+                [shelves] = read([children(at(folder))])
+                names = [] if shelves is None else shelves[0]
+                past = day.isdigit() and minute.isdigit() and store.past(int(day), int(minute))
+                for start in range(0, len(names), _SHELVES):
+                    some = names[start : start + _SHELVES]
+                    lists = read([children(at(f"{folder}/{name}")) for name in some])
+                    ends = []
+                    for name, each in zip(some, lists, strict=True):
+                        if each is not None and not each[0] and past:
+                            over.append(f"{folder}/{name}")
+                        for entry in each[0] if each is not None else ():
+                            try:
+                                if entry.lstrip("0") not in self._aside:
+                                    ends.append(timed_entry(entry))
+                            except ValueError as error:
+                                LOG.warning("%s/%s/%s is set aside: %s", folder, name, entry, error)
+                                self._aside.add(entry.lstrip("0"))
+                    store.remove(over)
+                    over = []
+                    yield from sorted(ends)
+                minutes += 1
+                if minutes > _MINUTES:
+                    return
+
+    def _dead(self, most: int) -> list[Stored]:
+        """Claims whose keepers are gone."""
+        store = self._store
+        kept, alive = self._listing("kept"), self._listing("alive")
+        if kept is None or alive is None:
+            store.mend()
+            return []
+        # One that has come since is not among them yet: a keeper is made with its folder.
+        dead = sorted(set(kept[0]) - set(alive[0]))
+        overdue: list[Stored] = []
+        for keeper in dead:
+            [listed] = store.connection.read([children(f"{store.paths.kept}/{keeper}")])
+            names = [name for name in (listed[0] if listed else ()) if f"{keeper}/{name}" not in self._aside]
+            if listed is not None and not listed[0] and not store.is_read_only:
+                store.connection.try_later([delete(f"{store.paths.kept}/{keeper}")])
+            jobs = store.read(names[: max(0, most - len(overdue))]).jobs
+            for name, stored in zip(names, jobs, strict=False):
+                if stored is not None and not stored.alive and stored.tag.listed == f"kept/{keeper}/{name}":  # type: ignore[attr-defined]
+                    overdue.append(stored)
+                else:
+                    self._aside.add(f"{keeper}/{name}")
+        return overdue
+
+    def ended(self) -> tuple[int, list[Stored]]:
+        """What has ended by itself, and nobody has written that down."""
+        with self._lock:
+            kept, self._ahead = self._next, {}
+            now, overdue = self._overdue(_MANY)
+            overdue += self._dead(_MANY)
+            self._next = kept
+            return now, overdue
+
+    # Waking up
+
+    def _arm(self) -> None:
+        store, paths = self._store, self._store.paths
+        self._armed = True
+        try:
+            bell, alive = store.connection.read([exists(paths.bell, self._rung), children(paths.alive, self._rung)])
+        except BaseException:
+            self._armed = False
+            raise
+        if bell is not None and alive is not None and (bell.version, alive[1].cversion) != (self._bell, self._alive):
+            self._bell = -1
+
+    def _rung(self, event: Any) -> None:
+        self._armed = False
+        self._store.news()
+
+    def disarm(self) -> None:
+        """Leave no watch in a client of the caller's: each ends when it is heard."""
+        store = self._store
+        if self._armed and store.connection.shared:
+            name = f"{store.paths.alive}/{store.handle}"
+            store.connection.each([put(store.paths.bell, b""), create(name), delete(name)])
 
 
-def _timed(name: str) -> Timed | None:
-    try:
-        return Timed.parse(name)
-    except ValueError:
-        return None
+def _is_at(head: Head, entry: Entry, folder: str) -> bool:
+    """Whether this is the record that the entry belongs to, and not that of another life of the job."""
+    *_, rank, hi, lo = folder.split("/")
+    return (head.record.priority, head.tag.folder, head.tag.n) == (int(rank), folder_number(hi, lo), entry.n) and (
+        head.record.state == UNCLAIMED
+    )
+
+
+def _set_aside(stored: Stored, entry: Entry, folder: str) -> Stored:
+    """A job that can't be read, as the entry tells of it: whoever settles it moves it to the trash."""
+    rank = int(folder.split("/")[1])
+    record = stored.record._replace(name=entry.job, priority=rank, version=entry.version)
+    return stored._replace(record=record, tag=stored.tag._replace(entry=f"{folder}/{entry.name}"))  # type: ignore[attr-defined]

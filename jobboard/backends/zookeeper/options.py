@@ -231,7 +231,8 @@ def make_client(conf: Settings) -> KazooClient:
         for name in ("connection_retry", "command_retry")
     }
     return KazooClient(
-        hosts=_with_port(conf) + conf["chroot"],
+        # Not with the chroot, which may have to be made: it is part of the board's own paths.
+        hosts=_with_port(conf),
         timeout=conf["claim_ttl"],
         handler=handler,
         default_acl=conf["default_acl"],

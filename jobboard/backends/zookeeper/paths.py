@@ -2,46 +2,59 @@
 
 ::
 
-    <root>/layout                                   the layout, and the oldest one whose readers understand it
-    <root>/bell                                     written whenever something may have become claimable
-    <root>/clock                                    written to learn the server's time
-    <root>/jobs                                     written with each job that arrives from another board
-    <root>/jobs/<rank>/<version>.<uuid>.<name>.<n>  a job; n is the server's count of posts of that priority. One that
-                                                    was restored has its token of then behind it: no path is made twice
-    <root>/claims/<uuid>                            ephemeral: the claim of a job that somebody keeps
-    <root>/timed/<until>.<kind>.<uuid>              a lease or a due time, or the mark of a last attempt
-    <root>/trash/<when>.<rank>.<job>                a trashed job
-    <root>/keys/<key>                               the uuid of the live job that has the key
-    <root>/purged/<uuid>                            for a day
-    <root>/answers/<handle>.<slot>                  what the latest call of that slot did
-    <root>/entities/<kind>.<name>                   ephemeral
+    layout                               the layout, and the oldest one whose readers understand it
+    bell                                 written with whatever may have become claimable, or ends by itself; watched
+    clock                                written to learn the server's time
+    jobs/<bucket>/<uuid>                 a job's record; its version rises with every change
+    jobs/<bucket>/<uuid>~<mark>          its posting and error, where these are long: written once, and never changed
+    tail/<rank>                          the folder that posts of this priority go to
+    ready/<rank>/<hi>/<lo>/<entry>       an unclaimed job, in the order of posts within its priority
+    busy/<rank>/<hi>/<lo>/<entry>        a claimed job, under the name that it had when it was ready
+    later/<rank>/<hi>/<lo>/<entry>       a scheduled one
+    timed/<day>/<minute>/<shelf>/<time>.<uuid>      when a lease ends, or a job is due
+    trash/<day>/<minute>/<shelf>/<time>.<place>.<uuid>     a trashed job
+    alive/<keeper>                       ephemeral: one session of one handle
+    kept/<keeper>/<uuid>                 a claim that lives as long as that session
+    sides/<kind>/<bucket>/<key>          a side record; under it lies <mark>, which is another each time it is made
+    listeners/<handle>                   ephemeral: who wants to hear of what others do
+    events/e<n>                          what was done while somebody listened
+
+An entry is called ``<version>.<uuid>.<name>.<n>``; the server numbers the posts of one folder. Folder and n are the
+job's place, which it keeps until it leaves the board, and its sequence. A folder takes some 500 posts; then whoever
+posts next advances the tail, and every post compares the tail's version, so that no folder is ever begun twice. No list
+is longer than about a thousand names, and no work needs a list that grows with the board. Empty folders are removed.
+
+A job that is not ready from the start has its number reserved in its folder first, by an entry called ``-.<n>``.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+from zlib import crc32
 
-from jobboard.states import CLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, State
 
-RANKS = range(5)
+FULL = 500
+"""How many posts one folder takes, unless many come at once."""
+
+_WIDTH = 512
+"""How many folders lie in one of the level above."""
+
+TREES: dict[State, str] = {UNCLAIMED: "ready", CLAIMED: "busy", SCHEDULED: "later"}
+
+MINUTE = 60_000_000
+_MINUTES = 24 * 60
+
+UNKNOWN = -1
+"""The n of a job that is as it was posted: only the name of its entry tells it."""
 
 # What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
 _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
-
-_JOB = re.compile(r"([0-9]+)\.([^.]{36})\.([^.]*)\.(-?[0-9]+)(\.[0-9]+)?")
-_TIMED = re.compile(r"([0-9]{16,})\.([csxk])\.([^.]{36})")
-_TRASHED = re.compile(r"([0-9]{16,})\.([0-4])\.(.+)", re.DOTALL)
-
-LEASE, DUE, LAST_LEASE, LAST_KEPT = "c", "s", "x", "k"
-"""The kinds of timed entries: a lease; a due time; a lease, or a kept claim, with which the attempts are used up."""
-
-
-IN_TRASH = "-1"
-"""Before the number of a job that has arrived in the trash, which is the trash's own count: no other job has such a
-place, and restored it comes before those that were posted here."""
-_ARRIVED = int(IN_TRASH + 10 * "0")
+_ENTRY = re.compile(r"([0-9]+)\.([^.]{36})\.([^.]*)\.([0-9]{10})")
+_TIMED = re.compile(r"([0-9]{16,})\.([^.]{36})")
+_TRASHED = re.compile(r"([0-9]{16,})\.([0-9]+)\.([^.]{36})")
 
 
 def quoted(text: str) -> str:
@@ -49,131 +62,122 @@ def quoted(text: str) -> str:
     return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
 
 
-class Node(NamedTuple):
-    """A job's znode, as its name tells of it. Sorts in the order of posts, within one priority."""
+def plain(uuid: str) -> bool:
+    """Whether a job can be called that."""
+    return len(uuid) == 36 and uuid.isascii() and not _ESCAPED.search(uuid) and "~" not in uuid
 
-    number: int
-    name: str
-    rank: int
+
+class Entry(NamedTuple):
+    """A live job, as the name of its entry tells of it. Sorts in the order of posts within a folder."""
+
+    n: int
     uuid: str
-    job: str
     version: int
-
-    @property
-    def sequence(self) -> int:
-        """Rises within each priority, and no two jobs of a board share it."""
-        return self.number * len(RANKS) + self.rank
-
-    def restored(self, token: int) -> Node:
-        """The job's place after it has come back from the trash. A znode that is made counts its versions from 0 again,
-        so that what is remembered of one that was there before must not fit it."""
-        return self._replace(name=".".join([*self.name.split(".")[:4], str(token)]))
+    job: str
+    name: str
 
     @classmethod
-    def parse(cls, name: str, rank: int) -> Node:
+    def parse(cls, name: str) -> Entry:
         """:raises ValueError: no job is called that."""
-        version, uuid, job, digits, _ = _parts(_JOB, name)
-        number = int(digits)
-        if number < 0:
-            # The later one has arrived, the lower its number would be.
-            number = 2 * _ARRIVED - number
-        return cls(number, name, rank, uuid, unquote(job) if "%" in job else job, int(version))
+        version, uuid, job, n = _parts(_ENTRY, name)
+        return cls(int(n), uuid, int(version), unquote(job) if "%" in job else job, name)
 
 
-class Timed(NamedTuple):
-    """An instant at which something becomes of a job by itself; ``until`` 0 goes with :data:`LAST_KEPT`."""
-
-    until: int
-    kind: str
-    uuid: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.until:016d}.{self.kind}.{self.uuid}"
-
-    @classmethod
-    def parse(cls, name: str) -> Timed:
-        """:raises ValueError: no such entry is called that."""
-        until, kind, uuid = _parts(_TIMED, name)
-        return cls(int(until), kind, uuid)
+def timed_entry(name: str) -> tuple[int, str]:
+    """:raises ValueError: nothing that is timed is called that."""
+    until, uuid = _parts(_TIMED, name)
+    return int(until), uuid
 
 
-def _parts(form: re.Pattern[str], name: str) -> tuple[str, ...]:
+def trashed_entry(name: str) -> tuple[int, int, str]:
+    """When a job was trashed, its sequence and its uuid.
+
+    :raises ValueError: no trashed job is called that."""
+    when, sequence, uuid = _parts(_TRASHED, name)
+    return int(when), int(sequence), uuid
+
+
+def _parts(form: re.Pattern[str], name: str) -> tuple[str | Any, ...]:
     found = form.fullmatch(name)
     if found is None:
-        raise ValueError("nothing here has such a name")
+        raise ValueError("nothing of a board's has such a name")
     return found.groups()
 
 
-def timed_of(record: Record) -> Timed | None:
-    """The entry that belongs to a live record."""
-    if record.lock_until is not None:
-        claimed = record.state == CLAIMED
-        kind = (LAST_LEASE if record.exhausted else LEASE) if claimed else DUE
-        return Timed(record.lock_until, kind, record.uuid)
-    if record.state == CLAIMED and record.exhausted:
-        return Timed(0, LAST_KEPT, record.uuid)
-    return None
+def sequence_of(rank: int, folder: int, n: int) -> int:
+    """Rises within a priority, and no two jobs of a board share it."""
+    return folder << 32 | max(n, 0) << 8 | rank
 
 
-class Trashed(NamedTuple):
-    """A trashed job's znode, as its name tells of it."""
+def place_of(sequence: int) -> tuple[int, int]:
+    """Folder and n."""
+    return sequence >> 32, (sequence & 0xFFFFFFFF) >> 8
 
-    when: int
-    node: Node
-    name: str
 
-    @classmethod
-    def parse(cls, name: str) -> Trashed:
-        """:raises ValueError: no trashed job is called that."""
-        when, rank, rest = _parts(_TRASHED, name)
-        return cls(int(when), Node.parse(rest, int(rank)), name)
+def folder_of(state: State, rank: int, folder: int) -> str:
+    return f"{TREES[state]}/{rank:03d}/{folder // _WIDTH:07d}/{folder % _WIDTH:03d}"
 
-    @classmethod
-    def of(cls, node: Node, when: int) -> Trashed:
-        return cls(when, node, f"{when:016d}.{node.rank}.{node.name}")
+
+def level_of(folder: int) -> int:
+    """The folder of the level above."""
+    return folder // _WIDTH
+
+
+def folder_number(hi: str, lo: str) -> int:
+    """:raises ValueError: no folder is called that."""
+    return int(hi) * _WIDTH + int(lo)
+
+
+def entry_of(record: Record, folder: int, n: int) -> str:
+    """Where a live job's entry lies; "" of a trashed one."""
+    if record.state not in TREES:
+        return ""
+    return f"{folder_of(record.state, record.priority, folder)}/{prefix_of(record)}{n:010d}"
+
+
+def prefix_of(record: Record) -> str:
+    return f"{record.version}.{record.uuid}.{quoted(record.name)}."
+
+
+def minute_of(tree: str, at: int) -> str:
+    """The folder of an instant."""
+    day, minute = divmod(at // MINUTE, _MINUTES)
+    return f"{tree}/{day:06d}/{minute:04d}"
 
 
 class Paths:
-    """The absolute paths of one board; ``chroot`` is the client's own, which kazoo puts before nothing that we send."""
+    """The absolute paths of one board."""
 
     def __init__(self, chroot: str, namespace: str, board: str) -> None:
-        self.chroot = chroot
         self.folder = f"{chroot}/{namespace}"
-        self.parents = ["/".join(namespace.split("/")[:n]) for n in range(1, namespace.count("/") + 2)]
         self.root = f"{self.folder}/{quoted(board)}"
-        self.layout = self.root + "/layout"
-        self.bell = self.root + "/bell"
-        self.clock = self.root + "/clock"
-        self.claims = self.root + "/claims"
-        self.timed = self.root + "/timed"
-        self.trash = self.root + "/trash"
-        self.keys = self.root + "/keys"
-        self.purged = self.root + "/purged"
-        self.answers = self.root + "/answers"
-        self.entities = self.root + "/entities"
-        self.arrivals = self.root + "/jobs"
-        self.jobs = [f"{self.root}/jobs/{rank}" for rank in RANKS]
+        self.layout, self.bell, self.clock, self.alive, self.kept, self.listeners, self.events, self.sides = (
+            f"{self.root}/{name}"
+            for name in ("layout", "bell", "clock", "alive", "kept", "listeners", "events", "sides")
+        )
 
-    def everything(self) -> list[str]:
-        """What a board consists of, and what it lies in; parents first, the layout last."""
-        return [*(f"{self.chroot}/{parent}" for parent in self.parents), *self.own()]
+    def parents(self) -> list[str]:
+        """What a board lies in."""
+        parts = self.folder.split("/")
+        return ["/".join(parts[:number]) for number in range(2, len(parts) + 1)]
 
-    def own(self) -> list[str]:
-        folders = [self.claims, self.timed, self.trash, self.keys, self.purged, self.answers, self.entities]
-        return [self.root, self.bell, self.clock, self.arrivals, *self.jobs, *folders, self.layout]
+    def fixed(self) -> list[str]:
+        """What every board has, beside its layout; parents first."""
+        trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash")
+        others = [f"{self.root}/{name}" for name in trees]
+        return [
+            *(self.root, self.bell, self.clock, self.alive, self.kept, self.listeners, self.events, self.sides),
+            *others,
+            *(f"{self.root}/jobs/{bucket:02x}" for bucket in range(256)),
+        ]
 
-    def job(self, node: Node) -> str:
-        return f"{self.jobs[node.rank]}/{node.name}"
+    def at(self, relative: str) -> str:
+        return f"{self.root}/{relative}"
 
-    def claim(self, uuid: str) -> str:
-        return f"{self.claims}/{uuid}"
+    def job(self, uuid: str) -> str:
+        return f"{self.root}/jobs/{crc32(uuid.encode()) & 0xFF:02x}/{uuid}"
 
-    def key(self, key: str) -> str:
-        return f"{self.keys}/{quoted(key)}"
-
-    def timed_entry(self, timed: Timed) -> str:
-        return f"{self.timed}/{timed.name}"
-
-    def trashed(self, trashed: Trashed) -> str:
-        return f"{self.trash}/{trashed.name}"
+    def side(self, kind: str, key: str) -> str:
+        if kind == "entity":
+            return f"{self.sides}/{kind}/{quoted(key)}"
+        return f"{self.sides}/{kind}/{crc32(key.encode()) & 0xFF:02x}/{quoted(key)}"

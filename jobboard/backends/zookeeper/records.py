@@ -1,257 +1,165 @@
-"""How a job is stored, and which operations turn one stored job into another.
-
-The job's znode holds the whole record. Its path, which no other znode ever has, and its version guard every change. A
-claim that is kept has an ephemeral znode beside it, made in one multi with the record; where it is gone, the claim has
-lapsed. Whatever brings such a znode (back) writes the job's znode too, so that "it is gone" stands for as long as the
-job's version does.
-"""
+"""How a job and a side record are stored."""
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard import states
-from jobboard.backends.zookeeper.paths import IN_TRASH, Node, Paths, Trashed, quoted, timed_of
-from jobboard.backends.zookeeper.wire import EPHEMERAL, LIMIT, SEQUENCE, Data, Op, Ops
-from jobboard.primitives import Draft
-from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+from jobboard.backends.zookeeper.paths import UNKNOWN, sequence_of
+from jobboard.engine import Side
+from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, Failure, Record, State
 
 LOG = logging.getLogger(__name__)
 
-MILLISECOND = 1000
+INLINE = 2048
+"""Up to how many bytes posting and errors are kept in the job's own znode."""
 
 
-class Held(NamedTuple):
-    """A claim's znode: whose session, which token, and how often it was written."""
+class Tag(NamedTuple):
+    """Tells a version of a job from every other: the version of its znode, and where its entry lies, whose path is
+    never made twice. The rest is what a change has to take down.
 
-    owner: int
-    token: int
+    ``listed``: the other entry, of its end, its keeper or its time in the trash. ``body``: names the znode of its
+    posting and errors, "" where these are in the job's own."""
+
     version: int
-
-
-class Found(NamedTuple):
-    """A job as it was read: what is stored, not what it means by now."""
-
-    node: Node
-    trashed: Trashed | None
-    record: Record
-    version: int
-    held: Held | None
-
-
-def encode(record: Record, modified_on: int | None, created_on: int | None) -> bytes:
-    """``modified_on`` and ``created_on`` None: when the server writes it."""
-    fields = (
-        *(record.key, record.state.value, record.attempts, record.max_attempts, record.token, record.who),
-        *(record.keeper, record.lock_until, created_on, modified_on, record.error, record.posting, record.retries),
-    )
-    return bytes(msgpack.packb(fields))
-
-
-def decode(node: Node, data: Data, trashed: Trashed | None = None) -> Record:
-    """The record. One that can't be read is in the trash, whereto the claim that meets it moves what there is of it."""
-    try:
-        key, state, attempts, limit, token, who, keeper, until, created, modified, error, posting, retries = unpack(
-            data.data
-        )
-    except ValueError as damage:
-        LOG.warning("job %s is set aside: %s", node.uuid, damage)
-        key, state, attempts, limit, token, who, keeper, until = None, TRASHED, 0, None, 0, None, None, None
-        created, modified, error = None, trashed and trashed.when, str(damage)
-        posting, retries = data.data[: LIMIT // 2], 0
-    return Record(
-        uuid=node.uuid,
-        name=node.job,
-        priority=node.rank,
-        sequence=node.sequence,
-        key=key,
-        version=node.version,
-        posting=posting,
-        state=State(state),
-        attempts=attempts,
-        max_attempts=limit,
-        token=token,
-        who=who,
-        keeper=keeper,
-        lock_until=until,
-        created_on=data.stat.ctime * MILLISECOND if created is None else created,
-        modified_on=data.stat.mtime * MILLISECOND if modified is None else modified,
-        error=error,
-        retries=retries,
-    )
+    folder: int
+    n: int
+    entry: str
+    listed: str
+    body: str
 
 
 _TEXT, _NUMBER = (str, type(None)), (int, type(None))
-_TYPES = (_TEXT, str, int, _NUMBER, int, _TEXT, _TEXT, _NUMBER, _NUMBER, _NUMBER, _TEXT, bytes, int)
+_FIELDS: dict[str, Any] = {
+    "name": str,
+    "priority": int,
+    "key": _TEXT,
+    "version": int,
+    "state": str,
+    "attempts": int,
+    "max_attempts": _NUMBER,
+    "token": int,
+    "who": _TEXT,
+    "keeper": _TEXT,
+    "lock_until": _NUMBER,
+    "created_on": int,
+    "modified_on": int,
+    "retries": int,
+    "group": _TEXT,
+}
+_FAILURE = (int, _TEXT, int, str)
+_TYPES = (int, int, str, str, bytes, *_FIELDS.values())
 
 
-def _is(field: Any, kind: Any) -> bool:
-    return isinstance(field, kind)
+def pack(record: Record, tag: Tag, content: bytes) -> bytes:
+    """A job's znode. ``content``: posting and errors, unless they lie in a znode of their own."""
+    fields = (getattr(record, name) for name in _FIELDS)
+    return bytes(msgpack.packb((tag.folder, tag.n, tag.listed, tag.body, content, *fields)))
 
 
-def unpack(data: bytes) -> Any:
-    """The fields of a record, as :func:`encode` has packed them.
+def pack_content(record: Record) -> bytes:
+    return bytes(msgpack.packb((record.posting, record.errors)))
 
-    :raises ValueError: these are none.
-    """
+
+def _unpacked(data: bytes, types: tuple[Any, ...]) -> list[Any]:
+    """:raises ValueError: it is of another form."""
     try:
         fields = msgpack.unpackb(data)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise ValueError(f"its record can't be decoded: {error}") from error
-    if not isinstance(fields, list) or len(fields) != len(_TYPES) or not all(map(_is, fields, _TYPES)):
+    return _typed(fields, types)
+
+
+def _typed(fields: Any, types: tuple[Any, ...]) -> list[Any]:
+    """:raises ValueError: it is of another form."""
+    if not isinstance(fields, list) or len(fields) != len(types) or not all(map(isinstance, fields, types)):
         raise ValueError("its record can't be decoded: it is of another form")
-    # A token must have room to rise.
-    if any(isinstance(field, int) and not 0 <= field < 2**62 for field in fields):
-        raise ValueError("its record can't be decoded: a number is out of range")
-    state, who, keeper, until = fields[1], *fields[5:8]
-    held = who is not None and (keeper is not None or until is not None)
-    if state not in (*LIVE, TRASHED) or (state == CLAIMED and not held) or (state == SCHEDULED and until is None):
-        raise ValueError(f"its record can't be decoded: it contradicts its state, {state!r}")
     return fields
 
 
-def token_of(claim: Data) -> int | None:
-    """The token in a claim's znode; None if something else has written there."""
-    token = claim.data.partition(b" ")[0]
-    return int(token) if token.isdigit() else None
+class Head(NamedTuple):
+    """A job's znode: all but the name of its entry, and a content that lies elsewhere."""
+
+    uuid: str
+    tag: Tag
+    record: Record
+    content: bytes
+
+    @classmethod
+    def unpack(cls, uuid: str, data: bytes, version: int) -> Head:
+        """:raises ValueError: this is no job."""
+        folder, n, index, body, content, *fields = _unpacked(data, _TYPES)
+        values = dict(zip(_FIELDS, fields, strict=True))
+        # A token must have room to rise.
+        if any(isinstance(field, int) and not 0 <= field < 2**62 for field in (folder, n + 1, *fields)):
+            raise ValueError("its record can't be decoded: a number is out of range")
+        state, who = values["state"], values["who"]
+        held = who is not None and (values["keeper"] is not None or values["lock_until"] is not None)
+        if (
+            state not in (*LIVE, TRASHED)
+            or (state == CLAIMED and not held)
+            or (state == SCHEDULED and values["lock_until"] is None)
+        ):
+            raise ValueError(f"its record can't be decoded: it contradicts its state, {state!r}")
+        values["state"] = State(state)
+        sequence = sequence_of(values["priority"], folder, n)
+        record = Record(uuid=uuid, sequence=sequence, posting=b"", **values)
+        return cls(uuid, Tag(version, folder, n, "", index, body), record, content)
+
+    @classmethod
+    def damaged(cls, uuid: str, data: bytes, version: int, error: ValueError, at: int) -> Head:
+        """One that can't be read counts as trashed, and whoever meets it moves there what there is of it."""
+        LOG.warning("job %s is set aside: %s", uuid, error)
+        record = Record(
+            uuid=uuid,
+            name="",
+            priority=0,
+            sequence=0,
+            key=None,
+            version=0,
+            posting=data[: INLINE * 100],
+            state=TRASHED,
+            attempts=0,
+            max_attempts=None,
+            token=0,
+            who=None,
+            keeper=None,
+            lock_until=None,
+            created_on=at,
+            modified_on=at,
+            errors=(Failure(at, None, 0, str(error)),),
+        )
+        return cls(uuid, Tag(version, 0, UNKNOWN, "", "", ""), record, b"")
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.record.errors)
+
+    def whole(self, content: bytes) -> Record:
+        """:raises ValueError: this is not a job's content."""
+        posting, errors = _unpacked(content, ((bytes, str), list))
+        try:
+            told = tuple(Failure(*_typed(each, _FAILURE)) for each in errors)
+        except ValueError as error:
+            raise ValueError(f"its errors can't be decoded: {error}") from error
+        return self.record._replace(posting=posting, errors=told)
 
 
-def entity_of(data: bytes) -> tuple[str, str, str, str]:
-    """Whose an entity is, its kind, its name and its metadata.
+class SideTag(NamedTuple):
+    """``mark``: what lies under the side record's znode as long as it stands."""
 
-    :raises ValueError: this is none.
-    """
-    fields = json.loads(data)
-    if not isinstance(fields, list) or len(fields) != 4 or not all(isinstance(field, str) for field in fields):
-        raise ValueError("it is of another form")
-    json.loads(fields[-1])
-    return tuple(fields)
+    version: int
+    mark: str
 
 
-def found(node: Node, trashed: Trashed | None, data: Data, claim: Data | None) -> Found:
-    held = None
-    if claim is not None:
-        token = token_of(claim)
-        held = Held(claim.stat.ephemeralOwner, -1 if token is None else token, claim.stat.version)
-    return Found(node, trashed, decode(node, data, trashed), data.stat.version, held)
+def pack_side(mark: str, until: int | None, value: bytes) -> bytes:
+    return bytes(msgpack.packb((mark, until, value)))
 
 
-def as_it_stands(stored: Record, held: bool, now: int) -> Record:
-    """The logical record: a kept claim without its znode has lapsed, which nothing has stamped."""
-    if stored.state == CLAIMED and stored.keeper is not None and stored.lock_until is None:
-        return stored if held else states.lapse(stored, now)
-    return states.settle(stored, now)
-
-
-def stands(it: Found, now: int) -> Record:
-    return as_it_stands(it.record, it.held is not None, now)
-
-
-class Written(NamedTuple):
-    """What a change consists of, at which of the operations the job's record is written (None: it is gone), and which
-    deletions the rest may do without."""
-
-    ops: list[Op]
-    at: int | None
-    spare: list[Op]
-
-
-class Scribe:
-    """Makes the operations of one board."""
-
-    def __init__(self, paths: Paths, ops: Ops) -> None:
-        self.paths = paths
-        self.ops = ops
-
-    def post(self, draft: Draft, now: int) -> Written:
-        """A new job; its place is where the server puts it."""
-        record = draft.record(0, now)
-        name = f"{draft.version}.{draft.uuid}.{quoted(draft.name)}."
-        if record.state == TRASHED:
-            when = record.modified_on
-            place = f"{self.paths.trash}/{when:016d}.{draft.priority}.{name}{IN_TRASH}"
-            return Written([self.ops.create(place, encode(record, when, record.created_on), SEQUENCE)], 0, [])
-        place = f"{self.paths.jobs[draft.priority]}/{name}"
-        ops = [self.ops.create(place, encode(record, None, record.created_on or None), SEQUENCE)]
-        if (timed := timed_of(record)) is not None:
-            ops.append(self.ops.create(self.paths.timed_entry(timed)))
-        if draft.key is not None:
-            ops.append(self.ops.create(self.paths.key(draft.key), draft.uuid.encode()))
-        return Written(ops, 0, [])
-
-    def made(self, draft: Draft, path: str, now: int, posted: int) -> tuple[Node, Record]:
-        """What :meth:`post` has made: ``path`` and ``posted`` are the server's."""
-        name = path.rpartition("/")[2]
-        record = draft.record(0, now)
-        if record.state == TRASHED:
-            node = Trashed.parse(name).node
-            return node, record._replace(sequence=node.sequence)
-        node = Node.parse(name, draft.priority)
-        created = record.created_on or posted
-        return node, record._replace(sequence=node.sequence, created_on=created, modified_on=posted)
-
-    def ring(self, version: int = -1) -> Op:
-        """Wake who waits; refused if the bell's version is another."""
-        return self.ops.set(self.paths.bell, b"", version)
-
-    def change(self, it: Found, new: Record | None, session: int | None, purged: bool = False) -> Written:
-        """From what was found to ``new`` (None: the job is gone); refused if anybody has changed it since."""
-        was_live, live = it.trashed is None, new is not None and new.state in LIVE
-        ops: list[Op] = []
-        spare: list[Op] = []
-        at: int | None = None
-        old_path = self.paths.job(it.node) if it.trashed is None else self.paths.trashed(it.trashed)
-        if new is not None and was_live == live:
-            at = len(ops)
-            # Written as it was, the time is kept; otherwise it is the server's own.
-            modified = new.modified_on if new.modified_on == it.record.modified_on else None
-            ops.append(self.ops.set(old_path, encode(new, modified, new.created_on), it.version))
-        else:
-            ops.append(self.ops.delete(old_path, it.version))
-            if new is not None:
-                at = len(ops)
-                node = it.node.restored(new.token) if live else it.node
-                place = self.paths.job(node) if live else self.paths.trashed(Trashed.of(node, new.modified_on))
-                ops.append(self.ops.create(place, encode(new, None if live else new.modified_on, new.created_on)))
-        ops += self._claim(it, new, session)
-        before, after = (timed_of(it.record) if was_live else None), (timed_of(new) if live and new else None)
-        if before != after:
-            if before is not None:
-                spare.append(self.ops.delete(self.paths.timed_entry(before), -1))
-            if after is not None:
-                ops.append(self.ops.create(self.paths.timed_entry(after)))
-        if it.record.key is not None and was_live != live:
-            path = self.paths.key(it.record.key)
-            if live:
-                ops.append(self.ops.create(path, it.node.uuid.encode()))
-            else:
-                spare.append(self.ops.delete(path, -1))
-        if purged:
-            ops.append(self.ops.create(self.paths.purged + "/" + it.node.uuid))
-        return Written([*ops, *spare], at, spare)
-
-    def _claim(self, it: Found, new: Record | None, session: int | None) -> list[Op]:
-        path = self.paths.claim(it.node.uuid)
-        keeps = new is not None and new.state == CLAIMED and new.keeper is not None
-        if not keeps:
-            return [] if it.held is None else [self.ops.delete(path, it.held.version)]
-        assert new is not None
-        data = f"{new.token} {new.keeper}".encode()
-        if it.held is None:
-            return [self.ops.create(path, data, EPHEMERAL)]
-        if it.held.owner == session:
-            return [self.ops.set(path, data, it.held.version)]
-        return [self.ops.delete(path, it.held.version), self.ops.create(path, data, EPHEMERAL)]
-
-
-def rings(old: Record | None, new: Record | None) -> bool:
-    """Whether a change is news to those who wait: a job that is free, or an instant at which one may become so."""
-    if new is None or new.state == TRASHED:
-        return False
-    if new.state == UNCLAIMED:
-        return True
-    return new.lock_until is not None and (old is None or new.lock_until != old.lock_until or new.state == SCHEDULED)
+def unpack_side(kind: str, key: str, data: bytes, version: int) -> Side:
+    """:raises ValueError: this is no side record."""
+    mark, until, value = _unpacked(data, (str, _NUMBER, bytes))
+    return Side(kind, key, value, until, SideTag(version, mark))

@@ -1,436 +1,483 @@
-"""One board's jobs: finding them, changing them in one multi each, and repeating what somebody else came in between."""
+"""The store: records of jobs and side records in znodes, read in one go and changed in one multi."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
-from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError
+from kazoo.protocol.states import KazooState
 
-from jobboard import states
-from jobboard.backends.zookeeper.answers import Answers, Slot
+from jobboard.backends.zookeeper import checks
+from jobboard.backends.zookeeper.clock import Clock
 from jobboard.backends.zookeeper.connection import Connection, translated
-from jobboard.backends.zookeeper.hearing import GONE, MADE, Listener, Mark
-from jobboard.backends.zookeeper.paths import Node, Paths, Trashed
-from jobboard.backends.zookeeper.records import (
-    MILLISECOND,
-    Found,
-    Held,
-    Scribe,
-    decode,
-    found,
-    rings,
-    stands,
+from jobboard.backends.zookeeper.events import Events
+from jobboard.backends.zookeeper.looking import View
+from jobboard.backends.zookeeper.paths import (
+    MINUTE,
+    UNKNOWN,
+    Entry,
+    Paths,
+    entry_of,
+    folder_of,
+    plain,
+    quoted,
+    sequence_of,
 )
-from jobboard.backends.zookeeper.tries import Tries
-from jobboard.backends.zookeeper.watches import View
-from jobboard.backends.zookeeper.wire import Data, Op, Ops, Refused, get
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.backends.zookeeper.records import Head
+from jobboard.backends.zookeeper.requests import Refused, children, create, delete, exists, get, put
+from jobboard.backends.zookeeper.sides import Sides
+from jobboard.backends.zookeeper.walking import Walker
+from jobboard.backends.zookeeper.writing import Writer
+from jobboard.engine import Change, Committed, Found, Look, Mark, Store, Stored
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Nonce
-from jobboard.states import CLAIMED, COMPLETE, TRASHED, Holder, Record, State, Verb
+from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
+from jobboard.states import CLAIMED, UNCLAIMED, Record, State
 
 LOG = logging.getLogger(__name__)
 
-READ_AT_ONCE = 200
-"""How many jobs one request reads."""
+LAYOUT = 2
+_LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
-PREFETCH = 100
-PREFETCH_BYTES = 256 * 1024
+_NUMBERS = 20_000
+"""Of how many jobs it is remembered how the server has numbered them."""
 
-CACHED = 1000
-CACHED_BYTES = 4 * 1024 * 1024
-
-
-class Change:
-    """One job's change, on its way into a multi."""
-
-    def __init__(self, it: Found, new: Record | None, purged: bool = False) -> None:
-        self.it = it
-        self.new = new
-        self.purged = purged
+_TRIES = 5
 
 
-class Store:
+class ZooKeeperStore(Store):
+    """:param news: told when something may have become claimable.
+    :param reconnected: told when there is a connection again.
+    :param heard: told what others do, while somebody listens.
+    """
+
+    keeps = "session"
+
     def __init__(
-        self, connection: Connection, paths: Paths, ops: Ops, wake: Callable[[], None], read_only: bool
+        self,
+        connection: Callable[[Callable[[str], None]], Connection],
+        paths: Paths,
+        name: str,
+        read_only: bool,
+        auto_setup: bool,
+        news: Callable[[], None],
+        reconnected: Callable[[], None],
+        heard: Callable[[str, Record], None],
     ) -> None:
-        self.connection = connection
+        self.connection = connection(self._changed)
         self.paths = paths
-        self.ops = ops
-        self.scribe = Scribe(paths, ops)
-        self.view = View(connection, paths, wake, self.need, self.mend)
-        self.answers = Answers(connection, paths, ops, self.mend)
-        self.read_only = read_only
-        self.listener: Listener | None = None
-        self._cache: dict[str, Found] = {}
-        self._size = 1024.0
+        self.news = news
+        self._name = name
+        self._read_only = read_only
+        self._auto_setup = auto_setup
+        self._reconnected = reconnected
+        self._heard = heard
+        self._reset()
+
+    def _reset(self) -> None:
+        self.handle = os.urandom(8).hex()
+        self.clock = Clock()
+        self.view = View(self)
+        self.events = Events(self, self._heard)
+        self._side_records = Sides(self)
+        self._writer = Writer(self)
+        self._walker = Walker(self)
+        self._numbers: dict[str, int] = {}
+        self._keepers: list[str] = []
+        self._keeper: tuple[str, int | None] | None = None
+        self._keeping = threading.Lock()
+
+    # Life
+
+    def setup(self) -> None:
+        """Create the znodes: any number of times, in any number of processes at once."""
+        self.check_writable()
+        try:
+            self._prepare(create_it=True)
+        finally:
+            self.connection.close()
+
+    def open(self) -> Characteristics:
+        try:
+            self._prepare(create_it=self._auto_setup and not self._read_only)
+            alone = self.connection.alone()
+        except BaseException:
+            self.connection.close()
+            raise
+        return Characteristics(
+            durable=True,
+            survives_failover=not alone,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=True,
+            transactional=False,
+            claim_ttl=self.connection.session_timeout,
+            notes="kept claims live as long as the session, whose timeout the server bounds",
+        )
+
+    def _prepare(self, create_it: bool) -> None:
+        [layout] = self.connection.read([get(self.paths.layout)])
+        if layout is None and not create_it:
+            others = mentioned(self.boards(MENTIONED))
+            raise JobFailure(
+                f"there is no board {self._name!r} at {self.paths.root}{others}; `jobboard setup` creates it"
+            )
+        if layout is None:
+            self._create()
+            [layout] = self.connection.read([get(self.paths.layout)], fresh="/")
+        try:
+            made, reader = map(int, layout[0].split())
+        except (ValueError, TypeError) as error:
+            raise JobFailure(
+                f"{self.paths.layout} holds {layout and layout[0]!r}: write {_LAYOUT!r} there if it is a board", error
+            ) from error
+        if reader > LAYOUT:
+            raise JobFailure(f"the board at {self.paths.root} has a layout of a newer version of this library; upgrade")
+        if made < LAYOUT:
+            raise JobFailure(
+                f"the board at {self.paths.root} has layout {made}, which only earlier versions of this library read; "
+                f"move its jobs with one of these to another kind of board, or use another namespace"
+            )
+
+    def _create(self) -> None:
+        for path in self.paths.parents():
+            [made] = self.connection.each([create(path)])
+            # Who may not write above the chroot may well do so below it.
+            if isinstance(made, KazooException) and not isinstance(made, (NodeExistsError, NoAuthError)):
+                raise translated(made) from made
+        ops = [create(path) for path in self.paths.fixed()]
+        try:
+            self.connection.commit([*ops, create(self.paths.layout, _LAYOUT)])
+        except Refused:
+            # Others are at it, or have not come to its end.
+            made = [*self.connection.each(ops), *self.connection.each([create(self.paths.layout, _LAYOUT)])]
+            for each in made:
+                if isinstance(each, KazooException) and not isinstance(each, NodeExistsError):
+                    raise translated(each) from each
+
+    def closing(self) -> None:
+        self.connection.hurry()
+
+    def close(self) -> None:
+        self.connection.hurry()
+        self.events.close()
+        with contextlib.suppress(JobBoardError):
+            if self.connection.alive and not self._read_only:
+                gone = [delete(f"{self.paths.kept}/{keeper}") for keeper in self._keepers]
+                self.view.disarm()
+                if self.connection.shared:
+                    gone = [*(delete(f"{self.paths.alive}/{keeper}") for keeper in self._keepers), *gone]
+                if gone:
+                    self.connection.each(gone)
+                self._keepers.clear()
+        if self.connection.shared and self._keepers:
+            threading.Thread(target=self._farewell, name=f"{self._name}-farewell", daemon=True).start()
+        else:
+            self.connection.close()
+
+    def _farewell(self) -> None:
+        """The session goes on, as it is the caller's: end what it keeps when there is a connection again."""
+        session = self._keeper and self._keeper[1]
+        while self.connection.session_id in (None, session):
+            with contextlib.suppress(JobBoardError):
+                if self.connection.alive:
+                    self.connection.each([delete(f"{self.paths.alive}/{keeper}") for keeper in self._keepers])
+                    break
+            time.sleep(0.05)
+        self.connection.close()
+
+    def forked(self) -> None:
+        listening = self.events.listening
+        self.connection.leak()
+        self._reset()
+        if listening:
+            self.events.listen(at_once=False)
+
+    @property
+    def connected(self) -> bool:
+        return self.connection.alive
+
+    @property
+    def margin(self) -> int:  # type: ignore[override]
+        return int(self.connection.session_timeout * 1e6 * 2 / 3)
+
+    def _changed(self, state: str) -> None:
+        """The connection was made, interrupted or lost; told on kazoo's thread."""
+        if state == KazooState.CONNECTED:
+            self._reconnected()
+            self.events.wake()
+        self.news()
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._read_only
+
+    def past(self, day: int, minute: int) -> bool:
+        """Whether a minute is surely over."""
+        return (day * 24 * 60 + minute + 2) * MINUTE < self.clock.earliest()
 
     def check_writable(self) -> None:
-        if self.read_only:
-            raise JobFailure("the board was opened for looking only (read_only)")
+        if self._read_only:
+            raise JobFailure("this board was opened with read_only=true, for looking only")
+
+    def mend(self, wanted: Sequence[str] = ()) -> None:
+        """Make anew what every board has, and the folders in which these are to lie.
+
+        :raises JobFailure: the whole board was deleted.
+        """
+        root = self.paths.root
+        [layout] = self.connection.read([exists(self.paths.layout)])
+        if layout is None:
+            raise JobFailure(f"the board at {root} was deleted; connect() again makes a new one")
+        if self._read_only:
+            raise JobFailure(f"something is missing from the board at {root}, and this one is for looking only")
+        folders: dict[str, None] = {}
+        made_with_them = set(wanted)
+        for path in wanted:
+            parts = path[len(root) + 1 :].split("/")[:-1]
+            for number in range(1, len(parts) + 1):
+                folder = "/".join([root, *parts[:number]])
+                if folder not in made_with_them:
+                    folders[folder] = None
+        some = [path for path in self.paths.fixed() if "/jobs/" not in path or path in folders]
+        order = [*some, *sorted(folders.keys() - set(some), key=lambda path: path.count("/"))]
+        stats = self.connection.read([exists(path) for path in order])
+        missing = [path for path, stat in zip(order, stats, strict=True) if stat is None]
+        for path, made in zip(missing, self.connection.each([create(path) for path in missing]), strict=True):
+            if isinstance(made, str) and path in some:
+                LOG.warning("%s was missing, and is made anew", path)
 
     # Time
 
     def now(self) -> int:
-        """The server's time in µs."""
-        at = boottime()
-        if self.read_only:
-            [clock] = self.need([get(self.paths.clock)])
-            return int(clock.stat.mtime * MILLISECOND)
-        try:
-            [stat] = self.send([self.ops.set(self.paths.clock, b"", -1)], [], None)
-        except Stale as stale:
-            raise translated(stale.error) from stale
-        now = int(stat.mtime * MILLISECOND)
-        self.view.learn_time(now, at)
-        return now
-
-    # What belongs to every board
-
-    def need(self, reads: Sequence[Any], sync: str | None = None) -> list[Any]:
-        """Read znodes that every board has; what somebody has deleted of them is made anew."""
-        found = self.connection.read(reads, sync=sync)
-        if None in found:
-            self.mend()
-            found = self.connection.read(reads, sync=sync)
-        if None in found:
-            missing = ", ".join(str(op.path) for op, each in zip(reads, found, strict=True) if each is None)
-            raise JobFailure(f"the board at {self.paths.root} is damaged: {missing} is missing")
-        return found
-
-    def mend(self) -> None:
-        """Make anew what every board has, where it is missing.
-
-        :raises JobFailure: the whole board is gone.
-        """
-        paths = self.paths.own()
-        found = self.connection.read([get(path) for path in paths], sync=self.paths.root)
-        if found[-1] is None:
-            raise JobFailure(f"the board at {self.paths.root} was deleted; connect() after a close() creates it anew")
-        missing = [path for path, each in zip(paths, found, strict=True) if each is None]
-        if missing:
-            self.check_writable()
-            LOG.warning("what others have deleted of the board is made anew: %s", ", ".join(missing))
-        for path in missing:
+        if self._read_only:
+            [stat] = self.connection.read([exists(self.paths.clock)])
+            return 0 if stat is None else int(stat.mtime * 1000)
+        for _ in range(2):
+            start = boottime()
             try:
-                self.connection.commit([self.ops.create(path)])
-            except Refused as refusal:
-                if not isinstance(refusal.error, NodeExistsError):
-                    raise translated(refusal.error) from refusal
+                [stat] = self.connection.commit([put(self.paths.clock, b"")])
+            except Refused:
+                self.mend()
+                continue
+            self.clock.told(stat.mtime, start, boottime())
+            return self.clock.earliest()
+        raise JobFailure(f"{self.paths.clock} can't be written")
+
+    def earliest(self) -> int:
+        if not self.clock.known:
+            self.now()
+        return self.clock.earliest()
+
+    def judged(self, jobs: Sequence[Stored | None]) -> int:
+        """The time to judge these by. Where one of them has ended by then, it is the server's own."""
+        if self._read_only:
+            return self.now()
+        if not self.clock.known:
+            self.now()
+        now = self.clock.earliest()
+        ends = (each.record.lock_until for each in jobs if each is not None)
+        return self.now() if any(end is not None and end <= now for end in ends) else now
 
     # Reading
 
-    def cached(self, uuid: str) -> Found | None:
-        return self._cache.get(uuid)
-
-    def forget(self, uuid: str) -> None:
-        self._cache.pop(uuid, None)
-
-    def remember(self, it: Found) -> None:
-        if len(self._cache) >= max(2 * PREFETCH, min(CACHED, CACHED_BYTES / self._size)):
-            # Most of it others have taken. What is not known is read again.
-            self._cache.clear()
-        self._cache[it.node.uuid] = it
-
-    def read(self, uuids: Sequence[str]) -> list[Found | State]:
-        """The jobs as they are now; COMPLETE or TRASHED (purged) for those that are not there."""
-        answers: dict[str, Found | State] = {}
-        known = [uuid for uuid in uuids if self.view.place(uuid) is not None]
-        self._read_live(known, answers)
-        missing = [uuid for uuid in uuids if uuid not in answers]
-        for _ in range(3):
-            if not missing:
-                break
-            self.view.look(sync=True, everything=True, trash=True)
-            self._read_live([uuid for uuid in missing if self.view.place(uuid) is not None], answers)
-            self._read_trashed([uuid for uuid in missing if uuid not in answers], answers)
-            missing = [uuid for uuid in uuids if uuid not in answers]
-        return [answers.get(uuid, COMPLETE) for uuid in uuids]
-
-    def read_nodes(self, nodes: Sequence[Node], sync: bool = False) -> list[Found | None]:
-        """These live jobs, each with its claim, as they are at one instant per request.
-
-        :param sync: have the server catch up with the ensemble first.
-        """
-        result: list[Found | None] = []
-        for start in range(0, len(nodes), READ_AT_ONCE):
-            chunk = nodes[start : start + READ_AT_ONCE]
-            reads = [get(path) for n in chunk for path in (self.paths.job(n), self.paths.claim(n.uuid))]
-            data = self.connection.read(reads, sync=self.paths.root if sync else None)
-            for node, job, claim in zip(chunk, data[::2], data[1::2], strict=True):
-                result.append(None if job is None else found(node, None, job, claim))
-        return result
-
-    def _read_live(self, uuids: Sequence[str], answers: dict[str, Found | State]) -> None:
-        nodes = [node for uuid in uuids if (node := self.view.place(uuid)) is not None]
-        for node, it in zip(nodes, self.read_nodes(nodes, sync=True), strict=True):
-            if it is None:
-                self.view.changed(node, None)
-            else:
-                answers[node.uuid] = it
-
-    def _read_trashed(self, uuids: Sequence[str], answers: dict[str, Found | State]) -> None:
-        for start in range(0, len(uuids), READ_AT_ONCE):
-            chunk = uuids[start : start + READ_AT_ONCE]
-            places = [self.view.trashed_place(uuid) for uuid in chunk]
-            # A uuid that nobody has made is perhaps no name of a znode.
-            reads = [
-                get(self.paths.trashed(place) if place else f"{self.paths.purged}/{uuid}")
-                for uuid, place in zip(chunk, places, strict=True)
-                if place or _plain(uuid)
-            ]
-            data = iter(self.connection.read(reads) if reads else [])
-            for uuid, place in zip(chunk, places, strict=True):
-                it = next(data) if place or _plain(uuid) else None
-                if it is not None and place is not None:
-                    answers[uuid] = found(place.node, place, it, None)
-                elif it is not None:
-                    answers[uuid] = TRASHED
-                elif place is None:
-                    answers[uuid] = COMPLETE
-
-    def read_trash(self, places: Sequence[Trashed]) -> list[Record]:
-        records = []
-        for start in range(0, len(places), READ_AT_ONCE):
-            chunk = places[start : start + READ_AT_ONCE]
-            data = self.connection.read([get(self.paths.trashed(place)) for place in chunk])
-            records += [
-                decode(place.node, each, place) for place, each in zip(chunk, data, strict=True) if each is not None
-            ]
-        return records
-
-    def fetch(self, wanted: Sequence[Node]) -> dict[str, Found]:
-        """These jobs without their claims, most likely as they are now; and in passing those that come next."""
-        cached = ((node, self._cache.get(node.uuid)) for node in wanted)
-        got = {node.uuid: it for node, it in cached if it is not None and it.node == node}
-        missing = [node for node in wanted if node.uuid not in got]
-        if not missing:
-            return got
-        ahead = max(len(missing), min(PREFETCH, int(PREFETCH_BYTES / self._size)))
-        more = [
-            node
-            for node in self.view.following(wanted[-1], ahead - len(missing) + 1)
-            if node.uuid not in self._cache and node not in missing
-        ]
-        nodes = [*missing, *more]
-        doubtful: list[Node] = []
-        data: list[Data | None] = self.connection.read([get(self.paths.job(node)) for node in nodes])
-        for node, each in zip(nodes, data, strict=True):
-            if each is None:
-                self.view.changed(node, None)
-                continue
-            self._size += (len(each.data) - self._size) / 16
-            it = found(node, None, each, None)
-            if it.record.state == CLAIMED and it.record.keeper is not None:
-                # Whether that claim has lapsed is seen only together with its znode.
-                doubtful += [node] if node in missing else []
-                continue
-            self.remember(it)
-            if node in missing:
-                got[node.uuid] = it
-        for node, again in zip(doubtful, self.read_nodes(doubtful), strict=True):
-            if again is not None:
-                got[node.uuid] = again
-        return got
-
-    # Changing
-
-    def commit(
-        self,
-        changes: Sequence[Change],
-        slot: Slot | None = None,
-        nonce: Nonce | None = None,
-        answer: Any = None,
-        bell: int | None = None,
-    ) -> list[Found | None]:
-        """Carry out all of these in one multi, together with the answer to the call that wants them.
-
-        :param bell: the version that the bell must have.
-        :raises Stale: one of them does not fit any longer; its index is the number of the changes for the bell.
-        """
-        self.check_writable()
-        session = self.connection.session_id
-        written = [self.scribe.change(each.it, each.new, session, each.purged) for each in changes]
-        lengths = [len(each.ops) for each in written]
-        ops: list[Op] = [op for each in written for op in each.ops]
-        rung = None
-        if any(rings(each.it.record, each.new) for each in changes):
-            rung = len(ops)
-            ops.append(self.scribe.ring(-1 if bell is None else bell))
-            lengths.append(1)
-        elif bell is not None:
-            ops.append(self.ops.check(self.paths.bell, bell))
-            lengths.append(1)
-        if slot is not None and nonce is not None:
-            ops.append(self.answers.op(slot, nonce, answer))
-        with self.ours(map(_mark, changes)):
-            results = self._send_whole(ops, lengths, slot, [spare for each in written for spare in each.spare])
-        # The answer, or the job itself, tells the instant of all of it.
-        if slot is not None and nonce is not None:
-            self.answers.kept(slot, nonce, answer, results[-1])
-            at = results[-1].mtime * MILLISECOND
-        else:
-            at = next((result.mtime for result in reversed(results) if hasattr(result, "mtime")), 0) * MILLISECOND
-        after: list[Found | None] = []
-        start = 0
-        with self.view.lock:
-            for change, each in zip(changes, written, strict=True):
-                answered = None if each.at is None else results[start + each.at]
-                version = None if answered is None else 0 if isinstance(answered, str) else answered.version
-                after.append(self._after(change, version, at))
-                start += len(each.ops)
-            if rung is not None:
-                self.view.rang(results[rung].version)
-        return after
-
-    @contextlib.contextmanager
-    def ours(self, marks: Iterable[Mark]) -> Iterator[None]:
-        """What is done within is not told as somebody else's doing."""
-        listener = self.listener
-        if listener is None:
-            yield
-            return
-        marks = list(marks)
-        listener.expect(marks)
-        try:
-            yield
-        except Stale:
-            listener.withdraw(marks)
-            raise
-
-    def _send_whole(self, ops: list[Op], lengths: Sequence[int], slot: Slot | None, spare: Sequence[Op]) -> list[Any]:
-        """As :meth:`send`; where one of the ``spare`` deletions finds nothing, all the rest is carried out without it.
-
-        They come after the job's own znode, whose version has told by then that nobody of ours has changed anything."""
-        while True:
-            try:
-                return self.send(ops, lengths, slot)
-            except Stale as stale:
-                if not isinstance(stale.error, NoNodeError) or ops[stale.at] not in spare:
-                    raise
-                LOG.warning("a znode that goes with a job was deleted by something else: %r", ops[stale.at])
-                ops[stale.at] = self.ops.check(self.paths.root, -1)
-
-    def send(self, ops: Sequence[Op], lengths: Sequence[int], slot: Slot | None) -> list[Any]:
-        """:param lengths: how many of the operations belong to each change."""
-        mended = False
-        while True:
-            try:
-                return self.connection.commit(ops)
-            except Refused as refusal:
-                if isinstance(refusal.error, NoAuthError):
-                    raise translated(refusal.error) from refusal
-                stale = _stale(refusal, lengths)
-                if mended or stale.gone or not isinstance(refusal.error, NoNodeError):
-                    raise stale from refusal
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        asked = [uuid for uuid in uuids if plain(uuid)]
+        places = [self.paths.side(kind, key) for kind, key in sides]
+        # Most often it is this handle's own claims that are asked for.
+        mine = [] if self._keeper is None or not asked else [f"{self.paths.alive}/{self._keeper[0]}"]
+        reads = [*(get(self.paths.job(uuid)) for uuid in asked), *map(get, places), *map(exists, mine)]
+        found = self.connection.read(reads, fresh=self.paths.root)
+        known = dict(zip(mine, found[len(asked) + len(places) :], strict=True))
+        heads = dict(zip(asked, found, strict=False))
+        if None in heads.values():
+            [layout] = self.connection.read([exists(self.paths.layout)])
+            if layout is None:
                 self.mend()
-                mended = True
-            except ConnectionFailure:
-                if slot is not None:
-                    self.answers.unknown(slot)
-                raise
+        jobs = self.whole([self.head(uuid, heads.get(uuid)) for uuid in uuids], known)
+        return Found(
+            self.judged(jobs), jobs, self._side_records.of(sides, found[len(asked) : len(asked) + len(places)])
+        )
 
-    def _after(self, change: Change, version: int | None, at: int) -> Found | None:
-        """What is stored since ``at``; ``version`` is that of the job's znode, None where it is gone."""
-        it, new = change.it, change.new
-        if new is None or version is None:
-            self.forget(it.node.uuid)
-            self.view.changed(it.node, None)
+    def sync(self) -> None:
+        self.connection.read([], fresh=self.paths.root)
+
+    @staticmethod
+    def head(uuid: str, data: Any) -> Head | None:
+        if data is None:
             return None
-        if new.state == TRASHED:
-            self.forget(it.node.uuid)
-            self.view.changed(it.node, new)
-            return Found(it.node, Trashed.of(it.node, new.modified_on), new, version, None)
-        if it.trashed is not None or new.modified_on != it.record.modified_on:
-            new = new._replace(modified_on=at)
-        held = None
-        if new.state == CLAIMED and new.keeper is not None:
-            owner = self.connection.session_id or 0
-            again = it.held is not None and it.held.owner == owner
-            held = Held(owner, new.token, it.held.version + 1 if again and it.held is not None else 0)
-        node = it.node if it.trashed is None else it.node.restored(new.token)
-        after = Found(node, None, new, version, held)
-        self.remember(after)
-        if it.trashed is not None:
-            self.view.posted(node, new)
+        try:
+            return Head.unpack(uuid, data[0], data[1].version)
+        except ValueError as error:
+            return Head.damaged(uuid, data[0], data[1].version, error, data[1].mtime * 1000)
+
+    def whole(self, heads: Sequence[Head | None], known: Mapping[str, Any] | None = None) -> list[Stored | None]:
+        """These jobs with what their own znodes don't tell: contents that lie elsewhere, whether a keeper lives, and
+        how a job that is as it was posted is numbered.
+
+        :param known: what was read after them already, by its path."""
+        done: dict[int, Stored | None] = {}
+        waiting = dict(enumerate(heads))
+        for number in range(_TRIES):
+            wanted = {
+                path: request for each in waiting.values() if each is not None for path, request in self._missing(each)
+            }
+            got = dict(known or {}) if number == 0 else {}
+            missing = [path for path in wanted if path not in got]
+            got.update(zip(missing, self.connection.read([wanted[path] for path in missing]), strict=True))
+            again: dict[int, str] = {}
+            for index, head in waiting.items():
+                done[index] = None if head is None else self._assembled(head, got, last=number == _TRIES - 1)
+                if head is not None and done[index] is None:
+                    again[index] = head.uuid
+            if not again:
+                break
+            # They have changed meanwhile.
+            data = self.connection.read([get(self.paths.job(uuid)) for uuid in again.values()])
+            waiting = {i: self.head(uuid, each) for (i, uuid), each in zip(again.items(), data, strict=True)}
+        return [done[index] for index in range(len(heads))]
+
+    def _missing(self, head: Head) -> Iterator[tuple[str, Any]]:
+        record, tag = head.record, head.tag
+        if head.is_damaged:
+            return
+        if tag.body:
+            path = f"{self.paths.job(head.uuid)}~{tag.body}"
+            yield path, get(path)
+        if record.state == CLAIMED and record.lock_until is None:
+            path = self._alive(tag.listed)
+            yield path, exists(path)
+        if tag.n == UNKNOWN and head.uuid not in self._numbers:
+            path = self.paths.at(folder_of(UNCLAIMED, record.priority, tag.folder))
+            yield path, children(path)
+
+    def _alive(self, index: str) -> str:
+        return f"{self.paths.alive}/{index.split('/')[1] if index.startswith('kept/') else '-'}"
+
+    def _assembled(self, head: Head, got: dict[str, Any], last: bool) -> Stored | None:
+        """None: it has changed meanwhile."""
+        record, tag, uuid = head.record, head.tag, head.uuid
+        if head.is_damaged:
+            return Stored(record, tag)
+        n = tag.n if tag.n != UNKNOWN else self._numbers.get(uuid, UNKNOWN)
+        if n == UNKNOWN:
+            path = self.paths.at(folder_of(UNCLAIMED, record.priority, tag.folder))
+            for name in (got.get(path) or ((), None))[0]:
+                with contextlib.suppress(ValueError):
+                    listed = Entry.parse(name)
+                    self.remember_number(listed.uuid, listed.n)
+            n = self._numbers.get(uuid, 0 if last else UNKNOWN)
+            if n == UNKNOWN:
+                return None
+        content: bytes = head.content
+        if tag.body:
+            found = got.get(f"{self.paths.job(uuid)}~{tag.body}")
+            if found is None and not last:
+                return None
+            content = b"" if found is None else found[0]
+        try:
+            record = head.whole(content)._replace(sequence=sequence_of(record.priority, tag.folder, n))
+        except ValueError as error:
+            LOG.warning("job %s is set aside: %s", uuid, error)
+            broken = Head.damaged(uuid, content, tag.version, error, record.modified_on)
+            sequence = sequence_of(record.priority, tag.folder, n)
+            entry = entry_of(record, tag.folder, n)
+            shown = broken.record._replace(name=record.name, priority=record.priority, sequence=sequence)
+            return Stored(shown, tag._replace(n=n, entry=entry))
+        alive = got.get(self._alive(tag.listed)) is not None if tag.listed.startswith("kept/") else True
+        if record.state == CLAIMED and record.lock_until is None and not tag.listed.startswith("kept/"):
+            alive = False
+        return Stored(record, tag._replace(n=n, entry=entry_of(record, tag.folder, n)), alive)
+
+    def remember_number(self, uuid: str, n: int) -> None:
+        self._numbers[uuid] = n
+        while len(self._numbers) > _NUMBERS:
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):
+                del self._numbers[next(iter(self._numbers))]
+
+    def listed(self, kind: str) -> Found:
+        return Found(self.judged([]), [], self._side_records.listed(kind))
+
+    def tidy(self) -> None:
+        if not self._read_only:
+            self._side_records.tidy()
+
+    # Keepers
+
+    def keeper(self) -> str:
+        """What keeps this handle's claims for as long as its session lives: another one in each session, so that a
+        keeper which is gone never comes back."""
+        with self._keeping:
+            session = self.connection.session_id
+            if self._keeper is None or (session is not None and self._keeper[1] != session):
+                name = os.urandom(10).hex()
+                for _ in range(2):
+                    try:
+                        kept, alive = create(f"{self.paths.kept}/{name}"), f"{self.paths.alive}/{name}"
+                        self.connection.commit([kept, create(alive, ephemeral=True)])
+                        break
+                    except Refused:
+                        self.mend()
+                self._keepers.append(name)
+                self._keeper = (name, self.connection.session_id)
+            return self._keeper[0]
+
+    def forget_keeper(self) -> None:
+        with self._keeping:
+            self._keeper = None
+
+    # The rest of the contract
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+        return self.view.look(limit, None if names is None else frozenset(names), readable)
+
+    def page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+    ) -> tuple[int, list[Stored]]:
+        return self._walker.page(after, limit, None if names is None else frozenset(names))
+
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        return self._walker.trash_page(after, limit)
+
+    def counts(self) -> dict[State, int]:
+        return self._walker.counts()
+
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        return self._writer.commit(changes, marks)
+
+    def tail_folder(self, rank: int) -> int:
+        return self._writer.tail_folder(rank)
+
+    def remove(self, folders: Sequence[str]) -> None:
+        if not self._read_only and folders:
+            self._writer.remove(folders)
+
+    def listen(self, on: bool) -> None:
+        if on and not self._read_only:
+            self.events.listen()
         else:
-            self.view.changed(node, new)
-        return after
+            self.events.close()
 
-    def sweep(self, nodes: Sequence[Node]) -> list[Record]:
-        """Move jobs whose last claim has lapsed to the trash; those that this call has moved."""
-        if not nodes or self.read_only:
-            return []
-        now = self.now()
-        moved = []
-        for node, it in zip(nodes, self.read_nodes(nodes), strict=True):
-            if it is None:
-                self.view.changed(node, None)
-                continue
-            logical = stands(it, now)
-            if logical.state != TRASHED:
-                self.view.changed(node, it.record)
-                continue
-            try:
-                self.commit([Change(it, logical)])
-            except Stale:
-                continue
-            moved.append(logical)
-        return moved
+    def examine(self) -> Iterator[Oddity]:
+        for place, what in checks.oddities(self):
+            yield Oddity(place, what)
 
-    def give_back(self, uuid: str, token: int) -> None:
-        """A claim that nobody knows to be theirs: the job is free again, and that attempt does not count."""
-        tries = Tries(f"give job {uuid} back")
-        while True:
-            [it] = self.read([uuid])
-            if isinstance(it, State):
-                return
-            now = self.now()
-            holder = Holder(it.record.who or "", token)
-            status, record = states.finish(stands(it, now), holder, now, Verb.ABANDON, refund=True)
-            if status != states.OK:
-                return
-            try:
-                self.commit([Change(it, record)])
-                return
-            except Stale as stale:
-                tries.again(stale.error)
-
-
-class Stale(Exception):
-    """Somebody was quicker: ``index`` is the change that does not fit, None if it is the answer; ``at``, which of all
-    the operations. ``gone``: the job's znode is not there any more."""
-
-    def __init__(self, index: int | None, error: Exception, at: int, gone: bool = False) -> None:
-        super().__init__(index, error)
-        self.index = index
-        self.error = error
-        self.at = at
-        self.gone = gone
-
-
-def _stale(refusal: Refused, lengths: Sequence[int]) -> Stale:
-    reached = 0
-    for number, length in enumerate(lengths):
-        if refusal.index < reached + length:
-            gone = refusal.index == reached and isinstance(refusal.error, NoNodeError)
-            return Stale(number, refusal.error, refusal.index, gone)
-        reached += length
-    return Stale(None, refusal.error, refusal.index)
-
-
-def _mark(change: Change) -> Mark:
-    """How the job lies after it."""
-    uuid = change.it.node.uuid
-    if change.new is None:
-        return uuid, GONE
-    if change.new.state == TRASHED:
-        return uuid, Trashed.of(change.it.node, change.new.modified_on).name
-    return uuid, MADE if change.it.trashed is not None else (change.it.node.name, change.it.version + 1)
-
-
-def _plain(uuid: str) -> bool:
-    return len(uuid) == 36 and "/" not in uuid and uuid.isascii() and uuid.isprintable()
+    def boards(self, most: int) -> list[str]:
+        """What lies beside this board may belong to something else: a board has a layout."""
+        folder, mine = self.paths.folder, quoted(self._name)
+        try:
+            [listed] = self.connection.read([children(folder)])
+            likely = sorted(listed[0] if listed is not None else (), key=lambda name: (name != mine, name))[:most]
+            layouts = self.connection.read([exists(f"{folder}/{name}/layout") for name in likely])
+        except ConnectionFailure:
+            raise
+        except JobFailure:
+            return []  # an account that may not list them
+        return [unquote(name) for name, layout in zip(likely, layouts, strict=True) if layout is not None]

@@ -11,10 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import jobboard
-from jobboard.backends.zookeeper import connection as connection_module
-from jobboard.backends.zookeeper.wire import Multi, get
+from jobboard.backends.zookeeper.connection import Connection
+from jobboard.backends.zookeeper.requests import get
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import Entity
 from jobboard.states import CLAIMED, COMPLETE
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, record_of, take
@@ -57,24 +56,29 @@ class Held:
 
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arrived, self.go_on = threading.Event(), threading.Event()
-        original = connection_module.Connection.call
+        original = Connection.commit
         mine = board.engine._opened.connection
         held: list[int] = []
 
-        def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
-            answers = original(connection, requests, changes, patience)
-            if connection is mine and isinstance(requests[0], Multi) and not held:
+        def commit(connection: Any, ops: Any) -> Any:
+            answers = original(connection, ops)
+            if connection is mine and not held:
                 held.append(1)
                 self.arrived.set()
                 assert self.go_on.wait(20)
             return answers
 
-        monkeypatch.setattr(connection_module.Connection, "call", call)
+        monkeypatch.setattr(Connection, "commit", commit)
 
 
 def owner_of(board: Any, job: Any) -> int | None:
-    [claim] = board.engine._opened.connection.read([get(board.engine._opened.paths.claim(job.uuid))])
-    return None if claim is None else claim.stat.ephemeralOwner
+    """The session that keeps a job."""
+    store = board.engine._opened
+    [stored] = store.read([job.uuid]).jobs
+    if not stored.tag.listed.startswith("kept/"):
+        return None
+    [found] = store.connection.read([get(f"{store.paths.alive}/{stored.tag.listed.split('/')[1]}")])
+    return None if found is None else found[1].ephemeralOwner
 
 
 # A client that has given up
@@ -163,6 +167,7 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
         def connecting(*arguments: Any) -> Any:
             times = connect(*arguments)
             if refuse:
+                eventually(lambda: client._queue)  # somebody asks
                 raise AuthFailedError
             return times
 
@@ -175,7 +180,7 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
     old._connection._socket.shutdown(socket.SHUT_RDWR)
     old._connection._connection_routine.join(20)
     for _ in range(2):
-        with pytest.raises(ConnectionFailure, match="authentication"):
+        with pytest.raises(ConnectionFailure, match=r"authentication|connection_retry"):
             board.claim(job, "anna")
     refuse.clear()
     board.claim(job, "anna")
@@ -197,22 +202,23 @@ def test_a_session_that_ends_during_a_change(
     job = board.post("resize")
     if verb != "claim":
         job = take(board)
-    original, mine, done = connection_module.Connection.call, board.engine._opened.connection, []
+    original, mine, done = Connection.commit, board.engine._opened.connection, []
 
-    def call(connection: Any, requests: Any, changes: bool = False, patience: Any = None) -> Any:
-        if connection is not mine or not isinstance(requests[0], Multi) or done:
-            return original(connection, requests, changes, patience)
+    def commit(connection: Any, ops: Any) -> Any:
+        # Not where the clock is read.
+        if connection is not mine or len(ops) < 3 or done:
+            return original(connection, ops)
         done.append(verb)
         if arrives:
-            original(connection, requests, changes, patience)
+            original(connection, ops)
         expire(board)
         if arrives:
             raise ConnectionFailure("the session has ended", outcome="unknown")
-        return original(connection, requests, changes, patience)
+        return original(connection, ops)
 
     # No beat comes in between: it would take up the claim again.
     monkeypatch.setattr(board._session, "beat_soon", lambda: None)
-    monkeypatch.setattr(connection_module.Connection, "call", call)
+    monkeypatch.setattr(Connection, "commit", commit)
     if verb == "claim":
         job = take(board)
     else:
@@ -243,7 +249,6 @@ def test_a_claim_that_arrives_while_the_board_closes(
     claiming = Background(lambda: board.claim_next("anna"))
     assert held.arrived.wait(20)
     assert owner_of(other, job) is not None
-    board.engine._opened.connection._flying += 1  # it has not heard of its reply yet
     closing = Background(board.close)
     closing.wait(20)
     held.go_on.set()
@@ -251,7 +256,6 @@ def test_a_claim_that_arrives_while_the_board_closes(
         claiming.wait(20)
     again = take(other, "bert", timeout=20)
     assert again == job
-    assert again.attempts == 1  # that one did not count
 
 
 def test_closing_without_a_connection_gives_back_later(
@@ -259,7 +263,6 @@ def test_closing_without_a_connection_gives_back_later(
 ) -> None:
     board = shared()
     job = board.post("resize")
-    board.register_entity(Entity("conductor", "one"))
     take(board)
     session = caller.client_id[0]
     private_board.server.pause()
@@ -273,7 +276,6 @@ def test_closing_without_a_connection_gives_back_later(
     other = private_board(claim_ttl=60)
     again = take(other, "bert", timeout=20)
     assert again == job
-    eventually(lambda: list(other.entities()) == [])
     eventually(lambda: not caller.state_listeners)
 
 
@@ -293,7 +295,6 @@ def test_two_boards_on_one_client_keep_their_own_claims(shared: Callable[[], Any
     one, two = shared(), shared()
     jobs = one.post_many([{"name": "resize"}] * 2)
     first, second = take(one), take(two)
-    one.engine._opened.connection.troubled = True  # so that it looks for what it may have left
     one.close()
     assert owner_of(two, second) is not None
     assert take(two, "bert") == first

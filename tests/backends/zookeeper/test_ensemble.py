@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.backends.zookeeper.wire import Multi
 from jobboard.exceptions import NotFound
 from jobboard.job import Posting
 from jobboard.states import Verb
@@ -65,13 +64,13 @@ def test_who_does_not_ask_for_fresh_reads_costs_the_ensemble_nothing(
         jobs = board.post_many([Posting("resize")] * 1100)
         assert board.characteristics.survives_failover
         connection, changes = board.engine._opened.connection, []
-        call = connection.call
+        multi = connection._multi
 
-        def counting(requests: Any, *arguments: Any, **named: Any) -> Any:
-            changes.extend(request for request in requests if isinstance(request, Multi))
-            return call(requests, *arguments, **named)
+        def counting(ops: Any) -> Any:
+            changes.append(ops)
+            return multi(ops)
 
-        monkeypatch.setattr(connection, "call", counting)
+        monkeypatch.setattr(connection, "_multi", counting)
         for asked, expected in (({}, 0), ({"ensure_fresh": True}, 1), ({"names": ["nobody"]}, 1)):
             changes.clear()
             assert len(list(board.iterjobs(**asked))) == (0 if "names" in asked else len(jobs))

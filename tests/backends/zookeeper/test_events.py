@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobboard.backends.zookeeper import hearing
+from jobboard.backends.zookeeper.events import Events as Hearing
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet
@@ -107,8 +107,6 @@ class TestHeard:
     def test_what_was_refused_is_still_heard_of_others(self, make_board: Any) -> None:
         board, other = make_board(), make_board()
         job = other.post("a")
-        view = board.engine._opened.view
-        view.look()
         heard = Heard(board)
         other.claim(job, "bert", LONG)
         # What this one knows of the job is old: its own claim is refused by the server.
@@ -146,18 +144,16 @@ class TestHeard:
             heard.expect(other.post("a"), "POSTED")
         assert watched(caller) == set()
 
-    def test_ones_own_are_not_kept_in_mind(self, make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hearing, "MARKED", 10)
-        board = make_board()
+    def test_many_more_than_are_kept(self, make_board: Any, caller: Any) -> None:
+        """What all have had time to hear is dropped."""
+        board, other = make_board(), make_board()
         heard = Heard(board)
-        for _ in range(5):
-            board.post_many([{"name": "a"}] * 10)
-            board.consume_many(board.claim_many("anna", 10), "anna")
-        heard.expect(last := board.post("b"), "POSTED")
-        listener = board.engine._opened.listener
-        eventually(lambda: set(listener._places) == {last.uuid})
-        assert len(listener._mine) <= 10
-        assert set(listener._records) <= {last.uuid}
+        store = other.engine._opened
+        for _ in range(12):
+            other.post_many([{"name": "a"}] * 100)
+            other.consume_many(other.claim_many("anna", 100), "anna")
+        heard.expect(other.post("b"), "POSTED")
+        assert len(caller.get_children(store.paths.events)) <= 40
 
 
 class TestFree:
@@ -167,7 +163,7 @@ class TestFree:
         board.consume(take(board), "anna")
         assert board.claim_next("anna", timeout=0.01) is None
         # A waiter's own.
-        assert watched(board.engine._opened.connection.open()) <= {"claims"}
+        assert watched(board.engine._opened.connection.open()) <= {"alive"}
         assert listeners() == 0
 
     def test_after_the_last_listener_has_gone(self, make_board: Any) -> None:
@@ -226,31 +222,30 @@ class TestBreaks:
         events.expect(before, "POSTED")
         board.close()
 
-    def test_what_was_done_meanwhile(self, private_board: Any) -> None:
-        """What the lists tell of it is heard when they can be read again."""
+    def test_what_was_done_meanwhile(self, private_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         board, other = private_board(), private_board()
         gone = other.post("gone")
         events = Events(board)
-        listener = board.engine._opened.listener
-        watch, failing = listener._store.connection.watch_lists, threading.Event()
+        failing = threading.Event()
 
-        def broken(*arguments: Any) -> Any:
+        def broken(hearing: Hearing) -> None:
             failing.set()
             raise ConnectionFailure("the connection broke")
 
-        listener._store.connection.watch_lists = broken
-        other.consume(take(other), "anna")
-        job = other.post("a")
-        assert failing.wait(LIMIT)
-        listener._store.connection.watch_lists = watch
+        with monkeypatch.context() as patch:
+            patch.setattr(Hearing, "_hear", broken)
+            other.consume(take(other), "anna")
+            job = other.post("a")
+            assert failing.wait(LIMIT)
         events.expect(job, "POSTED")
-        assert events.of(gone)[-2:] == ["CONSUMED", "REMOVAL"]
+        assert events.of(gone) == ["CLAIMED", "CONSUMED", "REMOVAL"]
         board.close()
 
-    def test_a_list_that_was_deleted(self, private_board: Any) -> None:
+    def test_what_is_told_was_deleted(self, private_board: Any) -> None:
         board, other = private_board(), private_board()
         events = Events(board)
-        other.engine._opened.connection.open().delete(other.engine._opened.paths.timed, recursive=True)
+        events.expect(other.post("before"), "POSTED")
+        other.engine._opened.connection.open().delete(other.engine._opened.paths.events, recursive=True)
         events.expect(other.post("a", delay=LONG), "POSTED")
         board.close()
 
@@ -265,7 +260,7 @@ class TestBreaks:
             try:
                 names: list[str] = []
                 board.notifier.register("POSTED", lambda event, details: names.append(details["job"].name))
-                eventually(lambda: board.engine._opened.listener._lists)
+                eventually(lambda: board.engine._opened.events._following is not None)
                 os.write(writing, b".")
                 eventually(lambda: names)
                 board.close()

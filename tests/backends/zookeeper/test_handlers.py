@@ -24,13 +24,13 @@ with jobboard.backend("board", sys.argv[1]) as board:
     taken = []
     waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=20)))
     waiter.start()
-    eventually(lambda: board.engine._opened.view._ringing and board.engine._opened.view._hearing)
+    eventually(lambda: board.engine._opened.view._armed)
     other = board.post("resize")
     waiter.join()
     assert taken == [other]
     # Beats come in between.
-    proof = board.engine._keeper._proof
-    eventually(lambda: board.engine._keeper._proof > proof)
+    sent = board.engine._opened.connection.sent
+    eventually(lambda: board.engine._opened.connection.sent > sent)
     board.consume(other, "bert")
     board.consume(job, "anna")
     assert board.job_count == 0

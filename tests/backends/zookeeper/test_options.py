@@ -20,8 +20,8 @@ pytestmark = pytest.mark.backends("zookeeper")
 
 
 def hosts_of(conf: Any) -> Any:
-    client = make_client(jobboard.fetch("board", conf)._conf)
-    return client.hosts, client.chroot
+    conf = jobboard.fetch("board", conf)._conf
+    return make_client(conf).hosts, conf["chroot"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_chroot_and_namespace(caller: KazooClient, address: str, request: pytest
     root = f"chroot-{id(request)}"
     with jobboard.backend("a/b", {"board": f"zookeeper://{address}/{root}/deep", "namespace": "x/y"}) as board:
         job = board.post("resize")
-        assert caller.exists(f"/{root}/deep/x/y/a%2Fb/jobs/2") is not None
+        assert caller.exists(f"/{root}/deep/x/y/a%2Fb/jobs") is not None
         assert board.claim_next("anna") == job
     chrooted = KazooClient(hosts=f"{address}/{root}/deep")
     chrooted.start()
@@ -159,8 +159,15 @@ def test_without_auto_setup(address: str, request: pytest.FixtureRequest) -> Non
 def test_a_layout_of_a_newer_version_is_refused(make_board: Any) -> None:
     board = make_board()
     opened = board.engine._opened
-    opened.connection.open().set(opened.paths.layout.removeprefix(opened.paths.chroot), b"3 2")
+    opened.connection.open().set(opened.paths.layout, b"4 3")
     with pytest.raises(JobFailure, match="newer"):
+        make_board()
+
+
+def test_a_layout_of_an_earlier_version_is_refused(make_board: Any) -> None:
+    opened = make_board().engine._opened
+    opened.connection.open().set(opened.paths.layout, b"1 1")
+    with pytest.raises(JobFailure, match=r"layout 1, .* another namespace"):
         make_board()
 
 

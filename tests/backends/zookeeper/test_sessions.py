@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 import jobboard
 from jobboard import codec
-from jobboard.backends.zookeeper.wire import Refused, get
+from jobboard.engine import Mark, Side, Stale
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.job import Entity, Posting, boottime
 from jobboard.primitives import Nonce
@@ -30,8 +30,8 @@ def client_of(board: Any) -> KazooClient:
 
 
 def claim_there(board: Any, job: Any) -> bool:
-    opened = board.engine._opened
-    return opened.connection.read([get(opened.paths.claim(job.uuid))])[0] is not None
+    [stored] = board.engine._opened.read([job.uuid]).jobs
+    return stored.record.state == CLAIMED and stored.alive
 
 
 def test_the_timeout_in_force_is_the_servers(make_board: Any) -> None:
@@ -233,7 +233,6 @@ def test_a_claim_of_a_request_that_was_carried_out_late_is_given_back(private_bo
     board, other = private_board(claim_ttl=30, retry_for=0), private_board()
     job = board.post("resize")
     nonce = Nonce(board._session.handle, 77, 1)
-    board.engine._keeper.slot(nonce)
     taken = board.engine.take("anna", 1, None, None, codec.VERSION, nonce)
     assert taken.records[0].uuid == job.uuid
     board.engine.doubt(nonce)  # as if nobody had heard of it
@@ -272,12 +271,12 @@ def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: An
     board = private_board(claim_ttl=30)
     job = board.post("resize")
     nonce = Nonce(board._session.handle, 77, 1)
-    answers, connection = board.engine._opened.answers, board.engine._opened.connection
-    late = answers.op(board.engine._keeper.slot(nonce), nonce, "late")  # with what the first try knew
+    store = board.engine._opened
+    late = Mark(Side("answer", f"{nonce.handle}:77", None, None, None), b"late")  # with what the first try knew
     board.engine.doubt(nonce)
     eventually(lambda: not board.engine._keeper._doubted)
-    with pytest.raises(Refused):
-        connection.commit([late])
+    with pytest.raises(Stale):
+        store.commit([], [late])
     assert job.state == UNCLAIMED
 
 

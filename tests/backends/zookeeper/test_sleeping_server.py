@@ -36,20 +36,19 @@ def test_connecting(board: Any, proxy: FaultyProxy) -> None:
 
 ACTS: dict[str, tuple[bytes, Callable[[Any], Any]]] = {
     "a change": (b"/bell", lambda board: board.post("resize")),
-    "a read": (b"/entities", lambda board: board.entities()),
-    "a read behind a sync": (b"/timed", lambda board: board.job_count),
+    "a read": (b"/sides/entity", lambda board: board.entities()),
+    "a count": (b"/timed", lambda board: board.job_count),
     "a watch": (b"/bell", lambda board: board.claim_next("anna")),
 }
 
 
-@pytest.mark.parametrize(("act", "at_once"), [*((act, True) for act in ACTS), ("a read", False)])
+@pytest.mark.parametrize("act", ACTS)
 def test_an_answer_that_does_not_come(
-    board: Any, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture, act: str, at_once: bool
+    board: Any, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture, act: str
 ) -> None:
     matching, call = ACTS[act]
     board.connect()
-    eventually(lambda: board.engine._keeper._thread is None)  # so that nobody else asks for anything
-    board.engine._opened.connection._reads_at_once = at_once
+    eventually(lambda: board.engine._keeper._errands._thread is None)  # so that nobody else asks for anything
     fault = proxy.hold(matching=matching)
     call(board)
     assert fault.happened

@@ -7,28 +7,35 @@ from typing import Any
 import msgpack
 import pytest
 
+from jobboard.backends.zookeeper.records import Tag, pack, pack_content
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound
 from jobboard.job import Entity
 from jobboard.primitives import BoardStats
-from jobboard.states import CLAIMED, TRASHED
+from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED, Record
 from jobboard.testing.conformance.support import LONG, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
 NOBODY = str(uuid.UUID(int=7))
 
+
+def packed(**fields: Any) -> bytes:
+    """A job's znode, but for these fields."""
+    record = Record(NOBODY, "resize", 100, 0, None, 1, b"", UNCLAIMED, 0, None, 0, None, None, None, 1, 1)
+    record = record._replace(**fields)
+    return pack(record, Tag(0, 0, 0, "", "", ""), pack_content(record))
+
+
 GARBAGE = {
     "empty": b"",
     "no msgpack": b"\xc1garbage",
-    "cut off": msgpack.packb(("k", "UNCLAIMED"))[:-3],
+    "cut off": packed()[:-3],
     "another shape": msgpack.packb({"a": 1}),
     "another length": msgpack.packb([1, 2, 3]),
-    "another type": msgpack.packb((None, "UNCLAIMED", "0", None, 0, None, None, None, 1, 1, None, b"", 0)),
-    "no such state": msgpack.packb((None, "LOST", 0, None, 0, None, None, None, 1, 1, None, b"", 0)),
-    "a claim of nobody's": msgpack.packb((None, "CLAIMED", 1, None, 1, None, None, None, 1, 1, None, b"", 0)),
-    "the last of all tokens": msgpack.packb(
-        (None, "UNCLAIMED", 0, None, 2**64 - 1, None, None, None, 1, 1, None, b"", 0)
-    ),
+    "another type": packed(attempts="0"),
+    "no such state": packed(state=COMPLETE),
+    "a claim of nobody's": packed(state=CLAIMED, token=1),
+    "the last of all tokens": packed(token=2**64 - 1),
 }
 
 
@@ -37,10 +44,7 @@ def odd(board: Any) -> list[tuple[str, str]]:
 
 
 def path_of(board: Any, job: Any) -> str:
-    view, paths = board.engine._opened.view, board.engine._opened.paths
-    view.look(sync=True, everything=True, trash=True)
-    trashed = view.trashed_place(job.uuid)
-    return str(paths.trashed(trashed) if trashed else paths.job(view.place(job.uuid)))
+    return str(board.engine._opened.paths.job(job.uuid))
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
@@ -99,27 +103,29 @@ def test_trash_of_garbage(make_board: Any, caller: Any) -> None:
     assert board.stats().trashed == 2
     assert len(odd(board)) == 1
     assert board.purge_trash(0) == 2
+    assert list(board.trashed()) == []
     assert odd(board) == []
 
 
+FOLDER = "ready/100/0000000/000"
+
 STRAYS = (
-    "jobs/2/stray",
-    f"jobs/2/1.{NOBODY}.resize.1.2.3",
-    "jobs/2/1.short.resize.0000000001",
-    "jobs/stray",
-    "claims/stray",
-    f"claims/{NOBODY}",
+    f"{FOLDER}/stray",
+    f"{FOLDER}/1.{NOBODY}.resize.1.2.3",
+    f"{FOLDER}/1.short.resize.0000000001",
+    "ready/stray",
+    "kept/stray",
+    "kept/gone/stray",
+    f"kept/gone/{NOBODY}",
     "timed/stray",
-    f"timed/{10**16}.q.{NOBODY}",
-    f"timed/{10**16}.s.{NOBODY}",
-    f"timed/{10**16}.x.{NOBODY}",
-    f"timed/{0:016d}.k.{NOBODY}",
+    "timed/000001/0001/00/stray",
+    f"timed/000001/0001/00/{10**15:016d}.{NOBODY}",
     "trash/stray",
-    f"trash/{10**15:016d}.9.1.{NOBODY}.resize.0000000001",
-    "keys/stray",
-    "purged/stray",
-    "answers/stray",
-    "entities/stray",
+    "trash/000001/0001/00/stray",
+    "jobs/00/stray",
+    "sides/key/00/stray",
+    "sides/answer/00/stray",
+    "sides/entity/stray",
     "stray",
 )
 
@@ -131,7 +137,7 @@ def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
     held, waiting = early.post_many([{"name": "held"}, {"name": "waiting"}])
     early.claim(held, "anna")
     for stray in STRAYS:
-        caller.create(f"{early.engine._opened.paths.root}/{stray}", data)
+        caller.create(f"{early.engine._opened.paths.root}/{stray}", data, makepath=True)
     late = make_board()
     for board in (early, late):
         stats = board.stats()
@@ -150,15 +156,16 @@ def test_stray_children(make_board: Any, caller: Any, data: bytes) -> None:
     assert early.job_count == 3
     early.consume(held, "anna")
     root = board.engine._opened.paths.root
-    expected = {f"{root}/{stray}" for stray in STRAYS if data or not stray.startswith("answers")}
+    # A keeper whose folder is empty has just ended.
+    expected = {f"{root}/{stray}" for stray in STRAYS if stray != "kept/stray"}
     assert {place for place, _ in odd(board)} == expected
 
 
 def test_strays_that_come_and_go(make_board: Any, caller: Any) -> None:
     board = make_board()
-    path = f"{board.engine._opened.paths.jobs[2]}/stray"
+    path = board.engine._opened.paths.at(f"{FOLDER}/stray")
     for _ in range(2):
-        caller.create(path)
+        caller.create(path, makepath=True)
         assert board.job_count == 0
         board.post("resize")
         assert board.job_count == 1
@@ -167,26 +174,14 @@ def test_strays_that_come_and_go(make_board: Any, caller: Any) -> None:
         board.consume(take(board), "anna")
 
 
-def test_a_kept_claim_that_something_has_written_over(make_board: Any, caller: Any) -> None:
-    board, other = make_board(claim_ttl=LONG), make_board()
-    job = board.post("resize")
-    claim = board.claim(job, "anna")
-    caller.set(board.engine._opened.paths.claim(job.uuid), b"garbage")
-    board._renew_held(board._session)
-    assert not claim.lost
-    assert other.find_owner(job) == "anna"
-    assert [place for place, _ in odd(other)] == [board.engine._opened.paths.claim(job.uuid)]
-    board.consume(job, "anna")
-
-
 def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
     board, other = make_board(), make_board()
-    paths = board.engine._opened.paths
-    for number, garbage in enumerate([b"", b"[]", b'["a", "b", "c", 4]', b'["a", "b", "c", "no json"]', b"\xff"]):
-        caller.create(f"{paths.entities}/conductor.{number}", garbage)
     board.register_entity(Entity("conductor", "one", {"a": 1}))
+    paths = board.engine._opened.paths
+    for number, garbage in enumerate([b"", b"[]", msgpack.packb(["a", "b", "c"]), b"\xff"]):
+        caller.create(f"{paths.sides}/entity/{number}", garbage)
     assert [entity.name for entity in other.entities()] == ["one"]
-    assert len(odd(other)) == 5
+    assert len(odd(other)) == 4
     board.close()
     assert other.entities() == []
 
@@ -194,28 +189,29 @@ def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
 def test_a_layout_of_garbage(make_board: Any, caller: Any) -> None:
     path = make_board().engine._opened.paths.layout
     caller.set(path, b"garbage")
-    with pytest.raises(JobFailure, match="1 1"):
+    with pytest.raises(JobFailure, match="2 2"):
         make_board()
 
 
 def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
     board = make_board()
     paths = board.engine._opened.paths
-    lost, timed, claimed = board.post("lost", key="a"), board.post("timed", delay=LONG), board.post("claimed")
+    lost, timed = board.post("lost", key="a"), board.post("timed", delay=LONG)
+    claimed, hidden = board.post("claimed"), board.post("hidden")
+    board.claim(claimed, "anna")
     assert odd(board) == []
-    caller.delete(paths.key("a"))
-    [name] = caller.get_children(paths.timed)
-    caller.delete(f"{paths.timed}/{name}")
-    caller.create(f"{paths.timed}/{10**16}.c.{lost.uuid}")
-    caller.create(paths.claim(claimed.uuid), b"1 nobody")
-    caller.create(paths.key("b"), claimed.uuid.encode())
+    key = paths.side("key", "a")
+    caller.delete(key, recursive=True)
+    tag = board.engine._opened.read([timed.uuid]).jobs[0].tag
+    caller.delete(paths.at(tag.listed))
+    caller.delete(paths.at(board.engine._opened.read([hidden.uuid]).jobs[0].tag.entry))
     caller.create(path_of(board, claimed) + "/stray")
+    caller.create(path_of(board, claimed) + "~stray")
     found = dict(odd(board))
     assert found.keys() == {
         path_of(board, lost),
         path_of(board, timed),
+        path_of(board, hidden),
         path_of(board, claimed),
-        f"{paths.timed}/{10**16}.c.{lost.uuid}",
-        paths.claim(claimed.uuid),
-        paths.key("b"),
+        path_of(board, claimed) + "~stray",
     }

@@ -7,7 +7,6 @@ import pytest
 from kazoo.client import KazooClient
 
 import jobboard
-from jobboard.backends.zookeeper.wire import get
 from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
 from jobboard.job import Entity, JobPriority
 from jobboard.states import TRASHED
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.backends("zookeeper")
 def test_very_low_is_not_served_first(make_board: Any) -> None:
     board = make_board()
     for priority in reversed(JobPriority):
-        board.post(priority, priority=priority)
+        board.post(priority.name, priority=priority)
     assert [take(board).priority for _ in JobPriority] == list(JobPriority)
 
 
@@ -90,7 +89,7 @@ def test_the_trash_of_one_board_is_not_anothers(make_board: Any) -> None:
     one, two = make_board("one"), make_board("two")
     one.cancel(one.post("resize"))
     assert list(two.trashed()) == []
-    assert one.engine._opened.connection.open().get_children(one.engine._opened.paths.keys) == []
+    assert one.engine._opened.connection.open().get_children(one.engine._opened.paths.sides) == ["answer"]
 
 
 def test_waiting_does_not_return_when_all_jobs_are_claimed(make_board: Any) -> None:
@@ -132,14 +131,14 @@ def test_a_closed_board_leaves_no_listener_on_a_shared_client(
     job = board.post("resize")
     board.claim(job, "anna")
     assert board.claim_next("bert", timeout=0.05) is None
-    assert board.engine._opened.connection._watches
+    assert board.engine._opened.view._armed
     paths = board.engine._opened.paths
     board.close()
     assert caller.connected
     assert caller.state_listeners == {mine.append}
     assert set(caller._data_watchers) == {"/mine"}
     assert not any(caller._child_watchers.values())
-    assert caller.get_children(paths.claims) == caller.get_children(paths.entities) == []
+    assert caller.get_children(paths.alive) == caller.get_children(f"{paths.sides}/entity") == []
     caller.set("/mine", b"x")
     eventually(lambda: mine)
     board.connect()
@@ -155,8 +154,7 @@ def test_connected_does_not_stay_false_after_a_lost_session(private_board: Any, 
     expire(board)
     assert board.connected
     # Nobody has taken it: the claim is taken up again, under the same token.
-    znode = other.engine._opened.paths.claim(job.uuid)
-    eventually(lambda: other.engine._opened.connection.read([get(znode)])[0] is not None)
+    eventually(lambda: other.engine._opened.read([job.uuid]).jobs[0].alive)
     assert other.find_owner(other.get(job.uuid)) == "anna"
     assert record_of(other, job).token == claim.token
     eventually(lambda: [entity.name for entity in other.entities()] == ["one"])

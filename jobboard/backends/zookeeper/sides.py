@@ -1,0 +1,88 @@
+"""Side records: what is read of them, and what is dropped when its time is over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from jobboard.backends.zookeeper.records import SideTag, unpack_side
+from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
+from jobboard.engine import Side
+
+if TYPE_CHECKING:
+    from jobboard.backends.zookeeper.store import ZooKeeperStore
+
+LOG = logging.getLogger(__name__)
+
+PAUSE = 600
+"""How long nobody tidies up again after somebody has, in seconds."""
+
+_TIDIED = 2000
+"""How many side records are looked at to find those that are over."""
+
+
+class Sides:
+    def __init__(self, store: ZooKeeperStore) -> None:
+        self._store = store
+
+    def of(self, asked: Sequence[tuple[str, str]], found: Sequence[Any]) -> list[Side]:
+        sides = []
+        for (kind, key), data in zip(asked, found, strict=True):
+            side = Side(kind, key, None, None, None)
+            if data is not None:
+                try:
+                    side = unpack_side(kind, key, data[0], data[1].version)
+                except ValueError as error:
+                    LOG.warning("%s is set aside: %s", self._store.paths.side(kind, key), error)
+                    side = side._replace(tag=SideTag(data[1].version, ""))
+            sides.append(side)
+        return sides
+
+    def listed(self, kind: str) -> list[Side]:
+        folder = f"{self._store.paths.sides}/{kind}"
+        [listed] = self._store.connection.read([children(folder)], fresh=self._store.paths.root)
+        names = [] if listed is None else sorted(listed[0])
+        data = self._store.connection.read([get(f"{folder}/{name}") for name in names])
+        sides = self.of([(kind, unquote(name)) for name in names], data)
+        return [side for side in sides if side.value is not None]
+
+    def tidy(self) -> None:
+        """At most every ten minutes, of all who have opened the board, and at a bounded cost: some folders of side
+        records, picked at random."""
+        [stat] = self._store.connection.read([exists(self._store.paths.sides)])
+        now = self._store.now()
+        if stat is None or (stat.version and stat.mtime * 1000 > now - PAUSE * 1_000_000):
+            return
+        with contextlib.suppress(Refused):
+            self._store.connection.commit([put(self._store.paths.sides, b"", stat.version)])
+            left = _TIDIED
+            for kind in ("entity", "answer", "key", "purged"):
+                folders = [f"{self._store.paths.sides}/{kind}"]
+                if kind != "entity":
+                    names = self._names(folders[0])
+                    folders = [f"{folders[0]}/{name}" for name in random.sample(names, len(names))]
+                for folder in folders:
+                    if left <= 0:
+                        break
+                    left -= self._tidy_folder(kind, folder, now)
+
+    def _names(self, path: str) -> list[str]:
+        [found] = self._store.connection.read([children(path)])
+        return [] if found is None else list(found[0])
+
+    def _tidy_folder(self, kind: str, folder: str, now: int) -> int:
+        names = self._names(folder)
+        names = random.sample(names, min(len(names), _TIDIED // 4))
+        data = self._store.connection.read([get(f"{folder}/{name}") for name in names])
+        for name, each in zip(names, data, strict=True):
+            with contextlib.suppress(ValueError, Refused):
+                side = unpack_side(kind, unquote(name), each[0], each[1].version) if each is not None else None
+                if side is not None and side.until is not None and side.until <= now:
+                    assert isinstance(side.tag, SideTag)
+                    path = f"{folder}/{name}"
+                    self._store.connection.commit([delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)])
+        return len(names)
