@@ -37,3 +37,8 @@ class Clock:
 
     def earliest(self) -> int:
         return int(boottime() * 1e6 + self._low)
+
+    @property
+    def unknown(self) -> int:
+        """By how much :meth:`earliest` may lie behind, in µs."""
+        return int(self._high - self._low) + 1

@@ -450,7 +450,17 @@ class ZooKeeperStore(Store):
         return self._walker.counts()
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        return self._writer.commit(changes, marks)
+        return self._writer.commit([self._in_full(change) for change in changes], marks)
+
+    def _in_full(self, change: Change) -> Change:
+        """The engine counts a lease from the earliest that it may be now; its holder from when it has asked for it, and
+        so it ends later by as much as is not known of the server's clock."""
+        before, after, _ = change
+        if not isinstance(after, Record) or after.state != CLAIMED or after.lock_until is None:
+            return change
+        if before is not None and before.record.lock_until == after.lock_until:
+            return change
+        return change._replace(after=after._replace(lock_until=after.lock_until + self.clock.unknown))
 
     def tail_folder(self, rank: int) -> int:
         return self._writer.tail_folder(rank)

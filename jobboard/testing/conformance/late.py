@@ -19,7 +19,7 @@ from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import LIMIT, LONG, take
 from jobboard.testing.conformance.wire import Wire
 
-MOST = 20
+MOST = 60
 """No mutation of one job needs more requests."""
 
 
