@@ -40,6 +40,9 @@ _NUDGE = 0.1
 
 _AT_ONCE = 1000
 
+_CLOSING = 60.0
+"""For how many seconds a client that does not end is waited for, behind the caller's back."""
+
 _STARTING = 1.0
 """For how many seconds a client that was started may look like one that has given up."""
 
@@ -215,10 +218,7 @@ class Connection:
         client.remove_listener(self._listen)
         if client is self._callers:
             return
-        with contextlib.suppress(Exception):
-            client.stop()
-        with contextlib.suppress(Exception):
-            client.close()
+        _let_go(client)
 
     def close(self) -> None:
         """Let go: of an own client altogether, of the caller's without a trace."""
@@ -397,6 +397,27 @@ def _broken(error: Exception, changes: bool) -> ConnectionFailure:
     )
 
 
+def _let_go(client: KazooClient) -> None:
+    with contextlib.suppress(Exception):
+        client.stop()
+    if not _closed(client):
+        # kazoo closes no client whose thread still waits for a server.
+        threading.Thread(target=_close_later, args=(client,), name="jobboard-closing", daemon=True).start()
+
+
+def _closed(client: KazooClient) -> bool:
+    with contextlib.suppress(Exception):
+        client.close()
+        return True
+    return False
+
+
+def _close_later(client: KazooClient) -> None:
+    until = time.monotonic() + _CLOSING
+    while not _closed(client) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 def translated(error: Exception) -> JobBoardError:
     if isinstance(error, kazoo.NoAuthError):
         return JobFailure("ZooKeeper's ACLs forbid it", error)
@@ -437,8 +458,7 @@ def _negotiated(client: KazooClient, timeout: float) -> float:
         while not told and time.monotonic() < deadline:
             time.sleep(0.005)
     finally:
-        probe.stop()
-        probe.close()
+        _let_go(probe)
     if not told:
         raise ConnectionFailure(f"no ZooKeeper server has answered within {timeout:g} s")
     return told[0]
