@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal
 from jobboard.sql.claims import ClaimStatements, locking
-from jobboard.sql.dialects import Database, by_index, insert_new
+from jobboard.sql.dialects import PRIMARY, Database, by_index, delete_by_index, insert_new
 from jobboard.sql.expressions import Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
@@ -112,13 +112,14 @@ class Statements:
             .where(c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
             .values({name: self._typed(name) for name in _STORED})
         )
-        self.delete = Prepared(sa.delete(jobs).where(by_id), "p_ids")
+        self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
         self.claim = ClaimStatements(
             product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
         )
-        self.consume = Prepared(sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs)), "p_uuids")
+        consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
+        self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
         self.renew = Prepared(
             sa.update(jobs).where(by_id).values(lock_until=param("until")),
             "p_ids",

@@ -30,9 +30,9 @@ def test_a_thousand_claims_of_which_fifty_are_locked(
         eventually(lambda: boottime() > until)
         assert board.stats().claimed == len(free)
         assert [job for job in free if job.claim.lost] == []
-        # Not consumed: InnoDB deletes from a table that it takes for a small one by reading all of it.
-        keeper.finish_many([Act(job, "trash") for job in free], "anna")
-        assert board.stats().trashed == len(free)
+        keeper.finish_many([Act(job, "trash") for job in free[:100]], "anna")
+        keeper.consume_many(free[100:], "anna")
+        assert (board.stats().trashed, board.job_count) == (100, len(locked))
         assert board.claim_next("bert") is None, "what is locked is nobody's to take"
         connection.rollback()
     # Nobody has taken them, so that the next beat revives them.
@@ -51,6 +51,9 @@ def test_rows_are_locked_by_their_names(board: JobBoard, spy: Any) -> None:
         board.extend(job, "anna")
         board.engine.renew("nobody", [(job.uuid, job.claim.token)], 1_000_000)
         board.abandon(job, "anna")
+        board.consume(board.claim_next("anna"), "anna")
     locking = [text for text in seen.texts if "FOR UPDATE" in text and "uuid IN" in text]
-    assert len(locking) == 3
-    assert all("FORCE INDEX" in text for text in locking)
+    deleting = [text for text in seen.texts if text.startswith("DELETE") and "_answers" not in text]
+    assert len(locking) >= 3
+    assert deleting
+    assert all("FORCE INDEX" in text for text in locking + deleting)
