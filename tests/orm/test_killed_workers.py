@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from jobboard.exceptions import ClaimLost
-from jobboard.job import instant
 from jobboard.orm import JobAlreadySucceededError, JobLockedError, JobLostError
+from jobboard.states import instant
 from tests.mortals import Hold, Mortals, held_by_two
 from tests.orm.models import Done, Job, Picture, Status
 
