@@ -177,6 +177,8 @@ CLASHES = {
 
 
 class TestBetweenLookAndCommit:
+    any_driver = True
+
     @pytest.mark.parametrize("verbs", ["consume", "abandon trash extend", "claim", "cancel release", "restore purge"])
     def test_one_of_two(self, board: JobBoard, wire: Wire, verbs: str) -> None:
         """Who comes second is told so, and nothing of what it asked for is done."""
@@ -315,6 +317,8 @@ class TestBetweenLookAndCommit:
 
 class TestOthersAreAlwaysQuicker:
     """Before each request of a call, somebody changes what it is about: it comes to an end all the same."""
+
+    any_driver = True
 
     @staticmethod
     def hurried(wire: Wire, far: Far, call: Callable[..., Any], others: Callable[[], object]) -> str:

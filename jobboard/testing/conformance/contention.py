@@ -60,6 +60,8 @@ def shared(board: JobBoard) -> bool:
 
 
 class TestContention:
+    any_driver = True
+
     @pytest.mark.parametrize("together", [1, 4])
     def test_nobody_is_served_before_a_better_one(
         self, board: JobBoard, make_board: MakeBoard, board_conf: dict[str, Any], tmp_path: Path, together: int

@@ -157,6 +157,8 @@ def clear(board: JobBoard) -> None:
 
 
 class TestLateOnTheWire:
+    any_driver = True
+
     @pytest.mark.parametrize("kind", ACTS)
     def test_nothing_happens(self, board: JobBoard, wire: Wire, kind: str) -> None:
         if not wire:

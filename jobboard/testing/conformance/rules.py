@@ -77,6 +77,8 @@ HISTORIES: dict[str, list[list[Callable[[JobBoard, Job], None]]]] = {
 
 
 class TestOldHandles:
+    any_driver = True
+
     @pytest.mark.parametrize("ends", ["claim", "trash", "purge", "consume"])
     def test_they_change_nothing(self, board: JobBoard, other: JobBoard, ends: str) -> None:
         """Whatever has become of the job, the claim's holder and who remembers it as it was are refused."""
@@ -132,6 +134,8 @@ def astray(board: JobBoard, board_conf: dict[str, Any], request: pytest.FixtureR
 
 
 class TestClocks:
+    any_driver = True
+
     def test_a_wrong_one_makes_no_difference(self, board: JobBoard, astray: Puppet) -> None:
         """To no lease and to no delay, whoever has set it: none ends too early, and none is kept on."""
         if not reaches(board, astray):
@@ -157,6 +161,8 @@ class TestClocks:
 
 
 class TestWhatOthersHold:
+    any_driver = True
+
     def test_it_delays_itself_alone(self, board: JobBoard, make_board: MakeBoard) -> None:
         """Of a thousand kept claims fifty are lost: the others are renewed in time, and finished in one call."""
         keeper = make_board(claim_ttl=HELD)
@@ -184,6 +190,8 @@ class TestWhatOthersHold:
 
 
 class TestRevival:
+    any_driver = True
+
     def test_a_lapse_that_somebody_has_swept(self, board: JobBoard, make_board: MakeBoard) -> None:
         """The holder's next beat revives it, though it comes late, as nobody has taken the job."""
         keeper = make_board(claim_ttl=0.6)
@@ -236,6 +244,8 @@ def live_through_a_lot(board: JobBoard) -> list[str]:
 
 class TestOldListings:
     """A handle that has looked, and then looked away: nothing stays hidden from it."""
+
+    any_driver = True
 
     @staticmethod
     def look(board: JobBoard) -> None:

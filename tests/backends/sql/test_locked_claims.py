@@ -11,7 +11,7 @@ from jobboard.job import Act, Posting, boottime
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LIMIT
 
-pytestmark = pytest.mark.backends("postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("postgresql", "mariadb"), pytest.mark.any_driver]
 
 
 def test_a_thousand_claims_of_which_fifty_are_locked(
