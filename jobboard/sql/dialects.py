@@ -454,7 +454,8 @@ def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[A
 
 def delete_by_index(change: sa.Delete, table: sa.Table, index: str) -> sa.Delete:
     """As :func:`by_index`. Only the form for several tables takes a hint."""
-    hint, name = f"FORCE INDEX ({index})", sa.column(table.name)
+    hint = f"FORCE INDEX ({index})"
+    name: sa.ColumnClause[Any] = sa.column(table.name)
     for dialect in ("mysql", "mariadb"):
         change = change.prefix_with(name, dialect=dialect).with_hint(hint, table, dialect)
     return change
