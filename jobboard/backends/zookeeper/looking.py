@@ -266,16 +266,13 @@ class View:
             self._bell = bell
             if ends:
                 self._next = min([*ends, *([] if self._next is None else [self._next])])
+            # Whether a list has it already is not known: it may have been read before this is told.
             for path in made:
                 folder, _, name = path[root:].rpartition("/")
-                kept, entry = self._lists.get(folder), Entry.parse(name)
-                self._heads.pop(entry.uuid, None)
-                if kept is not None:
-                    bisect.insort(kept.names, entry)
-                    kept.created += 1
-                    continue
-                while (folder := folder.rpartition("/")[0]) != "":
+                self._heads.pop(Entry.parse(name).uuid, None)
+                while folder:
                     self._lists.pop(folder, None)
+                    folder = folder.rpartition("/")[0]
 
     # What ends by itself
 

@@ -12,7 +12,8 @@ from jobboard.backends.zookeeper.paths import FULL
 from jobboard.engine import Change, Stale
 from jobboard.job import Posting
 from jobboard.primitives import Arrival, Draft
-from jobboard.testing.conformance.support import LONG, take
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, Background, take
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
 
@@ -133,3 +134,25 @@ def test_a_claim_outlives_neither_its_keeper_nor_is_it_kept_by_another(make_boar
     assert again.tag.listed.split("/")[1] != keeper
     with pytest.raises(Stale):
         other.engine._opened.commit([Change(overdue, overdue.record._replace(who=None))])
+
+
+def test_a_post_of_ones_own_that_a_look_has_met_hides_no_other(make_board: Any, monkeypatch: Any) -> None:
+    """It is committed between the bell and the list that one look reads, and told to the view after that look."""
+    board, other = make_board(), make_board()
+    other.post("first")
+    assert take(board).name == "first"
+    other.post("second")
+    view, posted = board.engine._opened.view, []
+    refresh = view._refresh
+
+    def meanwhile() -> None:
+        if not posted:
+            posted.append(Background(lambda: board.post("mine")))
+            eventually(lambda: "mine" in {job.name for job in other.iterjobs(ensure_fresh=True)})
+        refresh()
+
+    monkeypatch.setattr(view, "_refresh", meanwhile)
+    assert take(board).name == "second"
+    assert posted[0].wait().name == "mine"
+    other.post("third")
+    assert [take(board).name for _ in range(2)] == ["mine", "third"]
