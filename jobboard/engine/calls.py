@@ -10,6 +10,7 @@ import msgpack
 from jobboard import notifier, retry
 from jobboard.engine.store import Change, Committed, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
 from jobboard.primitives import Draft, Nonce
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Status, Verb, lapse, settle
 
@@ -75,11 +76,13 @@ class Plan(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a call did; ``stored``: the jobs as it left them, which an answer that is given again has not."""
+    """What a call did; ``stored``: the jobs as it left them, which an answer that is given again has not; ``late``: how
+    long after it began its commit was sent, in µs."""
 
     done: Sequence[Deed]
     stored: list[Stored]
     replayed: bool
+    late: int = 0
 
 
 def standing(stored: Stored, now: int) -> Record:
@@ -127,6 +130,7 @@ class Committer:
         :param again: what an answer that was stored already leaves to be done; None: nothing.
         :param beaten: takes in the jobs at which others were quicker.
         """
+        began = boottime()
         slot, stored = self._remembered(nonce), None
         for _ in self.tries():
             if slot is None:
@@ -146,6 +150,7 @@ class Committer:
                 self._slots[nonce.handle, nonce.slot] = slot
                 return Result(made.done, [], False)
             answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), HOUR)
+            sent = boottime()
             try:
                 committed = self.commit(made.changes, [answer, *made.marks], made.sides)
             except Stale as stale:
@@ -155,7 +160,7 @@ class Committer:
                     slot = stored = None
                 continue
             self._slots[nonce.handle, nonce.slot] = committed.sides[0]
-            return Result(made.done, committed.jobs, False)
+            return Result(made.done, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
     def _remembered(self, nonce: Nonce) -> Side | None:

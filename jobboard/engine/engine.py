@@ -233,6 +233,9 @@ class StoreEngine(Engine):
         """The claims of a call that stand, and for how long surely: of those just made, all and in full."""
         margin = self._margin(expiry)
         if not result.replayed:
+            if expiry is None and margin is not None and self._live.keeps == "session":
+                # The session was alive when the commit came, however long the call had looked before.
+                margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
         found = self._live.read([done.uuid for done in result.done])
         records = []
