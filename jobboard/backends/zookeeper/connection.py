@@ -9,7 +9,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo
@@ -42,9 +42,6 @@ _AT_ONCE = 1000
 
 _CLOSING = 60.0
 """For how many seconds a client that does not end is waited for, behind the caller's back."""
-
-_STARTING = 1.0
-"""For how many seconds a client that was started may look like one that has given up."""
 
 
 class Connection:
@@ -80,7 +77,7 @@ class Connection:
         self._refused: Any = None
         self._alone: bool | None = None
         self._closed = False
-        self._hurried = False
+        self._hurried = self._unhurried = False
         self._queueing = threading.Lock()
         self._owed: Any = None
         self._probe: tuple[Any, Any] = (None, None)
@@ -109,7 +106,18 @@ class Connection:
     def patience(self) -> float:
         """How long one request may take, in seconds: so long that a beat which gets no answer is over before the claims
         that it was to keep count as lost."""
+        if self._unhurried:
+            return self._timeout
         return min(5.0, max(0.7, self.session_timeout / 3))
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Meanwhile a request may take as long as the first connection: no claims wait for a beat yet."""
+        self._unhurried = True
+        try:
+            yield
+        finally:
+            self._unhurried = False
 
     def open(self) -> KazooClient:
         """The client, connected for as far as that can be had: within the time limit of ``connect()`` if it is new, and
@@ -143,8 +151,6 @@ class Connection:
             self._check_running(client, closed)
             left = 0 if self._hurried else start + limit - time.monotonic()
             if left <= 0:
-                self._started = 0.0
-                self._check_running(client, closed)
                 raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else self._why)
             # At first a client may fail sooner than one looks.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
@@ -155,7 +161,8 @@ class Connection:
             if closed:
                 raise ConnectionFailure("the client= of this board is not running: start() it first")
             return
-        if closed and time.monotonic() > self._started + _STARTING:
+        # One that was just started looks like one that has given up, until its thread has begun to try.
+        if closed and time.monotonic() > self._started + self._timeout:
             self._gave_up = client
         if self._gave_up is client:
             self._why = (

@@ -14,7 +14,7 @@ from kazoo.protocol.serialization import SASL, Auth, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
-from jobboard.backends.zookeeper.handler import PollingHandler
+from jobboard.backends.zookeeper.handler import PollingHandler, impatient
 from jobboard.conf import Option, Settings, bracketed, flag, mapping, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 
@@ -131,13 +131,13 @@ def _check_green(handler: Any) -> None:
 def _gevent() -> Any:
     from kazoo.handlers.gevent import SequentialGeventHandler
 
-    return SequentialGeventHandler()
+    return impatient(SequentialGeventHandler)
 
 
 def _eventlet() -> Any:
     from kazoo.handlers.eventlet import SequentialEventletHandler
 
-    return SequentialEventletHandler()
+    return impatient(SequentialEventletHandler)
 
 
 URI_PARTS: Mapping[str, str] = {

@@ -123,6 +123,10 @@ class ZooKeeperStore(Store):
         )
 
     def _prepare(self, create_it: bool) -> None:
+        with self.connection.unhurried():
+            self._check_layout(create_it)
+
+    def _check_layout(self, create_it: bool) -> None:
         [layout] = self.connection.read([get(self.paths.layout)])
         if layout is None and not create_it:
             others = mentioned(self.boards(MENTIONED))

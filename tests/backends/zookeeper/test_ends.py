@@ -85,7 +85,7 @@ def owner_of(board: Any, job: Any) -> int | None:
 
 
 def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
-    board = private_board(claim_ttl=2, retry_for=0.3, connection_retry=GIVES_UP)
+    board = private_board(claim_ttl=2, retry_for=0.3, connection_retry=GIVES_UP, timeout=3)
     board.post("resize")
     old = board.engine._opened.connection.open()
     private_board.server.kill()
@@ -105,7 +105,7 @@ def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
 
 def test_the_heartbeat_replaces_a_client_that_has_given_up(private_board: Any) -> None:
     """Nobody has to call anything for the claims to be kept on."""
-    board = private_board(claim_ttl=20, retry_for=0, connection_retry=GIVES_UP)
+    board = private_board(claim_ttl=20, retry_for=0, connection_retry=GIVES_UP, timeout=3)
     job = board.post("resize")
     taken = take(board)
     old = board.engine._opened.connection.open()
@@ -138,7 +138,7 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
 
 
 def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
-    board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP)
+    board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP, timeout=3)
     jobs = board.post_many([{"name": "resize"}] * 8)
     old = board.engine._opened.connection.open()
     private_board.server.kill()
@@ -155,7 +155,7 @@ def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any)
 def test_authentication_that_is_refused_later(private_board: Any) -> None:
     from kazoo.exceptions import AuthFailedError
 
-    board = private_board(claim_ttl=5, retry_for=0.5)
+    board = private_board(claim_ttl=5, retry_for=20)
     job = board.post("resize")
     connection = board.engine._opened.connection
     make, refuse = connection._make, [True]
@@ -180,7 +180,7 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
     old._connection._socket.shutdown(socket.SHUT_RDWR)
     old._connection._connection_routine.join(20)
     for _ in range(2):
-        with pytest.raises(ConnectionFailure, match=r"authentication|connection_retry"):
+        with pytest.raises(ConnectionFailure, match="refused the authentication"):
             board.claim(job, "anna")
     refuse.clear()
     board.claim(job, "anna")

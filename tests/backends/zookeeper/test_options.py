@@ -314,7 +314,7 @@ def test_tls(tmp_path: Path) -> None:
             "certfile": str(server.folder / "client.pem"),
             "keyfile": str(server.folder / "locked.key"),
             "keyfile_password": "geheim",
-            "timeout": 5,
+            "timeout": 20,
         }
         with jobboard.backend("board", tls) as board:
             job = board.post("resize")
@@ -347,7 +347,7 @@ def test_sasl() -> None:
     with WithUsers() as server:
         acl = [{"scheme": "sasl", "credential": "anna", "all": True}]
         sasl = {"mechanism": "DIGEST-MD5", "username": "anna", "password": "geheim"}
-        conf = {"board": server.uri, "sasl_options": sasl, "default_acl": acl, "timeout": 5}
+        conf = {"board": server.uri, "sasl_options": sasl, "default_acl": acl, "timeout": 20}
         with jobboard.backend("board", conf) as board:
             job = board.post("resize")
             assert board.claim_next("anna") == job
