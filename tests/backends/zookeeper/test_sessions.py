@@ -216,6 +216,7 @@ def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started:
         board.post("resize") if started else board.connect()
     board.close()
     assert boottime() - start < 2
+    client.close()
 
 
 def test_nobody_there_at_all() -> None:
@@ -280,8 +281,6 @@ def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: An
     assert job.state == UNCLAIMED
 
 
-# A client that kazoo gives up meanwhile may leave its two sockets to the collector: it is not known which yet.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_paused_server_in_the_middle_of_claims_strands_no_job(private_board: Any) -> None:
     board, other = private_board(claim_ttl=1.5, retry_for=0.1), private_board(claim_ttl=60)
     board.post_many([Posting("resize")] * 20)
