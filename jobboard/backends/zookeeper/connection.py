@@ -9,12 +9,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
 from jobboard.backends.zookeeper.multiread import MultiRead
@@ -110,12 +111,26 @@ class Connection:
             return self._timeout
         return min(5.0, max(0.7, self.session_timeout / 3))
 
-    @contextlib.contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """Meanwhile a request may take as long as the first connection: no claims wait for a beat yet."""
+    def set_up(self, do: Callable[[], None]) -> None:
+        """What connect() does, and again if the connection breaks meanwhile: as often as ``command_retry`` says. No
+        claims wait for a beat yet, so that each request may take as long as the first connection."""
+        until = time.monotonic() + self._timeout
+        broken: list[ConnectionFailure] = []
+
+        def attempt() -> None:
+            try:
+                do()
+            except ConnectionFailure as error:
+                if error.refused or time.monotonic() > until:
+                    raise
+                broken.append(error)
+                raise ForceRetryError from error
+
         self._unhurried = True
         try:
-            yield
+            self.open().retry(attempt)
+        except RetryFailedError:
+            raise broken[-1] from None
         finally:
             self._unhurried = False
 

@@ -123,8 +123,7 @@ class ZooKeeperStore(Store):
         )
 
     def _prepare(self, create_it: bool) -> None:
-        with self.connection.unhurried():
-            self._check_layout(create_it)
+        self.connection.set_up(lambda: self._check_layout(create_it))
 
     def _check_layout(self, create_it: bool) -> None:
         [layout] = self.connection.read([get(self.paths.layout)])

@@ -1,4 +1,4 @@
-"""Servers that take connections and say nothing on them: frozen ones, and those that are starting."""
+"""Servers that are silent, slow, or gone again, while a client connects."""
 
 import socket
 import threading
@@ -10,6 +10,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 import jobboard
 from jobboard.backends.zookeeper.connection import Connection
+from jobboard.exceptions import ConnectionFailure
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(120)]
 
@@ -66,3 +67,25 @@ def test_a_server_may_be_slow_while_a_board_is_opened(private_server: Any, monke
     assert not resumed.is_alive()
     board.post("resize")
     board.close()
+
+
+def test_a_connection_that_breaks_while_a_board_is_opened(
+    address: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    commit = Connection.commit
+    breaks = iter([True, True])
+
+    def broken(connection: Connection, ops: Any) -> Any:
+        if next(breaks, False):
+            connection.open()._connection._socket.shutdown(socket.SHUT_RDWR)
+            raise ConnectionFailure("the connection broke", outcome="unknown")
+        return commit(connection, ops)
+
+    monkeypatch.setattr(Connection, "commit", broken)
+    conf = {"board": f"zookeeper://{address}", "namespace": f"breaks-{id(request)}"}
+    with jobboard.backend("board", {**conf, "command_retry": {"max_tries": 5}}) as board:
+        assert board.post("resize").name == "resize"
+    breaks = iter([True, True])
+    other = jobboard.fetch("other", {**conf, "command_retry": {"max_tries": 2}})
+    with pytest.raises(ConnectionFailure, match="broke"):
+        other.connect()
