@@ -196,7 +196,7 @@ class TestBreaks:
 
     @pytest.mark.parametrize("harm", ["restart", "kill"])
     def test_a_server_that_ends(self, private_board: Any, harm: str) -> None:
-        board, other = private_board(claim_ttl=2, retry_for=60), private_board(claim_ttl=2, retry_for=60)
+        board, other = private_board(retry_for=60), private_board(retry_for=60)
         events = Events(board)
         server = private_board.server
         if harm == "restart":
