@@ -82,7 +82,7 @@ class Sampler:
     def __init__(self, board: JobBoard) -> None:
         self.board = board
         self.pace = Pace()
-        self.told = board.characteristics.remote_events and board.engine.hears_all
+        self.told = board.characteristics.remote_events
         """Whether the board hears of all that others do; if not, rates are what its conductors tell of themselves."""
         self.stats: BoardStats | None = None
         self.conductors = Conductors()

@@ -79,9 +79,6 @@ class Engine(abc.ABC):
     extras: ClassVar[dict[str, frozenset[str]]] = {}
     """Public verb -> the keyword arguments that this backend adds to it; they arrive as ``**extra``."""
 
-    hears_all: ClassVar[bool] = True
-    """Where ``remote_events``: whether each act of others is heard, and not what shows from one look to the next."""
-
     poll_cap: float = POLL_CAP
     """The longest that ``wait`` may sleep without looking, in seconds; larger where the server wakes it."""
 
