@@ -62,10 +62,6 @@ class ZooKeeperEngine(StoreEngine):
         """Create the znodes. What ``jobboard setup`` does: any number of times, in any number of processes at once."""
         self._make_store().setup()
 
-    @property
-    def requests(self) -> int | None:
-        return self._opened.connection.sent if isinstance(self._opened, ZooKeeperStore) else None
-
     def reconnected(self) -> None:
         if self._opened is not None:
             super().reconnected()
