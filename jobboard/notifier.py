@@ -37,7 +37,7 @@ DELIVERY = 5.0
 Callback = Callable[..., Any]
 
 
-class _Listener(NamedTuple):
+class _Registration(NamedTuple):
     callback: Callback
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -62,7 +62,7 @@ class Notifier:
         self._name = name
         self._on_listening = on_listening
         self._events = events
-        self._listeners: dict[str, list[_Listener]] = {}
+        self._listeners: dict[str, list[_Registration]] = {}
         self._after_fork()
 
     def _after_fork(self) -> None:
@@ -92,7 +92,7 @@ class Notifier:
             if self.is_registered(event, callback):
                 raise ValueError(f"this callback is registered for {event} already")
             listeners = self._listeners.get(event, [])
-            listener = _Listener(callback, tuple(args or ()), dict(kwargs or {}), details_filter)
+            listener = _Registration(callback, tuple(args or ()), dict(kwargs or {}), details_filter)
             first = not self._listeners
             self._listeners[event] = [*listeners, listener]
         if first:
