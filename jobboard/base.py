@@ -26,7 +26,7 @@ from jobboard.exceptions import (
 from jobboard.job import Board, Claim, Job, boottime, load_book
 from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen
 from jobboard.session import Session
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 from jobboard.states import Holder, Record, State, Status, Verb
 from jobboard.tracing import NO_TRACING
 
@@ -178,7 +178,7 @@ class BoardBase(Board):
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
-                    claim._step(Step.REFUSED)
+                    claim._step(Trigger.REFUSED)
                 self.engine.shut()
                 self._notifier.close()
 
@@ -269,7 +269,7 @@ class BoardBase(Board):
             if status == Status.ABSENT and not claim.ended:
                 status = Status.LOST
             if status == Status.LOST:
-                claim._step(Step.REFUSED)
+                claim._step(Trigger.REFUSED)
         kind, text = _REFUSALS[status]
         return about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job)
 

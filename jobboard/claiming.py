@@ -18,7 +18,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, Job
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish
 from jobboard.session import Session
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
@@ -376,7 +376,7 @@ class Claiming(BoardBase):
         if status != OK:
             raise self._refusal(status, job, claim)
         if claim is not None:
-            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Step.EXTENDED)
+            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Trigger.EXTENDED)
             if span is None:
                 session.hold(claim)
             else:
@@ -454,7 +454,7 @@ class Claiming(BoardBase):
         trashed: list[Job] = []
         for job, claim, verb, delay, error, refund, retried in ends:
             if claim is not None:
-                claim._step(Step.ENDED)
+                claim._step(Trigger.ENDED)
             else:
                 session.let_go_of(job.uuid)
             if claim is None and verb == Verb.ABANDON:

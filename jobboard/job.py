@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
-from jobboard.standing import ENDED, STEPS, TOLD, Standing, Step
+from jobboard.standing import ENDED, STEPS, TOLD, Standing, Trigger
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class Claim:
         runs the work has given the job up: it took too long, or the conductor has to end."""
         lost = self._standing in TOLD or self._is_lost()
         if lost:
-            self._step(Step.READ_LOST)
+            self._step(Trigger.READ_LOST)
         return lost
 
     def _is_lost(self) -> bool:
@@ -237,17 +237,17 @@ class Claim:
         """Put the job into the trash."""
         self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason)
 
-    def _stands_until(self, deadline: float | None, kept: bool, step: Step) -> None:
+    def _stands_until(self, deadline: float | None, kept: bool, trigger: Trigger) -> None:
         """The server has confirmed the claim: by an act of its holder, or by a heartbeat."""
         self.deadline = deadline
         self.kept = kept
-        self._step(step)
+        self._step(trigger)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, trigger: Trigger) -> None:
         # Inherited, it is lost for good, and its lock may be held by a thread that is not there.
         if not self.inherited:
             with self._lock:
-                self._standing = STEPS[self._standing].get(step, self._standing)
+                self._standing = STEPS[self._standing].get(trigger, self._standing)
 
 
 @functools.total_ordering

@@ -16,7 +16,7 @@ from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
 from jobboard.primitives import Nonce
 from jobboard.retry import retrying
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class Session:
         with self._lock:
             for claim in [claim for claim in self._held if claim.uuid == uuid]:
                 del self._held[claim]
-                claim._step(Step.ENDED)
+                claim._step(Trigger.ENDED)
 
     def held(self) -> list[Claim]:
         with self._lock:
@@ -197,10 +197,10 @@ class Session:
                     continue
                 if (claim.uuid, claim.token) in gone:
                     del self._held[claim]
-                    claim._step(Step.REFUSED)
+                    claim._step(Trigger.REFUSED)
                     refused.append(claim)
                 else:
-                    claim._stands_until(deadline, True, Step.RENEWED)
+                    claim._stands_until(deadline, True, Trigger.RENEWED)
         for claim in refused:
             self._on_lost(claim)
 

@@ -1,7 +1,7 @@
 """How a claim stands, as far as its own process knows: the states, and the only table of their steps.
 
 It decides nothing about the job: that the server does, by the fencing token. That a lease has run out is no state, for
-no step tells of it; :attr:`Claim.lost <jobboard.job.Claim.lost>` reads the clock each time.
+no trigger tells of it; :attr:`Claim.lost <jobboard.job.Claim.lost>` reads the clock each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Standing(enum.Enum):
     """Ended, and the work under it, where it goes on, is to see that it was given up or overtaken."""
 
 
-class Step(enum.Enum):
+class Trigger(enum.Enum):
     EXTENDED = enum.auto()
     """The holder has extended it."""
 
@@ -49,31 +49,31 @@ class Step(enum.Enum):
     """An act that ends it has succeeded."""
 
 
-STEPS: dict[Standing, dict[Step, Standing]] = {
+STEPS: dict[Standing, dict[Trigger, Standing]] = {
     Standing.HELD: {
-        Step.READ_LOST: Standing.SEEN_LOST,
-        Step.REFUSED: Standing.LOST,
-        Step.GIVEN_UP: Standing.GIVEN_UP,
-        Step.ENDED: Standing.ENDED,
+        Trigger.READ_LOST: Standing.SEEN_LOST,
+        Trigger.REFUSED: Standing.LOST,
+        Trigger.GIVEN_UP: Standing.GIVEN_UP,
+        Trigger.ENDED: Standing.ENDED,
     },
     # What the holder has seen is not undone by a heartbeat: its work may have stopped half-way.
     Standing.SEEN_LOST: {
-        Step.EXTENDED: Standing.HELD,
-        Step.REFUSED: Standing.LOST,
-        Step.GIVEN_UP: Standing.GIVEN_UP,
-        Step.ENDED: Standing.ENDED,
+        Trigger.EXTENDED: Standing.HELD,
+        Trigger.REFUSED: Standing.LOST,
+        Trigger.GIVEN_UP: Standing.GIVEN_UP,
+        Trigger.ENDED: Standing.ENDED,
     },
     Standing.LOST: {
-        Step.EXTENDED: Standing.HELD,
-        Step.RENEWED: Standing.SEEN_LOST,
-        Step.GIVEN_UP: Standing.GIVEN_UP,
-        Step.ENDED: Standing.ENDED,
+        Trigger.EXTENDED: Standing.HELD,
+        Trigger.RENEWED: Standing.SEEN_LOST,
+        Trigger.GIVEN_UP: Standing.GIVEN_UP,
+        Trigger.ENDED: Standing.ENDED,
     },
-    Standing.GIVEN_UP: {Step.ENDED: Standing.ENDED_LOST},
-    Standing.ENDED: {Step.REFUSED: Standing.ENDED_LOST, Step.GIVEN_UP: Standing.ENDED_LOST},
+    Standing.GIVEN_UP: {Trigger.ENDED: Standing.ENDED_LOST},
+    Standing.ENDED: {Trigger.REFUSED: Standing.ENDED_LOST, Trigger.GIVEN_UP: Standing.ENDED_LOST},
     Standing.ENDED_LOST: {},
 }
-"""Where each step leads; one that is not named changes nothing."""
+"""Where each trigger leads from a standing; one that is not named changes nothing."""
 
 ENDED = frozenset({Standing.ENDED, Standing.ENDED_LOST})
 TOLD = frozenset({Standing.LOST, Standing.GIVEN_UP, Standing.ENDED_LOST})

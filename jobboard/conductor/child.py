@@ -19,7 +19,7 @@ from jobboard.codec import Content
 from jobboard.conductor.handlers import Ending, Handlers, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, Job
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, Record
 
 READY = "ready"
@@ -130,7 +130,7 @@ class _Orders:
             if message == LOST:
                 assert job is not None
                 assert job.claim is not None
-                job.claim._step(Step.REFUSED)
+                job.claim._step(Trigger.REFUSED)
             else:
                 job = job_of(message)
                 self._jobs.put(job)

@@ -25,7 +25,7 @@ from jobboard.job import Act, Claim, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import GIVEN_BACK, RetryPolicy
 from jobboard.retry import outage_pause
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 
 LOG = logging.getLogger(__name__)
 
@@ -318,7 +318,7 @@ class Conductor:
         for run in runs:
             LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
             self._finisher.put(run.job, GIVEN_BACK)
-            _claim_of(run.job)._step(Step.GIVEN_UP)
+            _claim_of(run.job)._step(Trigger.GIVEN_UP)
 
     # Claiming
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from jobboard import logs
 from jobboard.conductor.handlers import Wrapper, perform, timed_out
 from jobboard.conductor.slots import Reports, Run
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 
 LOG = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Timekeeper:
         where = "" if frame is None else "".join(["Where it was:\n", *traceback.format_stack(frame)])
         if self._reports.ended(run, timed_out(run.handling, run.job, run.seconds(), where)):
             assert run.job.claim is not None
-            run.job.claim._step(Step.GIVEN_UP)
+            run.job.claim._step(Trigger.GIVEN_UP)
             self._hung.add(run)
             what = "is still at work after its timeout, and keeps its slot until it ends: so do"
             LOG.warning("%s: %s %s %d now", self._name, run.job, what, self.hung, extra=logs.fields(run.job))

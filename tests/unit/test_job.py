@@ -14,7 +14,7 @@ from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job, JobPriority, Posting, load_book, rank_of
 from jobboard.primitives import Draft
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure, Verb
 
 
@@ -158,19 +158,19 @@ class TestClaim:
         now[0] = 105.0
         assert (claim.lost, claim.expires_in()) == (True, 0.0)
         assert ", lost" in repr(claim)
-        claim._stands_until(110.0, True, Step.RENEWED)
+        claim._stands_until(110.0, True, Trigger.RENEWED)
         assert (claim.lost, claim.expires_in(), claim.kept) == (False, None, True)
         now[0] = 110.0
         assert claim.lost
-        claim._step(Step.ENDED)
+        claim._step(Trigger.ENDED)
         assert not claim.lost
 
     def test_without_a_lease(self) -> None:
         claim = Claim(make(), 7, "anna", True, None)
         assert (claim.lost, claim.expires_in()) == (False, None)
-        claim._step(Step.REFUSED)
+        claim._step(Trigger.REFUSED)
         assert claim.lost
-        claim._stands_until(None, True, Step.RENEWED)
+        claim._stands_until(None, True, Trigger.RENEWED)
         assert not claim.lost
 
     def test_the_boot_clock_goes_on_in_sleep(self) -> None:

@@ -10,7 +10,7 @@ import jobboard
 from jobboard.backends.memory import forget
 from jobboard.conductor import Conductor
 from jobboard.job import Job
-from jobboard.standing import Step
+from jobboard.standing import Trigger
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def board() -> Iterator[jobboard.JobBoard]:
 def lose(job: Job) -> None:
     """What a heartbeat that finds the claim gone does."""
     assert job.claim is not None
-    job.claim._step(Step.REFUSED)
+    job.claim._step(Trigger.REFUSED)
 
 
 def renew(job: Job) -> None:
     """What a later heartbeat does that finds the claim still there."""
     assert job.claim is not None
-    job.claim._stands_until(None, True, Step.RENEWED)
+    job.claim._stands_until(None, True, Trigger.RENEWED)
 
 
 @pytest.mark.parametrize("renewed", [False, True])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobboard.job import Claim
-from jobboard.standing import STEPS, Standing, Step
+from jobboard.standing import STEPS, Standing, Trigger
 
 # From each state, where these lead: EXTENDED, RENEWED, READ_LOST, REFUSED, GIVEN_UP, ENDED.
 WHOLE = """
@@ -45,9 +45,9 @@ def test_the_whole_table() -> None:
     found = {}
     for before in Standing:
         found[before.name] = []
-        for step in Step:
+        for trigger in Trigger:
             claim = claim_in(before)
-            claim._step(step)
+            claim._step(trigger)
             found[before.name].append(claim._standing.name)
     assert found == rows()
 
@@ -68,7 +68,7 @@ def test_past_its_deadline(standing: Standing) -> None:
     """Its clock makes lost whatever is not ended, and to have read that is remembered."""
     claim = claim_in(standing, deadline=0.0)
     assert claim.lost == (standing != Standing.ENDED)
-    claim._stands_until(None, True, Step.RENEWED)
+    claim._stands_until(None, True, Trigger.RENEWED)
     assert claim.seen_lost == (standing != Standing.ENDED)
 
 
@@ -107,14 +107,14 @@ def test_no_step_overwrites_that_of_another_thread(monkeypatch: pytest.MonkeyPat
     claim = claim_in(Standing.HELD, deadline=0.0)
     others: list[threading.Thread] = []
 
-    class Slow(dict[Step, Standing]):
-        def get(self, step: Step, default: Any = None) -> Any:
+    class Slow(dict[Trigger, Standing]):
+        def get(self, trigger: Trigger, default: Any = None) -> Any:
             """Where a thread that has read the state is overtaken."""
-            if step == Step.READ_LOST:
-                others.append(threading.Thread(target=claim._step, args=(Step.GIVEN_UP,)))
+            if trigger == Trigger.READ_LOST:
+                others.append(threading.Thread(target=claim._step, args=(Trigger.GIVEN_UP,)))
                 others[0].start()
                 others[0].join(0.1)
-            return super().get(step, default)
+            return super().get(trigger, default)
 
     table = {**STEPS, Standing.HELD: Slow(STEPS[Standing.HELD])}
     monkeypatch.setattr(sys.modules[Claim.__module__], "STEPS", table)
