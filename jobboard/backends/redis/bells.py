@@ -21,7 +21,7 @@ from oslo_utils import uuidutils
 from redis import exceptions as errors
 
 from jobboard.backends.redis.keys import Keys
-from jobboard.backends.redis.links import UNREACHABLE, Links, cut
+from jobboard.backends.redis.links import UNREACHABLE, RedisLinks, cut
 from jobboard.backends.redis.records import record_of
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -39,7 +39,7 @@ Run = Callable[..., Any]
 class Ear:
     """A connection that is subscribed to channels."""
 
-    def __init__(self, links: Links, sharded: bool, *channels: bytes) -> None:
+    def __init__(self, links: RedisLinks, sharded: bool, *channels: bytes) -> None:
         """:raises ConnectionFailure, redis.RedisError: it can't be."""
         self._links = links
         # Of its own: calls may use RESP3, which mixes messages and replies.
@@ -90,7 +90,7 @@ class _Given(NamedTuple):
 class _Bell:
     """A waiter: an ear with a name on the server."""
 
-    def __init__(self, links: Links, keys: Keys, sharded: bool) -> None:
+    def __init__(self, links: RedisLinks, keys: Keys, sharded: bool) -> None:
         self.id = uuidutils.generate_uuid(dashed=False)
         self.ticket = 0
         self.wish: Wish | None = None
@@ -119,7 +119,7 @@ class Bells:
     """
 
     def __init__(
-        self, links: Links, keys: Keys, sharded: bool, run: Run, give_back: Callable[[Record], object]
+        self, links: RedisLinks, keys: Keys, sharded: bool, run: Run, give_back: Callable[[Record], object]
     ) -> None:
         self._links = links
         self._keys = keys
@@ -272,7 +272,7 @@ class Listener:
 
     def __init__(
         self,
-        links: Links,
+        links: RedisLinks,
         keys: Keys,
         sharded: bool,
         heard: Callable[[str, str, Record], None],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from redis import exceptions as errors
 
-from jobboard.backends.redis.links import Links
+from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import JobFailure
 
@@ -29,7 +29,7 @@ class Server:
     keeps: bool = True
 
 
-def look_at(links: Links, allow_eviction: bool) -> Server:
+def look_at(links: RedisLinks, allow_eviction: bool) -> Server:
     """:raises JobFailure: the server is too old, or would drop jobs when its memory is full."""
     try:
         info = _parsed(links.call(command(b"INFO", b"everything")))
@@ -59,7 +59,7 @@ def look_at(links: Links, allow_eviction: bool) -> Server:
     )
 
 
-def _persistence(links: Links, info: Mapping[str, str]) -> tuple[bool, str]:
+def _persistence(links: RedisLinks, info: Mapping[str, str]) -> tuple[bool, str]:
     if info.get("aof_enabled") != "1":
         return False, "no append-only file: a crash loses what came after the last snapshot"
     try:

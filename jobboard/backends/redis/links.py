@@ -44,7 +44,7 @@ UNREACHABLE = (errors.RedisError, errors.RedisClusterException, OSError)
 """What redis-py raises when there is no connection to be had."""
 
 
-class Links:
+class RedisLinks:
     """The connections of one connected board.
 
     key: one of its keys: in a cluster, connections go to the node that has it. given: the caller's client; without one
@@ -61,9 +61,9 @@ class Links:
         self._all: set[Any] = set()
         self._closed = False
 
-    def abroad(self) -> Links:
+    def abroad(self) -> RedisLinks:
         """In a forked child: has none of these connections, and refuses to make any."""
-        links = Links(self._conf, self._key, self._given)
+        links = RedisLinks(self._conf, self._key, self._given)
         links._home = self._home
         return links
 

@@ -15,7 +15,7 @@ from redis import exceptions as errors
 from jobboard.backends.redis import checks, doctor
 from jobboard.backends.redis.bells import Bells, Listener
 from jobboard.backends.redis.keys import keys_of, name_of, search_of
-from jobboard.backends.redis.links import Links
+from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
 from jobboard.engine import Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
@@ -70,8 +70,8 @@ class RedisStore(Store):
         self.bells = self._new_bells()
         return self._promises()
 
-    def _links(self) -> Links:
-        return Links(self._conf, self.keys.tag, self._client)
+    def _links(self) -> RedisLinks:
+        return RedisLinks(self._conf, self.keys.tag, self._client)
 
     def _prepare(self) -> None:
         try:

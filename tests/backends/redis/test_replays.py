@@ -188,7 +188,7 @@ class TestLost:
     ) -> None:
         """Between the try whose reply was lost and its repetition."""
         jobs = board.post_many([{"name": "a"}] * 3)
-        call = links.Links.call
+        call = links.RedisLinks.call
         broken: list[bool] = []
 
         def release_first(self: Any, *requests: bytes) -> Any:
@@ -202,7 +202,7 @@ class TestLost:
                 broken.append(True)
                 raise
 
-        monkeypatch.setattr(links.Links, "call", release_first)
+        monkeypatch.setattr(links.RedisLinks, "call", release_first)
         proxy.lose("reply", matching=b"EVALSHA")
         assert far.claim_many("anna", 2) == [jobs[1], jobs[2]]
         assert board.find_owner(jobs[0]) == "bert"
