@@ -18,7 +18,7 @@ OLDEST = (6, 2)
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerTraits:
     """``flags``: it takes scripts that say what they may do. ``durable``: it syncs each write to disk before it
     answers. ``replicas``: how many are connected. ``keeps``: it writes to disk as it goes, as far as is known."""
 
@@ -29,7 +29,7 @@ class Server:
     keeps: bool = True
 
 
-def look_at(links: RedisLinks, allow_eviction: bool) -> Server:
+def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
     """:raises JobFailure: the server is too old, or would drop jobs when its memory is full."""
     try:
         info = _parsed(links.call(command(b"INFO", b"everything")))
@@ -37,7 +37,7 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> Server:
         LOG.warning("the server does not let its INFO be read, so nothing about it is checked: %s", error)
         # Known from Redis 7 on: what the scripts themselves go by.
         flags = bool(links.call(command(b"EVAL", b"return redis.REDIS_VERSION_NUM or 0", b"0")))
-        return Server(flags=flags, durable=False, replicas=0, notes="the server does not tell what it is like")
+        return ServerTraits(flags=flags, durable=False, replicas=0, notes="the server does not tell what it is like")
     name = "Valkey" if "valkey_version" in info else "Redis"
     text = info.get("valkey_version") or info.get("redis_version", "0")
     compatible = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
@@ -50,7 +50,7 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> Server:
             "Set it to noeviction (or a volatile- one), or the option allow_eviction=true if losing jobs is fine"
         )
     durable, persistence = _persistence(links, info)
-    return Server(
+    return ServerTraits(
         flags=compatible >= (7, 0),
         durable=durable,
         replicas=int(info.get("connected_slaves", "0")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jobboard.backends.redis.checks import Server
+from jobboard.backends.redis.checks import ServerTraits
 from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.primitives import Oddity
 
@@ -35,7 +35,7 @@ _ODD = {
 }
 
 
-def examine(run: Callable[..., Any], keys: Keys, server: Server, allow_eviction: bool) -> Iterator[Oddity]:
+def examine(run: Callable[..., Any], keys: Keys, server: ServerTraits, allow_eviction: bool) -> Iterator[Oddity]:
     if not server.keeps:
         yield Oddity("server", server.notes, "set appendonly yes, or take it that a crash loses jobs")
     if allow_eviction and "allkeys" in server.notes:
