@@ -36,7 +36,7 @@ Run = Callable[..., Any]
 """Runs a script by its name: ``run(name, *args)``."""
 
 
-class Ear:
+class Subscription:
     """A connection that is subscribed to channels."""
 
     def __init__(self, links: RedisLinks, sharded: bool, *channels: bytes) -> None:
@@ -88,14 +88,14 @@ class _Given(NamedTuple):
 
 
 class _Bell:
-    """A waiter: an ear with a name on the server."""
+    """A waiter: a subscription with a name on the server."""
 
     def __init__(self, links: RedisLinks, keys: Keys, sharded: bool) -> None:
         self.id = uuidutils.generate_uuid(dashed=False)
         self.ticket = 0
         self.wish: Wish | None = None
         self.own = keys.of("waiters") + b":" + self.id.encode()
-        self.ear = Ear(links, sharded, self.own, keys.of("waiters") + b":all")
+        self.subscription = Subscription(links, sharded, self.own, keys.of("waiters") + b":all")
         self._since = (0.0, 0)
 
     def queued(self, at: float, now: int) -> None:
@@ -161,7 +161,7 @@ class Bells:
                 self._sleep(bell, handle, names, readable, limit)
             self._free.append(bell)
         except BaseException as error:
-            bell.ear.close()
+            bell.subscription.close()
             self._doubtful[threading.get_ident()] = bell
             if not isinstance(error, (*UNREACHABLE, ConnectionFailure)):
                 self.forgo()
@@ -180,7 +180,7 @@ class Bells:
 
     def _sleep(self, bell: _Bell, handle: str, names: Sequence[str] | None, readable: int, limit: float) -> None:
         # What has come since the last night would make this one short.
-        while bell.ear.hear(0):
+        while bell.subscription.hear(0):
             pass
         at = boottime()
         asleep, event, now = self._run("bide", bell.id, bell.ticket, readable, names, handle, *(bell.wish or ()))
@@ -192,7 +192,7 @@ class Bells:
         """Whether the bell was called before the time was up."""
         end = time.monotonic() + limit
         while (left := end - time.monotonic()) > 0:
-            message = bell.ear.hear(left)
+            message = bell.subscription.hear(left)
             if message is None:
                 return False
             channel, payload = message
@@ -251,7 +251,7 @@ class Bells:
     def rouse(self) -> None:
         """Wake all who sleep here."""
         for bell in list(self._asleep):
-            cut(bell.ear.connection)
+            cut(bell.subscription.connection)
 
     def close(self) -> None:
         """Nobody here will look again: what those who sleep are given until now goes to others."""
@@ -282,7 +282,7 @@ class Listener:
         self._announce = command(b"HSET", keys.of("meta"), b"listening", b"1")
         self._sharded = sharded
         self._heard = heard
-        self._ear: Ear | None = None
+        self._subscription: Subscription | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="jobboard-listener", daemon=True)
 
@@ -297,29 +297,29 @@ class Listener:
 
     def stop(self) -> None:
         self._stopped.set()
-        ear = self._ear
-        if ear is not None:
-            cut(ear.connection)
+        subscription = self._subscription
+        if subscription is not None:
+            cut(subscription.connection)
         if self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _open(self) -> Ear:
-        self._ear = Ear(self._links, self._sharded, self._channel)
+    def _open(self) -> Subscription:
+        self._subscription = Subscription(self._links, self._sharded, self._channel)
         self._links.call(self._announce)
-        return self._ear
+        return self._subscription
 
     def _listen(self) -> None:
         failures = 0
         while not self._stopped.is_set():
             try:
-                ear = self._ear or self._open()
+                subscription = self._subscription or self._open()
                 if failures:
                     LOG.warning("listening to other processes again; what they did meanwhile was not heard")
                 failures = 0
-                # An ear that stop() came too early to cut.
+                # A subscription that stop() came too early to cut.
                 if self._stopped.is_set():
                     break
-                message = ear.hear(POLL_CAP * 10)
+                message = subscription.hear(POLL_CAP * 10)
                 if message is None:
                     # Scripts that find nobody listening stop telling; a failover may have forgotten that somebody does.
                     self._links.call(self._announce)
@@ -343,6 +343,6 @@ class Listener:
             LOG.exception("an event can't be read")
 
     def _close(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
