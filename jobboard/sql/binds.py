@@ -15,7 +15,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import UNSENDABLE, Contended, Link, Links, Refused, repeated, sorted_out
+from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
 from jobboard.sql.transactions import Transaction
 
@@ -136,7 +136,7 @@ class Bind:
         again = retrying(lambda error: _not_done(error) and not self._closed, PATIENCE)
         try:
             return again(lambda: links.run(work))
-        except Refused as error:
+        except ConstraintViolated as error:
             raise JobFailure(f"the database refused it: {error}", error.cause) from error.cause
 
     def _own(self, connection: Connection, work: Work[T], keep: bool) -> T:
@@ -169,7 +169,7 @@ class Bind:
         """What to raise for an error of the database's, with the driver's as its cause."""
         product = database(connection.dialect)
         raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
-        if isinstance(raised, Refused):
+        if isinstance(raised, ConstraintViolated):
             raised = JobFailure(f"the database refused it: {raised}", raised.cause)
         assert isinstance(raised, (Contended, JobFailure))
         # None, too: then the driver's shows the password.

@@ -37,7 +37,7 @@ class Contended(_OfTheDatabase):
     """A transaction lost against another and was rolled back; the whole of it may be repeated."""
 
 
-class Refused(_OfTheDatabase):
+class ConstraintViolated(_OfTheDatabase):
     """A constraint refused a statement, and the transaction was rolled back."""
 
 
@@ -51,8 +51,8 @@ def repeated(
 def sorted_out(
     error: Exception, product: Database, url: URL, remedy: str, raw: Raw | None = None, in_doubt: bool = False
 ) -> Exception:
-    """What an error of the driver's is for us: of this library's own, :class:`Contended` or :class:`Refused`; one that
-    is not about the database stays as it is.
+    """What an error of the driver's is for us: of this library's own, :class:`Contended` or
+    :class:`ConstraintViolated`; one that is not about the database stays as it is.
 
     :param remedy: what brings a table that is missing.
     """
@@ -69,7 +69,7 @@ def sorted_out(
     if trouble is Trouble.CONTENDED:
         return Contended(text, kept)
     if trouble is Trouble.REFUSED:
-        return Refused(text, kept)
+        return ConstraintViolated(text, kept)
     if trouble is Trouble.MISSING:
         return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
     if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
@@ -226,7 +226,7 @@ class Links:
 
         :param patience: for how many seconds to repeat it; None: as long as this board repeats anything.
         :raises ConnectionFailure: the connection is broken, and forgotten; or the database stayed busy.
-        :raises Refused: a constraint refused it. Whatever is raised, the transaction was rolled back.
+        :raises ConstraintViolated: a constraint refused it. Whatever is raised, the transaction was rolled back.
         """
         try:
             return self._once(work)

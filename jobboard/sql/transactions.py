@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import Contended, Refused, sorted_out
+from jobboard.sql.links import ConstraintViolated, Contended, sorted_out
 from jobboard.sql.prepared import CallersConnection, Prepared, Runner
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
         return JobFailure(
             f"this transaction lost against another: roll it back, and do all of it again ({raised})", raised.cause
         )
-    if isinstance(raised, Refused):
+    if isinstance(raised, ConstraintViolated):
         return JobFailure(f"the database refused it: {raised}", raised.cause)
     return raised
 

@@ -35,7 +35,7 @@ from jobboard.primitives import (
 )
 from jobboard.session import time_left
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import Link, Links, Refused
+from jobboard.sql.links import ConstraintViolated, Link, Links
 from jobboard.sql.prepared import Prepared, Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
 from jobboard.states import CLAIMED, OK, Holder, Record, State, Status, Verb
@@ -268,7 +268,7 @@ class SQLEngine(Engine):
         if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
             try:
                 return self._insert_at_once(drafts, nonce)
-            except Refused:
+            except ConstraintViolated:
                 # This call was answered before, or overtaken: found out under the lock of its slot.
                 nonce = nonce._replace(attempt=2)
         return self._store.transact(nonce, lambda run, earlier: self._inserted(run, drafts, earlier, attempt))
@@ -325,7 +325,7 @@ class SQLEngine(Engine):
             statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
             try:
                 rows = self._store.single(statement, params)
-            except Refused:
+            except ConstraintViolated:
                 nonce = nonce._replace(attempt=2)
             else:
                 if rows:
@@ -351,7 +351,7 @@ class SQLEngine(Engine):
         wish = Wish(lease, limit, readable, names, where)
         try:
             result = self._taker.take(wish, nonce)
-        except Refused:
+        except ConstraintViolated:
             result = self._taker.take(wish, nonce._replace(attempt=2))
         margin = (lease["p_ttl"] if result.margin is None else result.margin) - self._product.precision
         return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
@@ -394,7 +394,7 @@ class SQLEngine(Engine):
                 try:
                     if self._consume_at_once(acts, nonce):
                         return [OK] * len(acts)
-                except Refused:
+                except ConstraintViolated:
                     pass
                 # What it did not find is judged under the lock of the slot, beside the answer that it may have left.
                 nonce = nonce._replace(attempt=2)
@@ -429,7 +429,7 @@ class SQLEngine(Engine):
 
         try:
             return self._store.transact(nonce, work)
-        except Refused:
+        except ConstraintViolated:
             # Of all that these verbs write, only a key that comes back can be refused.
             if self._store.transact(None, lambda run, _: self._writer.free_key_of(run, uuid)):
                 return self.operate(verb, uuid, error, nonce)

@@ -10,7 +10,7 @@ from jobboard.backends.sql.tables import RECORD, STORED
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce, Seen
-from jobboard.sql.links import Link, Links, Refused
+from jobboard.sql.links import ConstraintViolated, Link, Links
 from jobboard.sql.prepared import Prepared, Row, Runner
 from jobboard.states import COMPLETE, TRASHED, Record, State
 
@@ -57,7 +57,7 @@ class SQLStore:
         """
         try:
             return self.links.run(lambda link: self.once(link, nonce, work))
-        except Refused:
+        except ConstraintViolated:
             if nonce is None or nonce.attempt > 1:
                 raise
             # Perhaps this very call was answered before.

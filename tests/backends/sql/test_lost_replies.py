@@ -12,7 +12,7 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
-from jobboard.sql.links import Refused
+from jobboard.sql.links import ConstraintViolated
 from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing.faults import FaultyProxy
 
@@ -204,10 +204,10 @@ class TestLate:
                 "p_readable": 1,
                 "p_swept": True,
             }
-            with pytest.raises(Refused):
+            with pytest.raises(ConstraintViolated):
                 board.engine._store.single(late.take("any", 1), params)
         else:
-            with pytest.raises(Refused):
+            with pytest.raises(ConstraintViolated):
                 board.engine._store.links.run(
                     lambda link: board.engine._store.once(link, first, lambda *_: (None, [("", 0)]))
                 )
