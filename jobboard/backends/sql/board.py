@@ -18,7 +18,7 @@ from jobboard.backends.sql.store import Answer, SQLStore, record_in
 from jobboard.backends.sql.tables import Tables
 from jobboard.backends.sql.taking import Taker, Wish
 from jobboard.backends.sql.waiting import SQLWaiter, waiter
-from jobboard.backends.sql.writing import Writer
+from jobboard.backends.sql.writing import RowWriter
 from jobboard.engine import Engine, Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import (
@@ -111,7 +111,7 @@ class SQLEngine(Engine):
         self._product: Database = product
         self._single = Single(statements) if product.returning else None
         self._store = SQLStore(links, statements, self._name)
-        self._writer = Writer(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
+        self._writer = RowWriter(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._reader = Reader(self._store)
         self._taker = Taker(self._store, self._writer, self._single)
         calls = product.wakes and self._conf["notify"]

@@ -12,7 +12,7 @@ from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import SWEEP
 from jobboard.backends.sql.store import Answer, SQLStore, record_in
 from jobboard.backends.sql.tables import RECORD
-from jobboard.backends.sql.writing import Writer
+from jobboard.backends.sql.writing import RowWriter
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.prepared import Prepared, Runner, text
@@ -53,7 +53,7 @@ class Glance(NamedTuple):
 
 
 class Taker:
-    def __init__(self, store: SQLStore, writer: Writer, single: Single | None) -> None:
+    def __init__(self, store: SQLStore, writer: RowWriter, single: Single | None) -> None:
         self._store = store
         self._writer = writer
         self._single = single

@@ -31,7 +31,7 @@ TRY = "try"
 _CHANGED = "another has changed a row between its reading and its writing"
 
 
-class Writer:
+class RowWriter:
     """:param fenced: whether rows can't be locked, so that every write must compare what it has read."""
 
     def __init__(self, statements: Statements, board: str, fenced: bool) -> None:
