@@ -16,7 +16,7 @@ from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.store import Answer, SQLStore, record_in
 from jobboard.backends.sql.tables import Tables
-from jobboard.backends.sql.taking import Taker, Wish
+from jobboard.backends.sql.taking import Taker, TakeRequest
 from jobboard.backends.sql.waiting import SQLWaiter, waiter
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.engine import Engine, Seat
@@ -348,11 +348,11 @@ class SQLEngine(Engine):
     ) -> Taken:
         mark = self._waiter.mark()
         lease = self._lease(who, expiry, nonce)
-        wish = Wish(lease, limit, readable, names, where)
+        request = TakeRequest(lease, limit, readable, names, where)
         try:
-            result = self._taker.take(wish, nonce)
+            result = self._taker.take(request, nonce)
         except ConstraintViolated:
-            result = self._taker.take(wish, nonce._replace(attempt=2))
+            result = self._taker.take(request, nonce._replace(attempt=2))
         margin = (lease["p_ttl"] if result.margin is None else result.margin) - self._product.precision
         return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
 

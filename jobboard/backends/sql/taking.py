@@ -24,7 +24,7 @@ _SOON = 50_000
 _MANY_NAMES = 50
 
 
-class Wish(NamedTuple):
+class TakeRequest(NamedTuple):
     """What a take asks for."""
 
     claim: dict[str, Any]
@@ -60,12 +60,12 @@ class Taker:
         self._st = store.statements
         self._by_names: dict[tuple[int, int, bool], Prepared] = {}
 
-    def take(self, wish: Wish, nonce: Nonce) -> TakenRows:
+    def take(self, request: TakeRequest, nonce: Nonce) -> TakenRows:
         trashed: list[Record] = []
         swept = full = False
         while True:
             try:
-                look = self._look(wish, nonce, swept)
+                look = self._look(request, nonce, swept)
             except JobFailure as error:
                 # One row can have had the claim of all refused. Each time round there are fewer of these.
                 damaged = self._set_aside() if type(error) is JobFailure else []
@@ -86,13 +86,13 @@ class Taker:
         aside = Aside(self._st)
         return self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
 
-    def _look(self, wish: Wish, nonce: Nonce, swept: bool) -> Glance:
-        direct = wish.where is None and (wish.names is None or len(wish.names) == 1)
+    def _look(self, request: TakeRequest, nonce: Nonce, swept: bool) -> Glance:
+        direct = request.where is None and (request.names is None or len(request.names) == 1)
         if self._single is not None and nonce.attempt == 1:
             if direct:
-                statement = self._single.take("any" if wish.names is None else "named", wish.limit)
-                return self._at_once(statement, wish, nonce, swept)
-            return self._at_once_of_candidates(wish, nonce, swept)
+                statement = self._single.take("any" if request.names is None else "named", request.limit)
+                return self._at_once(statement, request, nonce, swept)
+            return self._at_once_of_candidates(request, nonce, swept)
 
         def work(run: Runner, earlier: Answer | None) -> tuple[Glance, Answer]:
             if earlier:
@@ -101,10 +101,12 @@ class Taker:
                     margin = min(record.lock_until - now for record in standing if record.lock_until is not None)
                     return Glance(standing, False, 0, margin), earlier
             if direct:
-                statement = self._st.ready if wish.names is None else self._st.ready_named
-                (records, overdue), answer = self._writer.take(run, statement, _params(wish), wish.claim, not swept)
+                statement = self._st.ready if request.names is None else self._st.ready_named
+                (records, overdue), answer = self._writer.take(
+                    run, statement, _params(request), request.claim, not swept
+                )
             else:
-                (records, overdue), answer = self._of_candidates(run, wish, not swept)
+                (records, overdue), answer = self._of_candidates(run, request, not swept)
             return Glance(records, overdue, 0), answer
 
         look = self._store.transact(nonce, work)
@@ -113,11 +115,11 @@ class Taker:
         [(now, event)] = self._store.query(self._st.event)
         return Glance([], event is not None and event <= now, None if event is None else event - now)
 
-    def _at_once(self, statement: Prepared, wish: Wish, nonce: Nonce, swept: bool, **more: Any) -> Glance:
+    def _at_once(self, statement: Prepared, request: TakeRequest, nonce: Nonce, swept: bool, **more: Any) -> Glance:
         params = {
             **self._store.base,
-            **wish.claim,
-            **_params(wish),
+            **request.claim,
+            **_params(request),
             **more,
             "p_swept": swept,
             "p_handle": nonce.handle,
@@ -135,59 +137,63 @@ class Taker:
             records.sort(key=_place)
         return Glance(records, False, left)
 
-    def _at_once_of_candidates(self, wish: Wish, nonce: Nonce, swept: bool) -> Glance:
+    def _at_once_of_candidates(self, request: TakeRequest, nonce: Nonce, swept: bool) -> Glance:
         assert self._single is not None
-        single, limit = self._single, wish.limit
-        statement = single.take("ids", limit) if wish.where is None else single.take_where(limit, wish.where)
+        single, limit = self._single, request.limit
+        statement = single.take("ids", limit) if request.where is None else single.take_where(limit, request.where)
         after: tuple[int, int] | None = None
         busy = False
         while True:
-            ids, after = self._store.links.run(lambda link, after=after: self._candidates(link, wish, after))  # type: ignore[misc]
-            look = self._at_once(statement, wish, nonce, swept, p_ids=ids)
+            ids, after = self._store.links.run(lambda link, after=after: self._candidates(link, request, after))  # type: ignore[misc]
+            look = self._at_once(statement, request, nonce, swept, p_ids=ids)
             if look.records or (look.overdue and not swept):
                 return look
             if not ids:
                 return look._replace(event=_soon(look.event)) if busy else look
             busy = True
 
-    def _of_candidates(self, run: Runner, wish: Wish, sweep_first: bool) -> tuple[tuple[list[Record], bool], Answer]:
+    def _of_candidates(
+        self, run: Runner, request: TakeRequest, sweep_first: bool
+    ) -> tuple[tuple[list[Record], bool], Answer]:
         # Rows that are looked at must not be locked before they are known to be taken: an engine locks what it reads.
-        conditions = () if wish.where is None else (wish.where,)
-        statement = self._st.ready_ids if wish.where is None else self._st.pick_ids(*conditions)
+        conditions = () if request.where is None else (request.where,)
+        statement = self._st.ready_ids if request.where is None else self._st.pick_ids(*conditions)
         after: tuple[int, int] | None = None
         while True:
-            ids, after = self._candidates(run, wish, after)
+            ids, after = self._candidates(run, request, after)
             if not ids:
                 return ([], False), []
-            result, answer = self._writer.take(run, statement, {**_params(wish), "p_ids": ids}, wish.claim, sweep_first)
+            result, answer = self._writer.take(
+                run, statement, {**_params(request), "p_ids": ids}, request.claim, sweep_first
+            )
             if answer or result[1]:
                 return result, answer
 
     def _candidates(
-        self, run: Runner, wish: Wish, after: tuple[int, int] | None
+        self, run: Runner, request: TakeRequest, after: tuple[int, int] | None
     ) -> tuple[list[int], tuple[int, int] | None]:
         """The first ids behind ``after`` that look as wished; where the next ones begin."""
-        params = {**self._store.base, "p_readable": wish.readable}
+        params = {**self._store.base, "p_readable": request.readable}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
         found: list[tuple[int, int]] = []
-        names = wish.names if wish.where is None else None
+        names = request.names if request.where is None else None
         if names is None:
-            conditions = [wish.where] if wish.where is not None else []
-            if wish.names is not None:
-                conditions.append(self._st.jobs.c.name.in_(wish.names))
+            conditions = [request.where] if request.where is not None else []
+            if request.names is not None:
+                conditions.append(self._st.jobs.c.name.in_(request.names))
             if after is not None:
                 conditions.append(self._st.behind())
             found = [
-                (row[1], row[0]) for row in run.rows(Prepared(self._st.candidates(wish.limit, *conditions)), params)
+                (row[1], row[0]) for row in run.rows(Prepared(self._st.candidates(request.limit, *conditions)), params)
             ]
         else:
             for start in range(0, len(names), _MANY_NAMES):
                 some = names[start : start + _MANY_NAMES]
-                statement = self._of_names(len(some), wish.limit, after is None)
+                statement = self._of_names(len(some), request.limit, after is None)
                 named = {f"p_name{i}": name for i, name in enumerate(some)}
                 found += [(row[1], row[0]) for row in run.rows(statement, {**params, **named})]
-            found = sorted(set(found))[: wish.limit]
+            found = sorted(set(found))[: request.limit]
         return [id_ for _, id_ in found], found[-1] if found else None
 
     def _of_names(self, count: int, limit: int, first: bool) -> Prepared:
@@ -208,10 +214,10 @@ def _soon(event: int | None) -> int:
     return _SOON if event is None else min(event, _SOON)
 
 
-def _params(wish: Wish) -> dict[str, Any]:
-    params: dict[str, Any] = {"p_readable": wish.readable, "p_limit": wish.limit}
-    if wish.names is not None and len(wish.names) == 1:
-        params["p_name"] = wish.names[0]
+def _params(request: TakeRequest) -> dict[str, Any]:
+    params: dict[str, Any] = {"p_readable": request.readable, "p_limit": request.limit}
+    if request.names is not None and len(request.names) == 1:
+        params["p_name"] = request.names[0]
     return params
 
 
