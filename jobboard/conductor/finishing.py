@@ -40,7 +40,7 @@ class Tally:
     lost: int = 0
 
 
-class _Done:
+class _Handover:
     """A job whose work has ended, and how its claim is to end."""
 
     __slots__ = ("act", "doubtful", "job")
@@ -62,7 +62,7 @@ class Finisher:
         self._name = name
         self._board = board
         self._ended = ended
-        self._done: queue.SimpleQueue[_Done | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[_Handover | None] = queue.SimpleQueue()
         # Set when nobody is working any more: what can't be handed over now is given up.
         self._hurry = threading.Event()
         self._then: Callable[[], None] = lambda: None
@@ -70,7 +70,7 @@ class Finisher:
         self._thread.start()
 
     def put(self, job: Job, outcome: Outcome) -> None:
-        self._done.put(_Done(job, outcome))
+        self._done.put(_Handover(job, outcome))
 
     def close(self, seconds: float | None, then: Callable[[], None]) -> None:
         """Hand over what is left and do ``then``, for at most so many seconds."""
@@ -83,7 +83,7 @@ class Finisher:
 
     def _run(self) -> None:
         failures = 0
-        batch: list[_Done] = []
+        batch: list[_Handover] = []
         last = False
         while batch or not last:
             last = self._gather(batch, last)
@@ -107,7 +107,7 @@ class Finisher:
                     self._hurry.wait(pause)
         self._then()
 
-    def _gather(self, batch: list[_Done], last: bool) -> bool:
+    def _gather(self, batch: list[_Handover], last: bool) -> bool:
         """Fill up ``batch`` with what is done, waiting for the first; whether that was all there will ever be."""
         with contextlib.suppress(queue.Empty):
             while not last and len(batch) < BATCH:
@@ -120,7 +120,7 @@ class Finisher:
                     batch.append(done)
         return last
 
-    def _finish(self, batch: list[_Done]) -> None:
+    def _finish(self, batch: list[_Handover]) -> None:
         """End the claims of ``batch`` and empty it; what is left in it after an error has not been ended."""
         if not batch:
             return
@@ -150,7 +150,7 @@ class Finisher:
         batch.clear()
         self._ended(ends)
 
-    def _not_counted(self, done: _Done, error: Exception) -> End:
+    def _not_counted(self, done: _Handover, error: Exception) -> End:
         job = done.job
         if done.doubtful and isinstance(error, ClaimLost | NotFound):
             why = "was finished by a try without an answer, or its claim is lost"
