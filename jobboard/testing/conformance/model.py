@@ -47,7 +47,7 @@ ERROR = st.sampled_from([None, "broken", "a\x00b"])
 LOSE = st.sampled_from([False] * 5 + [True])
 
 
-class Clock:
+class ModelClock:
     """The model's time, which goes when told to."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class BoardMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         name = f"model {next(_numbers)}"
-        self.clock = Clock()
+        self.clock = ModelClock()
         self.real: JobBoard = self.make_board(name)
         self.model: JobBoard = jobboard.fetch(name + " as a model", {"board": "memory", "clock": self.clock})
         self.model.connect()
