@@ -24,7 +24,7 @@ retries ran out."""
 _ENDS = FINISHES | {Verb.RELEASE}
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """One act of one process on one job, which happened (if it did) at some moment from ``began`` to ``ended``.
 
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
         return self._asdict()
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Entry:
+    def from_dict(cls, given: Mapping[str, Any]) -> HistoryEntry:
         return cls(**{**given, "verb": Verb(given["verb"])})
 
 
@@ -65,7 +65,7 @@ class LeftJob(NamedTuple):
 Board = Mapping[str, LeftJob]
 
 
-def judge(entries: Iterable[Entry], board: Board, *, contended: bool = False) -> list[str]:
+def judge(entries: Iterable[HistoryEntry], board: Board, *, contended: bool = False) -> list[str]:
     """All the checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
     return [
@@ -79,7 +79,7 @@ def judge(entries: Iterable[Entry], board: Board, *, contended: bool = False) ->
     ]
 
 
-def lost(entries: Sequence[Entry], board: Board) -> list[str]:
+def lost(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
     """Jobs whose post was acknowledged, that nobody took off, and that are not there."""
     gone = {entry.uuid for entry in _happened(entries, Verb.CONSUME, Verb.PURGE, perhaps=True)}
     return [
@@ -89,7 +89,7 @@ def lost(entries: Sequence[Entry], board: Board) -> list[str]:
     ]
 
 
-def invented(entries: Sequence[Entry], board: Board) -> list[str]:
+def invented(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
     """Jobs that nobody posted."""
     posted = {entry.uuid for entry in _happened(entries, Verb.POST, perhaps=True)}
     seen = {entry.uuid for entry in entries if entry.verb != Verb.POST and entry.outcome == "ok"} | set(board)
@@ -98,10 +98,10 @@ def invented(entries: Sequence[Entry], board: Board) -> list[str]:
     return [f"invented: {uuid}" for uuid in strangers] if len(strangers) > unanswered else []
 
 
-def consumed_again(entries: Sequence[Entry], board: Board) -> list[str]:
+def consumed_again(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
     """Jobs that were consumed twice, or that came back after they had been consumed."""
     faults = []
-    first: dict[str, Entry] = {}
+    first: dict[str, HistoryEntry] = {}
     for entry in _happened(entries, Verb.CONSUME):
         before = first.setdefault(entry.uuid, entry)
         if before is not entry:
@@ -114,7 +114,7 @@ def consumed_again(entries: Sequence[Entry], board: Board) -> list[str]:
     return faults
 
 
-def fallen_tokens(entries: Sequence[Entry], board: Board) -> list[str]:
+def fallen_tokens(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
     """Claims whose token does not rise above that of an earlier claim of the same job."""
     faults = []
     for uuid, claims in _by_job(_happened(entries, Verb.CLAIM)).items():
@@ -132,7 +132,7 @@ def fallen_tokens(entries: Sequence[Entry], board: Board) -> list[str]:
     return faults
 
 
-def stale_acts(entries: Sequence[Entry]) -> list[str]:
+def stale_acts(entries: Sequence[HistoryEntry]) -> list[str]:
     """Acts of a claim that were accepted after a later claim of the job, or after the claim's own end."""
     faults = []
     acts = _by_job(_happened(entries, Verb.EXTEND, *FINISHES))
@@ -150,7 +150,7 @@ def stale_acts(entries: Sequence[Entry]) -> list[str]:
     return faults
 
 
-def taken_too_early(entries: Sequence[Entry]) -> list[str]:
+def taken_too_early(entries: Sequence[HistoryEntry]) -> list[str]:
     """Claims of a job that another surely still held: its lease had not run out, and nothing had ended it."""
     faults = []
     for uuid, history in _by_job(entries).items():
@@ -176,7 +176,7 @@ def taken_too_early(entries: Sequence[Entry]) -> list[str]:
     return faults
 
 
-def disorder(entries: Sequence[Entry], *, contended: bool = False) -> list[str]:
+def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
     Better: of a higher priority, or of the same and surely posted earlier. It counts only for jobs that nobody has
@@ -214,24 +214,24 @@ def left_over(board: Board) -> list[str]:
     return [f"left {left.state}: {uuid}" for uuid, left in board.items() if left.state in LIVE]
 
 
-def _happened(entries: Iterable[Entry], *verbs: Verb, perhaps: bool = False) -> list[Entry]:
+def _happened(entries: Iterable[HistoryEntry], *verbs: Verb, perhaps: bool = False) -> list[HistoryEntry]:
     """The entries of these verbs that took effect, ``perhaps`` with those of which nobody knows."""
     outcomes = ("ok", "unknown") if perhaps else ("ok",)
     return [entry for entry in entries if entry.verb in verbs and entry.uuid and entry.outcome in outcomes]
 
 
-def _when(entry: Entry) -> tuple[float, float]:
+def _when(entry: HistoryEntry) -> tuple[float, float]:
     return entry.began, entry.ended
 
 
-def _by_job(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    jobs: dict[str, list[Entry]] = defaultdict(list)
+def _by_job(entries: Iterable[HistoryEntry]) -> dict[str, list[HistoryEntry]]:
+    jobs: dict[str, list[HistoryEntry]] = defaultdict(list)
     for entry in entries:
         jobs[entry.uuid].append(entry)
     return jobs
 
 
-def _pairs_in_time(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+def _pairs_in_time(entries: Sequence[HistoryEntry]) -> list[tuple[HistoryEntry, HistoryEntry]]:
     """Each entry with the next one that surely came after it."""
     ordered = sorted(entries, key=_when)
     pairs = []
@@ -242,11 +242,11 @@ def _pairs_in_time(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
     return pairs
 
 
-def _alone(claims: Sequence[Entry]) -> list[Entry]:
+def _alone(claims: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """The claims that overlap no other one. Claims of one process with the same times are one act, a batch."""
-    found: list[Entry] = []
+    found: list[HistoryEntry] = []
     reached = -math.inf
-    spans: dict[tuple[str, float, float], list[Entry]] = defaultdict(list)
+    spans: dict[tuple[str, float, float], list[HistoryEntry]] = defaultdict(list)
     for claim in claims:
         spans[claim.process, claim.began, claim.ended].append(claim)
     groups = sorted(spans.values(), key=lambda group: group[0].began)

@@ -19,7 +19,7 @@ from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
-from jobboard.testing.history import Entry, judge
+from jobboard.testing.history import HistoryEntry, judge
 
 CONDUCTOR = Path(__file__).with_name("conductor.py")
 TTL = 1.0
@@ -54,7 +54,7 @@ def shown(board: Any) -> set[str]:
     return {entity.name for entity in board.entities("conductor")}
 
 
-def claims_in(folder: Path) -> list[Entry]:
+def claims_in(folder: Path) -> list[HistoryEntry]:
     entries = from_files(folder.glob("*.jsonl"))
     return [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "ok"]
 

@@ -6,14 +6,14 @@ import math
 import pytest
 
 from jobboard.states import State, Verb
-from jobboard.testing.history import Entry, LeftJob, judge, left_over
+from jobboard.testing.history import HistoryEntry, LeftJob, judge, left_over
 
 POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
 EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE
 
 
-def entry(began: float, verb: Verb, uuid: str = "a", *, ended: float | None = None, **other) -> Entry:
-    return Entry(
+def entry(began: float, verb: Verb, uuid: str = "a", *, ended: float | None = None, **other) -> HistoryEntry:
+    return HistoryEntry(
         **{
             "began": began,
             "ended": began + 0.5 if ended is None else ended,
@@ -269,7 +269,7 @@ def test_order_under_contention() -> None:
 
 def test_an_entry_travels_as_json() -> None:
     for each in [*WELL, entry(0, CONSUME, ended=math.inf, outcome="unknown")]:
-        again = Entry.from_dict(json.loads(json.dumps(each.as_dict())))
+        again = HistoryEntry.from_dict(json.loads(json.dumps(each.as_dict())))
         assert again == each
         assert again.verb is each.verb
 

@@ -17,7 +17,7 @@ from jobboard.states import Verb
 from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.conformance.support import LIMIT, Background, MakeBoard
-from jobboard.testing.history import Entry, disorder, judge, left_over
+from jobboard.testing.history import HistoryEntry, disorder, judge, left_over
 
 WORKERS = 3
 BEFORE, MEANWHILE = 60, 60
@@ -96,7 +96,7 @@ class TestContention:
         self.catches(entries)
 
     @staticmethod
-    def catches(entries: list[Entry]) -> None:
+    def catches(entries: list[HistoryEntry]) -> None:
         """A history of this very run in which two jobs have changed places is found out."""
         claims = sorted(
             (entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "ok"),

@@ -13,7 +13,7 @@ from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, JobPriority, Posting, boottime
 from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.conformance.support import SHORT, MakeBoard
-from jobboard.testing.history import Entry, judge, left_over
+from jobboard.testing.history import HistoryEntry, judge, left_over
 
 JOBS = 60
 WORKERS = 4
@@ -23,18 +23,18 @@ class Journal:
     """Collects the entries of several recorders."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, int], Entry] = {}
+        self._entries: dict[tuple[str, int], HistoryEntry] = {}
         self._lock = threading.Lock()
 
     def recorder(self, board: JobBoard, process: str) -> Recorder:
-        def write(number: int, entry: Entry) -> None:
+        def write(number: int, entry: HistoryEntry) -> None:
             with self._lock:
                 self._entries[process, number] = entry
 
         return Recorder(board, process, write)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HistoryEntry]:
         return list(self._entries.values())
 
 

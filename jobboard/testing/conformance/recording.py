@@ -14,9 +14,9 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
 from jobboard.job import Job, boottime, rank_of
 from jobboard.states import UNCLAIMED, Verb
-from jobboard.testing.history import Entry, LeftJob, Outcome
+from jobboard.testing.history import HistoryEntry, LeftJob, Outcome
 
-Write = Callable[[int, Entry], None]
+Write = Callable[[int, HistoryEntry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
 number when it has ended: what a killed process was about stays on record."""
 
@@ -39,13 +39,13 @@ class Recorder:
         for job in jobs:
             ready = job.seen_state == UNCLAIMED
             rank = rank_of(job.priority)
-            self._put(Entry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready))
+            self._put(HistoryEntry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready))
         return jobs
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
         began = boottime()
         # Of no job yet: what a process takes that is killed before it knows.
-        asked = Entry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who)
+        asked = HistoryEntry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who)
         number = self._put(asked)
         try:
             jobs = self.board.claim_many(who, limit, **arguments)
@@ -58,7 +58,9 @@ class Recorder:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
             chosen = "names" not in arguments
-            self._put(Entry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until, chosen=chosen))
+            self._put(
+                HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until, chosen=chosen)
+            )
         return jobs
 
     def claim_next(self, who: str, **arguments: Any) -> Job | None:
@@ -88,7 +90,7 @@ class Recorder:
         entries = []
         for job in jobs:
             token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
-            entry = Entry(began, math.inf, self.process, verb, job.uuid, "unknown", token)
+            entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token)
             entries.append((self._put(entry), job, entry))
         # By the handle: of two claims of one job, one may have ended.
         failed: dict[int, JobBoardError] = {}
@@ -111,7 +113,7 @@ class Recorder:
             outcomes.append(outcome)
         return outcomes
 
-    def _put(self, entry: Entry) -> int:
+    def _put(self, entry: HistoryEntry) -> int:
         number = next(self._numbers)
         self._write(number, entry)
         return number
@@ -127,7 +129,7 @@ def to_file(path: Path) -> Write:
     path.touch()
     lock = threading.Lock()
 
-    def write(number: int, entry: Entry) -> None:
+    def write(number: int, entry: HistoryEntry) -> None:
         # Opened for each line: who writes has no end at which to close it.
         with lock, path.open("a") as file:
             file.write(json.dumps([number, entry.as_dict()]) + "\n")
@@ -135,15 +137,15 @@ def to_file(path: Path) -> Write:
     return write
 
 
-def from_files(paths: Iterable[Path]) -> list[Entry]:
+def from_files(paths: Iterable[Path]) -> list[HistoryEntry]:
     """The entries of all these files; a line that a SIGKILL has cut off is left out."""
-    entries: list[Entry] = []
+    entries: list[HistoryEntry] = []
     for path in paths:
-        latest: dict[int, Entry] = {}
+        latest: dict[int, HistoryEntry] = {}
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
                 number, entry = json.loads(line)
-                latest[number] = Entry.from_dict(entry)
+                latest[number] = HistoryEntry.from_dict(entry)
         entries += latest.values()
     return entries
 
