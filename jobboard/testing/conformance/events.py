@@ -10,14 +10,14 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Events, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, take
 
 
 class TestEvents:
     any_driver = True
 
     def test_of_a_jobs_life(self, board: JobBoard) -> None:
-        events = Events(board)
+        events = EventLog(board)
         job = board.post("resize")
         board.claim(job, "anna")
         board.extend(job, "anna", LONG)
@@ -38,7 +38,7 @@ class TestEvents:
         )
 
     def test_of_many_at_once(self, board: JobBoard) -> None:
-        events = Events(board)
+        events = EventLog(board)
         jobs = board.post_many([Posting("resize", key=f"k{n}") for n in range(3)])
         board.post("resize", key="k0")  # posts nothing
         board.consume_many(board.claim_many("anna", 3), "anna")
@@ -47,21 +47,21 @@ class TestEvents:
 
     def test_an_abandon_that_uses_the_attempts_up(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
-        events = Events(board)
+        events = EventLog(board)
         board.abandon(take(board), "anna")
         events.expect(job, "CLAIMED", "TRASHED", "REMOVAL")
 
     def test_a_lapse_that_uses_the_attempts_up(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
         let_lapse(board, job)
-        events = Events(board)
+        events = EventLog(board)
         assert board.claim_next("bert") is None  # this sweeps
         events.expect(job, "TRASHED", "REMOVAL")
 
     def test_refused_acts_tell_nothing(self, board: JobBoard) -> None:
         job = board.post("resize")
         taken = take(board)
-        events = Events(board)
+        events = EventLog(board)
         for act in (
             lambda: board.claim(job, "bert"),
             lambda: board.consume(job, "bert"),
@@ -74,8 +74,8 @@ class TestEvents:
         events.expect(job, "CONSUMED", "REMOVAL")
 
     def test_a_single_event(self, board: JobBoard) -> None:
-        consumed = Events(board, "CONSUMED")
-        everything = Events(board)
+        consumed = EventLog(board, "CONSUMED")
+        everything = EventLog(board)
         job = board.post("resize")
         board.consume(take(board), "anna")
         everything.expect(job, "POSTED", "CLAIMED", "CONSUMED", "REMOVAL")
@@ -84,7 +84,7 @@ class TestEvents:
     def test_what_others_do(self, board: JobBoard, other: JobBoard) -> None:
         """The acts of another handle are told where the board says so. Each waits until the one before was heard: a
         board that compares lists does not hear what comes and goes at once."""
-        events = Events(board)
+        events = EventLog(board)
 
         def heard(job: Job, *expected: str) -> None:
             if board.characteristics.remote_events:
@@ -112,7 +112,7 @@ class TestEvents:
             raise ValueError("a bug of the listener's")
 
         board.notifier.register("*", broken)
-        events = Events(board)
+        events = EventLog(board)
         with caplog.at_level(logging.ERROR, "jobboard"):
             job = board.post("resize")
             board.consume(take(board), "anna")
@@ -127,7 +127,7 @@ class TestEvents:
             go_on.wait(LIMIT)
 
         board.notifier.register("*", slow)
-        events = Events(board)
+        events = EventLog(board)
         job = board.post("resize")
         board.consume(take(board), "anna")
         assert events.of(job) == []
@@ -146,7 +146,7 @@ class TestEvents:
         assert take(board, names=["second"], timeout=LIMIT)
 
     def test_close_delivers_what_is_queued(self, board: JobBoard) -> None:
-        events = Events(board)
+        events = EventLog(board)
         job = board.post("resize", delay=SHORT)
         board.close()
         assert events.of(job) == ["POSTED"]

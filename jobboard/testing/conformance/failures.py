@@ -21,7 +21,7 @@ from jobboard.testing.conformance.support import (
     LONG,
     SHORT,
     Background,
-    Events,
+    EventLog,
     MakeBoard,
     lost_reply,
     plant,
@@ -61,7 +61,7 @@ class TestLostReplies:
         assert uuids(jobs[40:]) == uuids(jobs[:20])
 
     def test_post_tells_its_listeners_once(self, board: JobBoard) -> None:
-        events = Events(board)
+        events = EventLog(board)
         with lost_reply(board, "insert"):
             job = board.post("resize")
         events.expect(job, "POSTED")
@@ -143,7 +143,7 @@ class TestLostReplies:
         ],
     )
     def test_the_ends_of_a_claim(self, board: JobBoard, verb: str, arguments: dict[str, Any], state: str) -> None:
-        events = Events(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
+        events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
         job = board.post("resize")
         board.claim(job, "anna")
         with lost_reply(board, "finish"):
@@ -386,7 +386,7 @@ class TestPoison:
 
     def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
         planted = [plant(board, posting) for posting in self.broken(board)]
-        events = Events(board)
+        events = EventLog(board)
         good = board.post("resize", priority=JobPriority.LOW)
         assert take(board) == good
         assert board.claim_next("anna") is None

@@ -19,7 +19,7 @@ from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
     SHORT,
-    Events,
+    EventLog,
     MakeBoard,
     let_lapse,
     record_of,
@@ -324,7 +324,7 @@ class TestKeptAndFixed:
 
     def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
         board, other = make_board(claim_ttl=HELD), make_board()
-        events = Events(board, "LOST")
+        events = EventLog(board, "LOST")
         job = board.post("resize")
         claim = board.claim(job, "anna")
         other.release(other.get(job.uuid))

@@ -21,7 +21,7 @@ from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet, work_once
-from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, LONG, SHORT, Background, Events, MakeBoard, take
+from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, LONG, SHORT, Background, EventLog, MakeBoard, take
 
 TTL = 1.0
 
@@ -116,7 +116,7 @@ class TestOtherProcesses:
     def test_remote_events(self, board: JobBoard, puppet: Puppet) -> None:
         if not (reaches(board, puppet) and board.characteristics.remote_events):
             return
-        events = Events(board)
+        events = EventLog(board)
         uuid = puppet("post", "resize")
         eventually(lambda: events.of(uuid) == ["POSTED"], LIMIT)
 
@@ -278,7 +278,7 @@ class TestFork:
 
     def test_a_child_waits_and_listens(self, board: JobBoard) -> None:
         """Threads do not survive a fork: the child's own waiters, heartbeat and notifier have to start anew."""
-        before = Events(board)
+        before = EventLog(board)
         board.post("before")
         board.consume(take(board), "anna")
         eventually(lambda: len(before.seen) == 4, LIMIT)

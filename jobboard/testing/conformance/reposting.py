@@ -13,7 +13,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Posting
 from jobboard.primitives import Draft, Nonce
 from jobboard.states import COMPLETE, UNCLAIMED
-from jobboard.testing.conformance.support import Events, lost_reply, replaced, take, uuids
+from jobboard.testing.conformance.support import EventLog, lost_reply, replaced, take, uuids
 
 
 class TestRepeatedPosts:
@@ -22,7 +22,7 @@ class TestRepeatedPosts:
     @pytest.mark.parametrize("fate", ["consumed", "trashed", "purged"])
     def test_post_whose_keys_holder_goes_meanwhile(self, board: JobBoard, other: JobBoard, fate: str) -> None:
         """The first try has stored nothing, and what it would have answered is no more."""
-        events = Events(board, "POSTED")
+        events = EventLog(board, "POSTED")
         holder = other.post("crop", key="k")
 
         def go() -> None:

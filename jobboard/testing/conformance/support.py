@@ -193,7 +193,7 @@ class Waiter(Background):
             eventually(lambda: asleep.is_set() or not self.running, LIMIT)
 
 
-class Events:
+class EventLog:
     """What a board's notifier tells, in order."""
 
     def __init__(self, board: JobBoard, event: str = "*") -> None:

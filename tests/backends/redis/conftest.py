@@ -16,7 +16,7 @@ import redis
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background, Events, Waiter, take
+from jobboard.testing.conformance.support import Background, EventLog, Waiter, take
 from jobboard.testing.servers import KINDS, Redis
 
 LIMIT = 30.0
@@ -166,7 +166,7 @@ def live() -> Callable[[JobBoard, JobBoard], None]:
     """``live(one, other)``: two handles of a board, without jobs, do all that boards ask of a server."""
 
     def live(one: JobBoard, other: JobBoard) -> None:
-        events = Events(other)
+        events = EventLog(other)
         waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
         job = one.post("resize", details={"width": 3}, key="k")
         # Sooner than it would look by itself.

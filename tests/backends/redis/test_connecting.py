@@ -20,7 +20,7 @@ from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, Events, Waiter, take
+from jobboard.testing.conformance.support import LIMIT, EventLog, Waiter, take
 from jobboard.testing.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
@@ -387,7 +387,7 @@ def _in_child(act: Callable[[], Any]) -> str:
 @pytest.mark.parametrize("own", [True, False])
 def test_in_a_forked_child(server: Redis, admin: redis.Redis, open_board: Open, own: bool) -> None:
     board = open_board(server.uri) if own else open_board("redis", client=admin)
-    Events(board)
+    EventLog(board)
 
     def act() -> Any:
         board.post("crop")

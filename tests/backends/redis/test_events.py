@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.notifier import EVENTS
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Events, take
+from jobboard.testing.conformance.support import EventLog, take
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -78,7 +78,7 @@ class TestHeard:
 
     def test_ones_own_acts_once(self, place: Any) -> None:
         board, other = place.board(), place.board()
-        here, there = Events(board), Events(other)
+        here, there = EventLog(board), EventLog(other)
         job = board.post("a")
         board.claim(job, "anna")
         board.consume(job, "anna")
@@ -91,7 +91,7 @@ class TestHeard:
 
     def test_of_batches(self, place: Any) -> None:
         board, other = place.board(), place.board()
-        events = Events(board)
+        events = EventLog(board)
         jobs = other.post_many([{"name": "a"}] * 3)
         taken = other.claim_many("anna", 3)
         other.consume_many(taken, "anna")
@@ -100,7 +100,7 @@ class TestHeard:
 
     def test_a_lapse_that_ends_in_the_trash(self, place: Any) -> None:
         board, other = place.board(), place.board()
-        events = Events(board)
+        events = EventLog(board)
         job = other.post("a", max_attempts=1)
         other.claim(job, "anna", expiry=0.001)
         eventually(lambda: other.get(job.uuid).state == "TRASHED")
@@ -118,7 +118,7 @@ class TestFree:
 
     def test_after_the_last_listener_has_gone(self, place: Any) -> None:
         board, other = place.board(), place.board()
-        events = [Events(board), Events(board, "POSTED")]
+        events = [EventLog(board), EventLog(board, "POSTED")]
         assert listening(place)
         assert listeners() == 1
         board.notifier.deregister("*", events[0]._hear)
@@ -142,7 +142,7 @@ class TestFree:
 
     def test_of_several_listeners_one_goes(self, place: Any) -> None:
         boards = [place.board() for _ in range(3)]
-        events = [Events(board) for board in boards[:2]]
+        events = [EventLog(board) for board in boards[:2]]
         boards[0].close()
         assert listeners() == 1
         job = boards[2].post("a")
@@ -151,7 +151,7 @@ class TestFree:
 
     def test_a_closed_board_hears_again_once_it_is_connected(self, place: Any) -> None:
         board, other = place.board(), place.board()
-        events = Events(board)
+        events = EventLog(board)
         board.close()
         assert listeners() == 0
         board.connect()
@@ -192,7 +192,7 @@ def _crash(place: Any) -> None:
 
 def test_what_can_not_be_read(place: Any) -> None:
     board, other = place.board(), place.board()
-    events = Events(board)
+    events = EventLog(board)
     for garbage in ("x", 1, "[]"):
         assert place.call("SPUBLISH", place.key("meta") + ":events", garbage) == 1
     job = other.post("a")
@@ -202,7 +202,7 @@ def test_what_can_not_be_read(place: Any) -> None:
 @pytest.mark.parametrize("harm", [_kill_ears, _kill_all, _forget, _restart, _crash])
 def test_breaks(place: Any, harm: Callable[[Any], None]) -> None:
     board, other = place.board(), place.board()
-    events = Events(board)
+    events = EventLog(board)
     assert ears(place) == 1
     harm(place)
     eventually(lambda: ears(place) == 1 and listening(place))
@@ -214,7 +214,7 @@ def test_breaks(place: Any, harm: Callable[[Any], None]) -> None:
 
 def test_an_outage_is_told_once_and_so_is_its_end(place: Any, caplog: pytest.LogCaptureFixture) -> None:
     board = place.board()
-    events = Events(board)
+    events = EventLog(board)
     caplog.set_level("DEBUG", "jobboard.backends.redis")
 
     def told(level: str) -> list[str]:
@@ -232,7 +232,7 @@ def test_an_outage_is_told_once_and_so_is_its_end(place: Any, caplog: pytest.Log
 
 def test_a_board_that_is_closed_while_its_server_is_away(place: Any) -> None:
     board = place.board(retry_for=0)
-    Events(board)
+    EventLog(board)
     place.server.kill()
     board.close()
     assert listeners() == 0
@@ -241,7 +241,7 @@ def test_a_board_that_is_closed_while_its_server_is_away(place: Any) -> None:
 def test_in_a_forked_child(place: Any) -> None:
     """The child hears on a connection of its own, and what it does with it is nothing to the parent."""
     board, other = place.board(), place.board()
-    events = Events(board)
+    events = EventLog(board)
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -18,7 +18,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import Job
 from jobboard.testing import conformance, eventually, servers
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.conformance.support import Background, Events, Waiter, take, uuids
+from jobboard.testing.conformance.support import Background, EventLog, Waiter, take, uuids
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -162,7 +162,7 @@ class Busy:
         self.other = other
         self.kept = other.post("keep")
         self.claim = take(other, names=["keep"]).claim
-        self.events = Events(board)
+        self.events = EventLog(board)
         self.told: list[Job] = []
         self.waiter = Waiter(board, lambda: take(board, "bert", names=["wake"], timeout=PATIENCE))
 
@@ -258,7 +258,7 @@ def test_a_slot_that_moves(busy: Busy, make_client: Callable[..., Any], caplog: 
 
 @pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
 def test_who_only_listens_follows_a_slot(make_board: Open, make_client: Callable[..., Any]) -> None:
-    events, other = Events(make_board()), make_board(retry_for=PATIENCE)
+    events, other = EventLog(make_board()), make_board(retry_for=PATIENCE)
     other.post("before")
     move_slot(make_client(), other, lambda: None)
     events.seen.clear()

@@ -11,7 +11,7 @@ from jobboard.backends.zookeeper.events import Events as Hearing
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet
-from jobboard.testing.conformance.support import LIMIT, LONG, Events, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, EventLog, let_lapse, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -24,7 +24,7 @@ def watched(client: Any) -> set[str]:
     return {path.rpartition("/")[2] for path, calls in client._child_watchers.items() if calls}
 
 
-class Heard(Events):
+class Heard(EventLog):
     """What is told; each act waits until the last one was heard, as what comes and goes at once is not."""
 
     def __init__(self, board: Any) -> None:
@@ -168,7 +168,7 @@ class TestFree:
 
     def test_after_the_last_listener_has_gone(self, make_board: Any) -> None:
         board, other = make_board(), make_board()
-        events = [Events(board), Events(board, "POSTED")]
+        events = [EventLog(board), EventLog(board, "POSTED")]
         assert listeners() == 1
         board.notifier.deregister("*", events[0]._hear)
         assert listeners() == 1
@@ -181,7 +181,7 @@ class TestFree:
 
     def test_a_closed_board_hears_again_once_it_is_connected(self, make_board: Any) -> None:
         board, other = make_board(), make_board()
-        events = Events(board)
+        events = EventLog(board)
         board.close()
         eventually(lambda: listeners() == 0)
         board.connect()
@@ -197,7 +197,7 @@ class TestBreaks:
     @pytest.mark.parametrize("harm", ["restart", "kill"])
     def test_a_server_that_ends(self, private_board: Any, harm: str) -> None:
         board, other = private_board(retry_for=60), private_board(retry_for=60)
-        events = Events(board)
+        events = EventLog(board)
         server = private_board.server
         if harm == "restart":
             server.restart()
@@ -213,7 +213,7 @@ class TestBreaks:
 
     def test_a_session_that_ends(self, private_board: Any, expire: Callable[[Any], None]) -> None:
         board, other = private_board(claim_ttl=2), private_board()
-        events = Events(board)
+        events = EventLog(board)
         before = other.post("before")
         events.expect(before, "POSTED")
         expire(board)
@@ -225,7 +225,7 @@ class TestBreaks:
     def test_what_was_done_meanwhile(self, private_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         board, other = private_board(), private_board()
         gone = other.post("gone")
-        events = Events(board)
+        events = EventLog(board)
         failing = threading.Event()
 
         def broken(hearing: Hearing) -> None:
@@ -243,7 +243,7 @@ class TestBreaks:
 
     def test_what_is_told_was_deleted(self, private_board: Any) -> None:
         board, other = private_board(), private_board()
-        events = Events(board)
+        events = EventLog(board)
         events.expect(other.post("before"), "POSTED")
         other.engine._opened.connection.open().delete(other.engine._opened.paths.events, recursive=True)
         events.expect(other.post("a", delay=LONG), "POSTED")
@@ -253,7 +253,7 @@ class TestBreaks:
         """The child hears on a connection of its own, and what it does with it is nothing to the parent."""
         board = make_board()
         puppet = Puppet(board.name, board_conf)
-        events = Events(board)
+        events = EventLog(board)
         reading, writing = os.pipe()
         child = os.fork()
         if not child:

@@ -18,7 +18,7 @@ from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet
-from jobboard.testing.conformance.support import Background, Events, replaced, take
+from jobboard.testing.conformance.support import Background, EventLog, replaced, take
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -46,7 +46,7 @@ def test_at_two_thirds_of_the_timeout_claims_are_lost(private_board: Any, caplog
     board = private_board(claim_ttl=3 * T)
     job = board.post("resize")
     board.claim(job, "anna")
-    events = Events(board, "LOST")
+    events = EventLog(board, "LOST")
     fixed = board.claim(board.post("fixed"), "anna", 600)
     start = boottime()
     private_board.server.pause()
@@ -105,7 +105,7 @@ def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any, expir
     board, other = private_board(claim_ttl=T), private_board()
     job = board.post("resize")
     claim = board.claim(job, "anna")
-    events = Events(board, "LOST")
+    events = EventLog(board, "LOST")
     board._session.let_go(claim)  # so that no beat revives it first
     waiter = Background(lambda: other.claim_next("anna", timeout=20))
     expire(board)
