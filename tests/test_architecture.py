@@ -54,8 +54,8 @@ DRIVERS = {
     "prometheus_client": {"contrib"},
     "opentelemetry": {"contrib"},
 }
-# Backends whose classes have names yet that others have, too.
-NAMES_NOT_YET_THEIR_OWN = ("backends.redis", "backends.zookeeper")
+# The ZooKeeper store still has a class of each name, beside orm.Batch, which is public, and the engine's Look.
+NAMES_NOT_YET_THEIR_OWN = {"Batch", "Look"}
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}
 BACKEND_NAME = re.compile(r"jobboard\.backends\.\w[\w.:]*")
@@ -239,10 +239,9 @@ def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def test_no_two_classes_of_one_name() -> None:
-    sources = {
-        module: path.read_text() for module, path in SOURCES.items() if not module.startswith(NAMES_NOT_YET_THEIR_OWN)
-    }
-    assert named_twice(sources) == {}
+    twice = named_twice({module: path.read_text() for module, path in SOURCES.items()})
+    assert {name: modules for name, modules in twice.items() if name not in NAMES_NOT_YET_THEIR_OWN} == {}
+    assert twice.keys() >= NAMES_NOT_YET_THEIR_OWN
 
 
 def test_the_checker_catches_two_classes_of_one_name() -> None:
