@@ -275,7 +275,7 @@ def _clock(value: Any) -> Callable[[], float]:
     return value  # type: ignore[no-any-return]
 
 
-class MemoryEngine(StoreEngine):
+class MemoryEngine(StoreEngine[MemoryStore]):
     """A board in this process's memory. ``clock`` (in a dict) sets the clock of a board that is not stored yet."""
 
     options: ClassVar[Mapping[str, conf.Option]] = {
@@ -284,7 +284,7 @@ class MemoryEngine(StoreEngine):
 
     poll_cap = 3600.0
 
-    def _make_store(self) -> Store:
+    def _make_store(self) -> MemoryStore:
         return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
 
 

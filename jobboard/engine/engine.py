@@ -6,7 +6,7 @@ import abc
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jobboard import notifier, states
 from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
@@ -31,6 +31,8 @@ from jobboard.states import (
 
 LOG = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=Store)
+
 _SPARE = 16
 """How many jobs more than asked for a take looks at once somebody else was quicker, to go down that list."""
 
@@ -38,13 +40,13 @@ _PATIENCE = 2.0
 """For how many seconds the end of a board waits for what is being tidied up."""
 
 
-class StoreEngine(Engine):
+class StoreEngine(Engine, Generic[S]):
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
-    _opened: Store | None = None
+    _opened: S | None = None
 
     @abc.abstractmethod
-    def _make_store(self) -> Store: ...
+    def _make_store(self) -> S: ...
 
     # Life
 
@@ -53,7 +55,7 @@ class StoreEngine(Engine):
         self.characteristics = store.open()
         self._begin(store)
 
-    def _begin(self, store: Store) -> None:
+    def _begin(self, store: S) -> None:
         self._committer = Committer(store, self._pause)
         self._keeper = ClaimKeeper(self._committer)
         self._opened = store
@@ -80,7 +82,7 @@ class StoreEngine(Engine):
         return self._opened is not None and self._opened.connected
 
     @property
-    def _live(self) -> Store:
+    def _live(self) -> S:
         if self._opened is None:
             raise ConnectionFailure(f"{self!r} is closed")
         return self._opened

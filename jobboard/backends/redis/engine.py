@@ -16,12 +16,11 @@ from jobboard.backends.redis.bells import Wish
 from jobboard.backends.redis.records import packed_act, packed_draft, record_of
 from jobboard.backends.redis.store import RedisStore
 from jobboard.engine import Seat, Side, StoreEngine
-from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
 from jobboard.states import COMPLETE, OK, TRASHED, Holder, Record, State, Status, Verb, settle
 
 
-class RedisEngine(StoreEngine):
+class RedisEngine(StoreEngine[RedisStore]):
     """A board in a Redis or Valkey database.
 
     ``client``: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
@@ -32,8 +31,6 @@ class RedisEngine(StoreEngine):
     uri_parts: ClassVar[Mapping[str, str]] = clients.URI_PARTS
 
     poll_cap = 10.0
-
-    _opened: RedisStore | None = None
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
@@ -49,12 +46,6 @@ class RedisEngine(StoreEngine):
         store = RedisStore(self._seat, True, self._overheard)
         store.open()
         store.close()
-
-    @property
-    def _live(self) -> RedisStore:
-        if self._opened is None:
-            raise ConnectionFailure(f"{self!r} is closed")
-        return self._opened
 
     def _overheard(self, who: str, event: str, record: Record) -> None:
         if self.life is not None and not who.startswith(self.life.handle):

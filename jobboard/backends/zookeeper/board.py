@@ -20,7 +20,7 @@ _TICK = 0.02
 """How long those who wait sleep at least between two looks, in seconds, while the bell does not stop ringing."""
 
 
-class ZooKeeperEngine(StoreEngine):
+class ZooKeeperEngine(StoreEngine[ZooKeeperStore]):
     """A board in the znodes of a ZooKeeper ensemble.
 
     ``client``: a KazooClient of the caller's, started by them, which the board uses and never stops.

@@ -18,7 +18,7 @@ from jobboard.backends.redis.engine import RedisEngine
 from jobboard.backends.redis.keys import CONTAINERS, PLACE
 from jobboard.backends.redis.store import RedisStore
 from jobboard.board import JobBoard
-from jobboard.engine import Engine, Seat, Store, StoreEngine
+from jobboard.engine import Engine, Seat, StoreEngine
 from jobboard.primitives import RANKS, Arrival, Draft, Finish, Nonce, Seen
 from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Verb
 
@@ -171,13 +171,13 @@ def value_of(side: bytes) -> bytes:
     return side[unpacker.tell() :]
 
 
-class Plain(StoreEngine):
+class Plain(StoreEngine[RedisStore]):
     """The engine over a Redis board's store, without a script of its own for any verb."""
 
     options = RedisEngine.options
     uri_parts = RedisEngine.uri_parts
 
-    def _make_store(self) -> Store:
+    def _make_store(self) -> RedisStore:
         seat = Seat(self._name, self._conf, None, self._shown, lambda *event: None)
         return RedisStore(seat, True, lambda *event: None)
 
