@@ -223,9 +223,10 @@ def test_a_handler_without_the_limit_that_the_others_have(make_board: MakeBoard,
 
 def test_limits_that_are_none(make_board: MakeBoard) -> None:
     board = make_board()
-    with pytest.raises(ValueError, match="timeout"):
-        Conductor("one", board, print, job_timeout=0)
-    with pytest.raises(ValueError, match="timeout"):
+    for given in (print, None):
+        with pytest.raises(ValueError, match=r"^job_timeout=0: "):
+            Conductor("one", board, given, job_timeout=0)
+    with pytest.raises(ValueError, match=r"^timeout=-1: "):
         Conductor("one", board).handles("a", timeout=-1)(print)
     with pytest.raises(ValueError, match="drain_timeout"):
         Conductor("one", board, print, drain_timeout=-1)

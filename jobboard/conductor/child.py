@@ -65,7 +65,7 @@ class Elsewhere:
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise JobFailure(
             "a handler in a process of its own can read its job, but not reach the board through it: return, or raise "
-            "Retry or Reject, or fetch a board there"
+            "Retry or Reject, or fetch a board of its own"
         )
 
     _extend = _end = _refresh = _load_book = _refuse

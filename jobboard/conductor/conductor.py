@@ -90,6 +90,7 @@ class Conductor:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
         self._workers = workers
         self._timeout = job_timeout
+        arguments.micros("job_timeout", job_timeout, positive=True)
         self._drain_timeout = drain_timeout
         arguments.micros("drain_timeout", drain_timeout)
         self._retry = retry
@@ -161,9 +162,13 @@ class Conductor:
 
         :param retry: for these jobs, instead of the conductor's own.
         :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
+        :raises TypeError: no names; or, from the decorator, a handler, a name or a limit that does not fit.
+        :raises ValueError: from the decorator: one of the names, or any name, has a handler already; a name or a limit
+            that does not fit.
+        :raises RuntimeError: the conductor is running, and its handlers in processes.
         """
         if not names:
-            raise TypeError("handles() takes the names of the jobs to handle")
+            raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
         self._check_open()
 
         def register(handler: F) -> F:
@@ -179,6 +184,9 @@ class Conductor:
         handler is called and left after it, with what it raised. Of several, the first one is outermost.
 
         An exception of the context counts as one of the handler, and one that it swallows has not been raised.
+
+        :raises TypeError: it can't be called; or no other process could import it, where handlers run in processes.
+        :raises RuntimeError: the conductor is running, and its handlers in processes.
         """
         if not callable(wrapper):
             raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
@@ -191,7 +199,7 @@ class Conductor:
     def _check_open(self) -> None:
         if self._workers == "processes" and self._dispatching:
             raise RuntimeError(
-                f"the conductor {self._name!r} is running, and its processes know the handlers that there were: add "
+                f"the conductor {self._name!r} is running, and its processes know only the handlers from before: add "
                 "others before run()"
             )
 
@@ -208,14 +216,18 @@ class Conductor:
         In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT ends the
         process. A backend that can't be reached later on is tried again for as long as it takes.
 
-        :raises ConnectionFailure: the backend can't be reached at the start, or the board was closed meanwhile.
+        :raises ConnectionFailure: the board was not connected and its backend can't be reached, or the board was closed
+            meanwhile.
+        :raises ValueError: there are no handlers, or ``max_dispatches`` is less than 1.
+        :raises TypeError: ``max_dispatches`` is no int; or no other process could import a handler that runs in one.
+        :raises RuntimeError: it is running already.
         """
         limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
         if not self._handlers:
-            raise ValueError(f"the conductor {self._name!r} has no handlers")
+            raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
         with self._changed:
             if self._dispatching:
-                raise RuntimeError(f"the conductor {self._name!r} is running already")
+                raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
             self._dispatching = True
         try:
             with stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)), self._connected():

@@ -54,9 +54,12 @@ class Handlers:
     def add(self, name: str, handling: Handling) -> None:
         codec.check_text("a job's name", name)
         if self.any is not None:
-            raise ValueError("this conductor has one handler for the jobs of any name")
+            raise ValueError(
+                f"jobs named {name!r} can't have a handler of their own, as this conductor has one for jobs of any "
+                "name: give it a mapping of names to handlers instead"
+            )
         if name in self.named:
-            raise ValueError(f"jobs named {name!r} have a handler already")
+            raise ValueError(f"jobs named {name!r} have a handler already: leave one of the two out")
         self.named[name] = handling
 
     def __bool__(self) -> bool:

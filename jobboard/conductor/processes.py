@@ -27,7 +27,10 @@ END_LIMIT = 5.0
 """Seconds for an idle process to end by itself."""
 
 
-_IMPORTABLE = "what runs in processes must be importable by its name, as functions of a module are"
+_IMPORTABLE = (
+    "what runs in processes must be importable by its name: define it at the top level of a module, or run handlers in "
+    "threads"
+)
 
 
 class WorkerDied(Exception):
@@ -41,7 +44,7 @@ def check_importable(handler: object) -> None:
     """
     name = getattr(handler, "__qualname__", "")
     if "<" in name:
-        raise TypeError(f"{_IMPORTABLE}: this is {name}")
+        raise TypeError(f"{_IMPORTABLE} (this is {name})")
 
 
 def packed(handlers: Handlers) -> bytes:
@@ -52,7 +55,7 @@ def packed(handlers: Handlers) -> bytes:
     try:
         return pickle.dumps(handlers)
     except Exception as error:
-        raise TypeError(f"{_IMPORTABLE}: {error}") from error
+        raise TypeError(f"{_IMPORTABLE} ({error})") from error
 
 
 class Process:
@@ -81,8 +84,9 @@ class Process:
         return self._connection.poll(seconds)
 
     def answer(self) -> Any:
-        """
-        :raises WorkerDied: instead.
+        """What it has answered; blocks until it has.
+
+        :raises WorkerDied: it died instead.
         """
         try:
             return self._connection.recv()
@@ -150,7 +154,10 @@ class ProcessWorker:
         self._process = Process(self._name, self._handlers)
         answer = self._await(self._process, run, START_LIMIT, at_work=False)
         if answer is None:
-            raise WorkerDied(f"the process for the handler did not start within {START_LIMIT:g} s")
+            raise WorkerDied(
+                f"the process for the handler did not start within {START_LIMIT:g} s: its start includes the import of "
+                "the handlers' modules"
+            )
         if isinstance(answer, child.Broken):
             raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
         return self._process
@@ -183,5 +190,5 @@ def _received(report: child.Report) -> Ending:
         error = pickle.loads(report.error or b"")
         error.add_note(f"In the process of the handler:\n{report.trace}")
     except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
-        error = JobFailure(f"the handler raised what can't be shown here:\n{report.trace}")
+        error = JobFailure(f"the handler raised an error that can't be unpickled; its traceback:\n{report.trace}")
     return report.ending._replace(error=error)
