@@ -80,7 +80,7 @@ class TaskLoop:
         transaction open, a verb is part of that, and happens when you commit; else it is a transaction of its own.
     :param table: the table's name, see :meth:`create`. One that doloop has created will do.
     :raises TypeError: the table is not a string, or the first argument none of these.
-    :raises ValueError: the table has no name.
+    :raises ValueError: the table has no name, or the engine is on SQLite's memory, where there is one connection only.
 
     Every verb raises :class:`~jobboard.exceptions.ConnectionFailure` where the database can't be reached, and
     :class:`~jobboard.exceptions.JobFailure` where it refuses: there is no such table, or no such type of id.
@@ -121,7 +121,10 @@ class TaskLoop:
         def work(run: Runner, product: Database) -> None:
             connection = run.connection
             if product.commits_at_create and run.joined:
-                raise JobFailure("a transaction is open on the connection, and CREATE TABLE would commit it")
+                raise JobFailure(
+                    f"a transaction is open on the connection, and to create {self._table!r} would commit it: end it "
+                    "first, or create the table on an engine"
+                )
             for statement in tables.to_create(self._table, id_type, engine, connection.dialect.name):
                 connection.execute(statement)
 
@@ -175,18 +178,18 @@ class TaskLoop:
             are rounded up to whole seconds.
         :param min_loop_time: leave out what is not locked and was updated less than so many seconds ago.
         :param who: who takes them. The answer is then a :class:`Held`, which ``strict=True`` and :meth:`extend` take.
-        :raises TypeError: an argument that is not a number; a limit that is not an int.
+        :raises TypeError: a time that is not a number; a limit that is not an int; a ``who`` that is not a str.
         :raises ValueError: a negative limit; a ``lock_for`` that is not positive; a time beyond 2**62 seconds, which no
             database can store; a ``who`` that is empty, longer than 255 characters, or holds control characters.
         :raises JobFailure: ``who`` on a table without the columns for it, as doloop's are; the message tells what to
             add.
         """
-        lock_for = _positive("lock_for", lock_for)
-        min_loop_time = _number("min_loop_time", min_loop_time)
+        lock_for = positive("lock_for", lock_for)
+        min_loop_time = number("min_loop_time", min_loop_time)
         if not isinstance(limit, int):
             raise TypeError(f"limit must be an integer, not {limit!r}")
         if limit < 0:
-            raise ValueError(f"limit must not be negative, was {limit!r}")
+            raise ValueError(f"limit must not be negative, as {limit!r} is")
         if who is not None:
             codec.check_text("who", who)
         taken: dict[Any, int] = {}
@@ -205,6 +208,7 @@ class TaskLoop:
         :param strict: only what is still its holder's, or was and has gone to nobody since. ``id_or_ids`` is then what
             ``get(who=…)`` has answered, or :meth:`Held.only` some of it, and nothing is added.
         :raises IdsLost: some were not; with ``strict`` only.
+        :raises TypeError: with ``strict`` only: they are not what ``get(who=…)`` has answered.
         """
         if strict:
             return self._held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
@@ -222,9 +226,10 @@ class TaskLoop:
         An id that was bumped meanwhile has lost its lock, and counts as lost even before another takes it.
 
         :raises IdsLost: the locks of some had ended.
-        :raises ValueError: as of :meth:`get`.
+        :raises TypeError: they are not what ``get(who=…)`` has answered; ``lock_for`` is not a number.
+        :raises ValueError: ``lock_for`` is not positive, or beyond 2**62 seconds.
         """
-        lock_for = _positive("lock_for", lock_for)
+        lock_for = positive("lock_for", lock_for)
         return self._held(held, lambda sql: (sql.extend_held, sql.locked), lock_for=lock_for)
 
     # Prioritization
@@ -238,7 +243,7 @@ class TaskLoop:
         :raises TypeError: ``lock_for`` is not a number.
         :raises ValueError: it is beyond 2**62 seconds.
         """
-        lock_for = _number("lock_for", lock_for)
+        lock_for = number("lock_for", lock_for)
         return self._change(id_or_ids, lambda sql: sql.bump, auto_add, test, lock_for=lock_for)
 
     # Auditing
@@ -316,7 +321,10 @@ class TaskLoop:
     ) -> int:
         """:param which: the change, and what shows which ids it has met."""
         if not isinstance(held, Held):
-            raise TypeError(f"only what get(who=…) has answered shows whose it is, and not a {type(held).__name__}")
+            raise TypeError(
+                "strict=True and extend() need what get(who=…) has answered, with its tokens, not a "
+                f"{type(held).__name__}"
+            )
         by_token: dict[int, list[Any]] = {}
         for id_, token in held.tokens.items():
             by_token.setdefault(token, []).append(id_)
@@ -332,13 +340,17 @@ class TaskLoop:
             return lost
 
         if lost := self._write(work, keep=keep, fenced=True):
-            _raise_lost(held.who, lost)
+            _raise_lost(held, lost)
         return len(held.tokens)
 
 
-def _raise_lost(who: str, lost: Sequence[Any]) -> NoReturn:
+def _raise_lost(held: Held, lost: Sequence[Any]) -> NoReturn:
     shown = ", ".join(repr(id_) for id_ in lost[:10]) + (", …" if len(lost) > 10 else "")
-    raise IdsLost(f"{len(lost)} ids are no longer {who}'s: {shown}", lost)
+    raise IdsLost(
+        f"{len(lost)} of {len(held.tokens)} ids are no longer {held.who}'s: {shown}; their locks had lapsed or were "
+        "taken away, and a longer lock_for leaves more time",
+        lost,
+    )
 
 
 def _list(id_or_ids: Ids) -> list[Any]:
@@ -348,22 +360,21 @@ def _list(id_or_ids: Ids) -> list[Any]:
     return list(dict.fromkeys(id_or_ids))
 
 
-def _number(name: str, value: Any) -> int:
+def number(name: str, value: Any) -> int:
     """In whole seconds, rounded up: a lock is never shorter than was asked."""
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, not {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, not {value!r}")
-    if abs(value) > _FAR:
+    # Nor is it NaN.
+    if not abs(value) <= _FAR:
         raise ValueError(f"{name} must be within 2**62 seconds, not {value!r}")
     return math.ceil(value)
 
 
-def _positive(name: str, value: Any) -> int:
-    number = _number(name, value)
+def positive(name: str, value: Any) -> int:
+    seconds = number(name, value)
     if value <= 0:
         raise ValueError(f"{name} must be positive, not {value!r}")
-    return number
+    return seconds
 
 
 def _int(value: Any) -> int | None:

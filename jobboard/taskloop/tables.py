@@ -70,7 +70,7 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
 
 def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[CreateTable, CreateIndex]:
     if dialect in _MYSQL and engine.lower() not in _TRANSACTIONAL:
-        raise ValueError(f"engine={engine!r}: has no transactions, which are needed; {DEFAULT_STORAGE_ENGINE} has")
+        raise ValueError(f"engine={engine!r}: must be one that has transactions, as {DEFAULT_STORAGE_ENGINE} has")
     table = make(check_name(name), id_type=id_type, engine=engine)
     c = table.c
     # In exactly the order in which ids are served, or a database sorts and locks more than it takes.
@@ -115,7 +115,10 @@ def is_fenced(connection: Connection, name: str) -> bool:
         raise JobFailure(f"there is no table {name!r}; TaskLoop.create() creates it") from error
     engine = str(options.get(f"{connection.dialect.name}_engine", DEFAULT_STORAGE_ENGINE))
     if engine.lower() not in _TRANSACTIONAL:
-        raise JobFailure(f"the table {name!r} is of the engine {engine}, which has no transactions: make it an InnoDB")
+        raise JobFailure(
+            f"the table {name!r} is of the storage engine {engine}, which has no transactions: convert it to "
+            f"{DEFAULT_STORAGE_ENGINE}"
+        )
     return columns.issuperset(_FENCE)
 
 

@@ -15,7 +15,7 @@ from jobboard import arguments, codec, outcomes
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
 from jobboard.retry import backoff, outage_pause
-from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop
+from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, number, positive
 
 LOG = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class LoopConductor:
     :param lock_for: how soon others may have the ids once this process has died, in seconds; at least 3.
     :param min_loop_time: as :meth:`TaskLoop.get` has it.
     :param retry_after: for how many seconds an id rests after its handler has raised.
+    :raises TypeError, ValueError: an argument does not fit.
     """
 
     def __init__(
@@ -81,13 +82,12 @@ class LoopConductor:
         self._handler = outcomes.check_handler(handler)
         self._limit = arguments.limit(limit)
         self._slots = arguments.limit(max_simultaneous, "max_simultaneous")
+        number("lock_for", lock_for)
         if lock_for < 3:
             raise ValueError(f"lock_for={lock_for!r}: must be 3 seconds or more")
         self._lock_for = lock_for
-        self._min_loop_time = min_loop_time
-        if retry_after <= 0:
-            raise ValueError(f"retry_after={retry_after!r}: must be more than 0 seconds")
-        self._retry_after = retry_after
+        self._min_loop_time = number("min_loop_time", min_loop_time)
+        self._retry_after = positive("retry_after", retry_after)
         self._stopping = threading.Event()
         self._tally = LoopTally()
 
@@ -110,6 +110,7 @@ class LoopConductor:
         database that can't be reached is tried again for as long as it takes.
 
         :raises JobFailure: the database refuses, for want of a table or its columns.
+        :raises TypeError, ValueError: ``max_batches`` is no int, or less than 1.
         """
         limit = None if max_batches is None else arguments.limit(max_batches, "max_batches")
         batches = idle = 0

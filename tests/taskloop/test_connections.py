@@ -116,7 +116,7 @@ def test_create_does_not_commit_what_is_the_callers(make_loop: Callable[..., Any
     loop = make_loop()
     with engine.connect() as connection, connection.begin() as transaction:
         TaskLoop(connection, loop.table).add(1)
-        with pytest.raises(JobFailure, match="commit"):
+        with pytest.raises(JobFailure, match="create 'another' would commit it: end it first"):
             TaskLoop(connection, "another").create()
         transaction.rollback()
     assert loop.rows() == {}

@@ -168,7 +168,7 @@ def test_a_table_without_transactions_is_refused(engine: sa.Engine, make_loop: C
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE fast_loop (id INT PRIMARY KEY) ENGINE=MyISAM"))
     try:
-        with pytest.raises(JobFailure, match="MyISAM"):
+        with pytest.raises(JobFailure, match=r"'fast_loop' is of the storage engine MyISAM, .* convert it to InnoDB$"):
             make_loop(table="fast_loop").get(1)
     finally:
         sa.Table("fast_loop", sa.MetaData()).drop(engine)

@@ -90,7 +90,7 @@ def test_get_checks_its_arguments(loop: TaskLoop) -> None:
         loop.get(1, who=3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("beyond", [2**63, 1e30])
+@pytest.mark.parametrize("beyond", [2**63, 1e30, 10**400, float("nan")], ids=["int", "float", "no float", "nan"])
 def test_a_time_that_no_database_can_store_is_named(make_loop: Callable[..., Any], beyond: float) -> None:
     loop = make_loop(1)
     held = loop.get(1, who="anna")

@@ -19,7 +19,7 @@ def test_what_lapsed_and_went_to_another_is_refused(make_loop: Callable[..., Any
     theirs = loop.get(2, lock_for=60, who="bert")
     assert sorted(theirs) == [1, 2]
     before = loop.rows()
-    with pytest.raises(IdsLost, match="no longer anna's") as lost:
+    with pytest.raises(IdsLost, match=r"^2 of 3 ids are no longer anna's: [12], [12]; ") as lost:
         loop.did(mine, strict=True)
     assert sorted(lost.value.ids) == [1, 2]
     assert isinstance(lost.value, ClaimLost)
@@ -111,9 +111,9 @@ def test_a_token_rises_though_the_clock_was_set_back(make_loop: Callable[..., An
 def test_only_what_get_answered_can_be_checked(make_loop: Callable[..., Any]) -> None:
     loop: TaskLoop = make_loop(1)
     for verb in (loop.did, loop.unlock):
-        with pytest.raises(TypeError, match="who"):
+        with pytest.raises(TypeError, match=r"get\(who=…\) has answered, .* not a list"):
             verb([1], strict=True)
-    with pytest.raises(TypeError, match="who"):
+    with pytest.raises(TypeError, match=r"get\(who=…\) has answered, .* not a list"):
         loop.extend([1])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="who"):
         loop.get(1, who=3)  # type: ignore[arg-type]

@@ -168,9 +168,16 @@ def test_a_table_that_is_not_there_ends_it(make_loop: Callable[..., Any]) -> Non
 @pytest.mark.backends("sqlite")
 def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
     loop = make_loop()
-    for wrong in ({"lock_for": 2}, {"limit": 0}, {"max_simultaneous": 0}, {"retry_after": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            LoopConductor("anna", loop, print, **wrong)  # type: ignore[arg-type]
+    nan = float("nan")
+    for name, wrong in (
+        *(("lock_for", wrong) for wrong in (2, 2.5, nan)),
+        *(("limit", 0), ("max_simultaneous", 0), ("min_loop_time", nan), ("retry_after", 0)),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.*{wrong}"):
+            LoopConductor("anna", loop, print, **{name: wrong})  # type: ignore[arg-type]
+    for name in ("lock_for", "min_loop_time", "retry_after"):
+        with pytest.raises(TypeError, match=f"{name} must be a number, not 'x'"):
+            LoopConductor("anna", loop, print, **{name: "x"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="callable"):
         LoopConductor("anna", loop, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="the class int"):
