@@ -45,7 +45,8 @@ def _is_held(row: Any) -> bool:
 
 @contextlib.contextmanager
 def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[Batch[M]]:
-    """:raises ClaimLost: some were lost; what became of the others stands."""
+    """:raises ClaimLost: some were lost; what became of the others stands.
+    :raises ValueError: there is but one connection."""
     engine = _engine(session, model)
     rows = transact(session, model, lambda _: verbs.acquire(session, model, wish))
     batch = Batch[M](rows, users_own(session, engine))
@@ -72,7 +73,11 @@ def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[
 def _engine(session: Session, model: type[Any]) -> Engine:
     bind = session.get_bind(model)
     if isinstance(bind, Connection) or isinstance(bind.pool, (StaticPool, SingletonThreadPool)):
-        raise ValueError("renewing needs an engine that can open a second connection; an SQLite in memory can't")
+        given = "one Connection" if isinstance(bind, Connection) else f"an engine with a {type(bind.pool).__name__}"
+        raise ValueError(
+            f"acquiring() renews {model.__name__} on a second connection, which {given} does not give: pass an engine "
+            "that can (of SQLite: on a file), or a session on one; or call acquire() and reacquire()"
+        )
     return bind
 
 

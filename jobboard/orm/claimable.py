@@ -106,7 +106,9 @@ class Claimable(Fenced):
         :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
         :param acquired_at: an aware time to count from, instead of the database's.
         :returns: these rows and no others, in order; none where there is nothing.
-        :raises ValueError: a condition on another table, an ``acquired_at`` that knows no time zone, a limit below 1.
+        :raises ValueError: a condition on another table, an ``acquired_at`` that knows no time zone, a limit below 1, a
+            timeout that is not positive, a ``who`` that is empty or too long.
+        :raises TypeError: an argument of a wrong type; a class whose rows lie in several tables.
         """
         wish = cls._wish(who, where, order_by, limit, timeout, acquired_at)
         return run(session, cls, lambda session: verbs.acquire(session, cls, wish))
@@ -130,6 +132,11 @@ class Claimable(Fenced):
         a row raises ``ClaimLost``, and so does the end of the block.
 
         The session must not be in a transaction yet. Arguments are those of :meth:`acquire`.
+
+        :raises ClaimLost: at the end of the block: some were lost; what became of the others stands.
+        :raises ValueError, TypeError: as of :meth:`acquire`; at the begin of the block also where there is but one
+            connection, as on an SQLite in memory, or ``with`` was written for ``async with``, or the other way round.
+        :raises sqlalchemy.exc.InvalidRequestError: at the begin of the block: the session is in a transaction.
         """
         wish = cls._wish(who, where, order_by, limit, timeout, None)
         return Scope(session, lambda session: acquiring(session, cls, wish))
@@ -146,7 +153,10 @@ class Claimable(Fenced):
     def acquired(
         cls, session: Sync | Async, who: str, *, where: Where | None = None
     ) -> list[Self] | Awaitable[list[Self]]:
-        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since."""
+        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since.
+
+        :raises ValueError: a condition on another table.
+        """
         conditions = cls._conditions(where)
         return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), conditions))
 
@@ -176,6 +186,8 @@ class Claimable(Fenced):
             acquired under it.
         :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
         :raises JobFailure: one of the rows was acquired under another name.
+        :raises TypeError: one of them is no object of this class.
+        :raises ValueError: one of them has not been stored; a time or a timeout as :meth:`acquire` refuses it.
         """
         work = partial(
             verbs.reacquire,
@@ -205,6 +217,8 @@ class Claimable(Fenced):
 
         :returns: how many; rows that were lost stay as they are.
         :raises JobFailure: one of the rows was acquired under another name.
+        :raises TypeError: one of them is no object of this class.
+        :raises ValueError: one of them has not been stored; a condition on another table.
         """
         chosen, conditions = cls._rows(rows), cls._conditions(where)
         work = partial(verbs.unacquire, model=cls, who=_name(who), rows=chosen, where=conditions)
@@ -228,6 +242,7 @@ class Claimable(Fenced):
 
         :param now: an aware time, instead of the database's.
         :returns: how many.
+        :raises ValueError: a condition on another table; a time that knows no time zone.
         """
         conditions, instant = cls._conditions(where), _instant("now", now)
         work = partial(verbs.unacquire_timed_out, model=cls, where=conditions, now=instant)
@@ -243,7 +258,7 @@ class Claimable(Fenced):
             if other != own:
                 # Each row would be combined with each of that table's.
                 name = getattr(other, "element", other)
-                raise ValueError(f"where is on {name}, and not only on {cls.__name__}: write exists()")
+                raise ValueError(f"where is on {name}, and not only on {cls.__name__}: put that part into exists()")
         return conditions
 
     @classmethod

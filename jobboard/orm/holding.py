@@ -19,7 +19,7 @@ class Moment(sa.TypeDecorator[datetime.datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime.datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else aware("the time", value)
+        return None if value is None else aware("time", value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime.datetime | None:
         return None if value is None else moment(value)

@@ -47,13 +47,19 @@ def own_key_of(row: Any) -> Key:
     state = sa.inspect(row)
     key = state.identity or tuple(state.mapper.primary_key_from_instance(row))
     if None in key:
-        raise ValueError(f"this {type(row).__name__} has no {', '.join(key_names(state.mapper))}")
+        names = ", ".join(key_names(state.mapper))
+        raise ValueError(f"this {type(row).__name__} has no {names} yet: set it, or flush the session first")
     return key
 
 
 def key_names(mapper: Mapper[Any]) -> list[str]:
     """The attributes of the primary key."""
     return [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+
+
+def named(model: type[Any], key: Key) -> str:
+    """A row, as errors and logs tell of it."""
+    return f"{model.__name__} {', '.join(map(repr, key))}"
 
 
 def keyed(mapper: Mapper[Any], keys: Iterable[Key]) -> Condition:
@@ -137,8 +143,8 @@ def _held_as_said(
 
 def lost_error(rows: Sequence[Any]) -> ClaimLost:
     """The error that says that these were lost."""
-    keys = ", ".join(repr(part) for row in rows for part in key_of(row))
-    error = ClaimLost(f"{type(rows[0]).__name__} {keys}: another has it, or it was given back")
+    names = ", ".join(named(type(row), key_of(row)) for row in rows)
+    error = ClaimLost(f"{names}: another has it, or it was given back; a longer timeout leaves more time")
     error.job = rows[0] if len(rows) == 1 else rows
     return error
 

@@ -27,7 +27,7 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, own_key_of
+from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, named, own_key_of
 from jobboard.orm.sessions import Async, Scope, Sync, commit_with, run, transact
 from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
@@ -56,7 +56,7 @@ class Updates:
     def set(self, key: str, value: Any) -> None:
         """:raises KeyError: the column is the tracker's own, or of the primary key, or there is none of this name."""
         if key in PROTECTED:
-            raise KeyError(f"{key!r} is written by the tracker alone")
+            raise KeyError(f"{key!r} is written by the tracker alone: updates are for the other columns")
         if self.model is not None:
             self.model._column(key)
         self.values[key] = value
@@ -122,7 +122,10 @@ class StatusTracker(Fenced):
 
     @classmethod
     def create(cls, id: Any, status: Status, data: Any = None, **kwargs: Any) -> Self:  # noqa: A002
-        """A new job, not stored yet: add it to a session. ``kwargs`` are columns of the class's own."""
+        """A new job, not stored yet: add it to a session. ``kwargs`` are columns of the class's own.
+
+        :raises ValueError: the id does not have the values of the whole key.
+        """
         values = {"status": cls._plain(status), "lock_at": EPOCH, "retry": 0, "data": data, "errors": {}}
         return cls(**cls._key(id), **values, **kwargs)
 
@@ -148,6 +151,7 @@ class StatusTracker(Fenced):
         """A new job, stored.
 
         :raises sqlalchemy.exc.IntegrityError: there is one of that id.
+        :raises ValueError: as of :meth:`create`.
         """
 
         job = cls.create(id, status, data, **kwargs)
@@ -191,6 +195,7 @@ class StatusTracker(Fenced):
         :param expire: how many seconds old another's lock must be to be taken over; without it none is.
         :returns: the lock and its time. From now on this object writes to its row only as long as it has that lock.
         :raises JobLockedError: somebody has it.
+        :raises JobNotFoundError: it is not stored.
         """
         seconds = None if expire is None else _seconds(expire)
 
@@ -200,7 +205,7 @@ class StatusTracker(Fenced):
                 raise _locked(self)
             return self._lock(session, stored, now, {"status": self._plain(in_progress_status)})
 
-        LOG.log(_level(debug), "locking %s", _named(type(self), own_key_of(self)))
+        LOG.log(_level(debug), "locking %s", named(type(self), own_key_of(self)))
         return run(engine_or_session, type(self), locked)
 
     # fmt: off
@@ -212,7 +217,7 @@ class StatusTracker(Fenced):
     def update(self, engine_or_session: Sync | Async, updates: Updates) -> Awaitable[None] | None:
         """Write columns of the row.
 
-        :raises KeyError: one that can't be written, or that there is not.
+        :raises KeyError: there is no such column, or it can't be written.
         :raises JobLostError: this object had locked the job, and somebody else has it by now.
         :raises JobNotFoundError: it is gone.
         """
@@ -259,6 +264,8 @@ class StatusTracker(Fenced):
         :raises JobLockedError: somebody is working on it.
         :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: its status.
         :raises JobLostError: at the end; the lock expired and another has taken the job. Nothing was written.
+        :raises ValueError: the id does not have the values of the whole key.
+        :raises sqlalchemy.exc.InvalidRequestError: the session is in a transaction.
         """
         more: Any = () if more_pending_status is None else more_pending_status
         more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
@@ -311,7 +318,7 @@ class StatusTracker(Fenced):
             raise KeyError(f"{cls.__name__} has no column {name!r}, but {', '.join(mapper.columns.keys())}")
         column: sa.ColumnElement[Any] = mapper.columns[name]
         if column in mapper.primary_key or column is mapper.version_id_col:
-            raise KeyError(f"{name!r} tells the row from others, and is not to be rewritten")
+            raise KeyError(f"{name!r} tells the row or its versions apart, and can't be updated: write another column")
         return column
 
     @classmethod
@@ -330,7 +337,7 @@ class StatusTracker(Fenced):
         else:
             values = list(id) if len(names) > 1 and isinstance(id, (tuple, list)) else [id]
         if len(values) != len(names):
-            raise ValueError(f"id={id!r}: the key of {cls.__name__} is {', '.join(names)}")
+            raise ValueError(f"id={id!r}: the key of {cls.__name__} is {', '.join(names)}; give the value of each")
         return dict(zip(names, values, strict=True))
 
     @classmethod
@@ -341,14 +348,14 @@ class StatusTracker(Fenced):
         select = sa.select(cls, UtcNow()).where(keyed(mapper, [key])).execution_options(populate_existing=True)
         row = session.execute(select).unique().one_or_none()
         if row is None:
-            raise JobNotFoundError(f"there is no {_named(cls, key)}")
+            raise JobNotFoundError(f"there is no {named(cls, key)}")
         return row[0], row[1]
 
     @classmethod
     def _start(cls, session: Session, plan: _HowToRun) -> tuple[Self, Any] | JobIgnoredError:
         """The locked job, and the status to go back to; or the error that it leads to."""
         job, now = cls._stored(session, plan.key)
-        named, status = _named(cls, plan.key), cls._plain(job.status)
+        name, status = named(cls, plan.key), cls._plain(job.status)
         if job._is_locked(plan.expire, now):
             raise _locked(job)
         if job.lock is not None and status == plan.in_progress:
@@ -356,15 +363,16 @@ class StatusTracker(Fenced):
             if failure["status"] == plan.ignored:
                 job._lock(session, job, now, {**failure, "update_at": now})
                 job._finish(session, {})
-                return JobIgnoredError(f"{named} has failed {plan.max_retry} times, the last time without an end")
+                return JobIgnoredError(f"{name} has failed {failure['retry']} times, the last time as its lock expired")
             job._lock(session, job, now, {**failure, "status": plan.in_progress})
             return job, plan.failed
         if status not in plan.ready:
+            way = f"; more_pending_status={status!r} lets it start"
             if status == plan.succeeded:
-                raise JobAlreadySucceededError(f"{named} has succeeded already")
+                raise JobAlreadySucceededError(f"{name} has succeeded already{way}")
             if status == plan.ignored:
-                raise JobIgnoredError(f"{named} has failed {plan.max_retry} times and is ignored")
-            raise JobIsNotReadyToStartError(f"{named} has status {status!r}; it may start from {plan.ready}")
+                raise JobIgnoredError(f"{name} has failed {job.retry} times and is ignored{way}")
+            raise JobIsNotReadyToStartError(f"{name} has status {status!r}, and may start from {plan.ready}{way}")
         job._lock(session, job, now, {"status": plan.in_progress})
         return job, status
 
@@ -390,7 +398,7 @@ class StatusTracker(Fenced):
         held = self._hold()
         same = (sa.inspect(type(self)).columns[name] == value for name, value in (held or {}).items())
         if not self._changed(session, sa.and_(sa.true(), *same), values):
-            raise JobNotFoundError(f"{_named(type(self), own_key_of(self))} is gone") if held is None else self._lose()
+            raise JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone") if held is None else self._lose()
 
     def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
         mapper = sa.inspect(type(self))
@@ -417,7 +425,10 @@ class StatusTracker(Fenced):
         return None if lock is None else {"lock": lock}
 
     def _lose(self) -> JobLostError:
-        error = JobLostError(f"{_named(type(self), own_key_of(self))}: the lock is not this object's any more")
+        error = JobLostError(
+            f"{named(type(self), own_key_of(self))}: its lock expired and another took it, so nothing was written; "
+            "a longer expire leaves more time"
+        )
         error.job = self
         return error
 
@@ -429,13 +440,13 @@ def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tupl
         raise begun
     job, before = begun
     retry, updates, worked = job.retry, Updates(model=model), False
-    named = _named(model, plan.key)
-    LOG.log(plan.level, "%s started", named)
+    name = named(model, plan.key)
+    LOG.log(plan.level, "%s started", name)
 
     def end(values: dict[str, Any]) -> None:
         commit_with(session, model, lambda session: job._finish(session, values))
         sa.inspect(job).info.pop(_LOCK)
-        LOG.log(plan.level, "%s ended with status %r", named, values["status"])
+        LOG.log(plan.level, "%s ended with status %r", name, values["status"])
 
     def fall_back(values: dict[str, Any]) -> None:
         session.rollback()
@@ -444,9 +455,9 @@ def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tupl
             transact(session, model, lambda session: model._stored(session, plan.key))
             end(values)
         except (ClaimLost, NotFound) as error:
-            LOG.warning("%s has failed, but was lost before: %s", named, error)
+            LOG.warning("%s has failed, but was lost before: %s", name, error)
         except sa.exc.SQLAlchemyError:
-            LOG.exception("%s has failed, and stays locked until that expires", named)
+            LOG.exception("%s has failed, and stays locked until that expires", name)
 
     try:
         yield job, updates
@@ -468,12 +479,9 @@ def _shown(error: Exception) -> str:
         return object.__repr__(error)
 
 
-def _named(model: type[Any], key: Key) -> str:
-    return f"{model.__name__} {', '.join(map(repr, key))}"
-
-
 def _locked(job: StatusTracker) -> JobLockedError:
-    error = JobLockedError(f"{_named(type(job), own_key_of(job))} is locked")
+    name = named(type(job), own_key_of(job))
+    error = JobLockedError(f"{name} is locked by another: try again once that has ended, or its lock has expired")
     error.job = job
     return error
 
@@ -482,7 +490,7 @@ def _level(debug: bool) -> int:
     return logging.INFO if debug else logging.DEBUG
 
 
-def _seconds(expire: float) -> float:
-    micros = arguments.micros("expire", expire)
-    assert micros is not None
-    return micros / 1e6
+def _seconds(expire: float | None) -> float:
+    if expire is None:
+        raise TypeError("expire must be a number of seconds, not None")
+    return (arguments.micros("expire", expire) or 0) / 1e6

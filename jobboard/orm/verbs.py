@@ -25,6 +25,7 @@ from jobboard.orm.rows import (
     keyed,
     lock,
     lock_held,
+    named,
     table_of,
 )
 from jobboard.sql.claims import ClaimStatements, First
@@ -166,7 +167,8 @@ def held_by(row: Any, who: str) -> dict[str, Any]:
     if acquisition is None:
         return {"acquired_by": who}
     if acquisition.who != who:
-        raise JobFailure(f"{type(row).__name__} {key_of(row)} was acquired by {acquisition.who!r}, not by {who!r}")
+        name = named(type(row), key_of(row))
+        raise JobFailure(f"{name} was acquired by {acquisition.who!r}, not by {who!r}: give the name that acquired it")
     return {"acquired_by": who, "acquired_token": acquisition.token}
 
 

@@ -225,8 +225,14 @@ def test_a_block_begins_outside_of_transactions(session: Session) -> None:
 @ONE
 def test_a_database_of_one_connection_has_none_to_renew_with() -> None:
     engine = sa.create_engine("sqlite://")
-    with pytest.raises(ValueError, match="second connection"), Picture.acquiring(engine, "anna"):
-        pass
+    with pytest.raises(ValueError, match=r"second connection, which an engine with a \w+Pool does not give"):
+        Picture.acquiring(engine, "anna").__enter__()
+    with (
+        engine.connect() as connection,
+        Session(connection) as session,
+        pytest.raises(ValueError, match="second connection, which one Connection does not give"),
+    ):
+        Picture.acquiring(session, "anna").__enter__()
 
 
 @ONE

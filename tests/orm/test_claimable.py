@@ -352,7 +352,7 @@ def test_what_was_not_acquired_or_is_given_back_is_written_as_ever(
 def test_a_row_is_not_given_back_under_anothers_name(session: Session, pictures: list[int]) -> None:
     rows = Picture.acquire(session, "anna", limit=1)
     for verb in (Picture.unacquire, Picture.reacquire):
-        with pytest.raises(JobFailure, match="'anna', not by 'bert'"):
+        with pytest.raises(JobFailure, match=rf"^Picture {rows[0].id} was acquired by 'anna', not by 'bert'"):
             verb(session, "bert", rows)
 
 

@@ -179,7 +179,7 @@ def test_too_many_failures_and_it_is_ignored(engine: sa.Engine, job: Job) -> Non
         fail(engine, ValueError("no picture"), skip_error=True)
         seen.append((stored(engine).status, stored(engine).retry))
     assert seen == [(30, 1), (30, 2), (50, 3)]
-    with pytest.raises(JobIgnoredError, match="failed 3 times"):
+    with pytest.raises(JobIgnoredError, match="failed 3 times and is ignored; more_pending_status=50 lets it"):
         succeed(engine)
 
 
@@ -187,14 +187,14 @@ def test_a_success_resets_retry(engine: sa.Engine, job: Job) -> None:
     fail(engine, ValueError("no picture"), skip_error=True)
     succeed(engine)
     assert (stored(engine).status, stored(engine).retry) == (40, 0)
-    with pytest.raises(JobAlreadySucceededError):
+    with pytest.raises(JobAlreadySucceededError, match="more_pending_status=40 lets it start"):
         succeed(engine)
 
 
 @pytest.mark.parametrize("more", [60, [60], [70, 60], (60,)])
 def test_more_pending_status_is_one_or_several(engine: sa.Engine, more: Any) -> None:
     Job.create_and_save(engine, "job-1", 60)
-    with pytest.raises(JobIsNotReadyToStartError, match="status 60"):
+    with pytest.raises(JobIsNotReadyToStartError, match=r"status 60, and may start from .*; more_pending_status=60"):
         succeed(engine)
     succeed(engine, more_pending_status=more)
     assert stored(engine).status == 40
@@ -279,6 +279,8 @@ def test_query_by_status(engine: sa.Engine, session: Session) -> None:
     for number in range(4, 14):
         Job.create_and_save(engine, f"job-{number}", Status.PENDING)
     assert [len(Job.query_by_status(engine, 10)), len(Job.query_by_status(engine, 10, limit=None))] == [10, 13]
+    with pytest.raises(TypeError, match="expire must be a number of seconds, not None"):
+        start(engine, expire=None)
     with pytest.raises(ValueError, match="limit=-1"):
         Job.query_by_status(engine, 10, limit=-1)
 
@@ -308,7 +310,7 @@ def test_a_job_that_kills_its_workers_is_ignored_in_the_end(engine: sa.Engine, j
         let_expire(engine)
         each.__enter__()
     let_expire(engine)
-    with pytest.raises(JobIgnoredError, match="without an end"):
+    with pytest.raises(JobIgnoredError, match="failed 3 times, the last time as its lock expired"):
         succeed(engine)
     after = stored(engine)
     assert (after.status, after.retry, after.lock) == (50, 3, None)
@@ -338,7 +340,7 @@ def test_a_finish_is_fenced(engine: sa.Engine, job: Job) -> None:
                 raise error
 
     rescue: list[Any] = []
-    with pytest.raises(JobLostError, match="Job 'job-1'"):
+    with pytest.raises(JobLostError, match="Job 'job-1': its lock expired and another took it"):
         zombie(None)
     assert (stored(engine).status, stored(engine).data) == (20, {"version": 1})
     rescue.pop().__exit__(None, None, None)
@@ -439,7 +441,7 @@ def test_keys_of_several_columns_and_statuses_that_are_words(engine: sa.Engine) 
     assert [job.shard for job in ShardJob.query_by_status(engine, Word.FAILED)] == [2]
     with pytest.raises(NotFound, match="ShardJob 3, 'a'"):
         succeed(engine, id_=(3, "a"), of=ShardJob, statuses=Word)
-    with pytest.raises(ValueError, match="key of ShardJob is shard, name"):
+    with pytest.raises(ValueError, match="key of ShardJob is shard, name; give"):
         succeed(engine, id_="a", of=ShardJob, statuses=Word)
 
 

@@ -60,7 +60,7 @@ def test_a_job_that_nobody_has_stored_is_not_found(engine: sa.Engine) -> None:
         job.lock_it(engine, 20)
     with pytest.raises(JobNotFoundError, match="'job-1'"):
         job.update(engine, Updates({"data": 1}))
-    with pytest.raises(ValueError, match="Job has no id"):
+    with pytest.raises(ValueError, match="Job has no id yet: set it"):
         Job(status=10).lock_it(engine, 20)
 
 
