@@ -5,6 +5,7 @@ Imports inside functions and under ``TYPE_CHECKING`` count like any other.
 
 import ast
 import graphlib
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -187,6 +188,19 @@ def sql_faults(source: str) -> list[str]:
     return [f"line {line}: SQL put together in an f-string" for line in sorted(lines)]
 
 
+def imports_of_nothing(source: str) -> list[str]:
+    """The names of jobboard's that are imported from where they are not."""
+    faults = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "jobboard":
+            for alias in node.names:
+                try:
+                    pkgutil.resolve_name(f"{node.module}.{alias.name}".removesuffix(".*"))
+                except (ImportError, AttributeError):
+                    faults.append(f"line {node.lineno}: {node.module} has no {alias.name}")
+    return faults
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -216,6 +230,19 @@ def test_no_part_imports_itself_through_another() -> None:
 @pytest.mark.parametrize("module", SOURCES)
 def test_no_sql_in_f_strings(module: str) -> None:
     assert sql_faults(SOURCES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples", "docs"])
+def test_what_is_imported_outside_of_the_package_is_there(folder: str) -> None:
+    """A type checker reads the package alone, and a name that has moved may be imported by a test that is run last."""
+    files = {str(path.relative_to(ROOT)): path for path in (ROOT / folder).rglob("*.py")}
+    assert {name: faults for name, path in files.items() if (faults := imports_of_nothing(path.read_text()))} == {}
+
+
+def test_the_checker_catches_an_import_of_nothing() -> None:
+    source = "import os\nfrom jobboard.job import Job, Jobs\ndef f():\n    from jobboard.jobs import Job\n"
+    assert imports_of_nothing(source) == ["line 2: jobboard.job has no Jobs", "line 4: jobboard.jobs has no Job"]
+    assert imports_of_nothing("from jobboard.testing.conformance import *\nfrom jobboard import exceptions") == []
 
 
 def test_no_file_is_too_long() -> None:
