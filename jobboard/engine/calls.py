@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import msgpack
 
 from jobboard import notifier, retry
-from jobboard.engine.store import Change, Committed, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft, Nonce
@@ -85,8 +85,14 @@ class Result(NamedTuple):
     late: int = 0
 
 
-def standing(stored: Stored, now: int) -> Record:
-    """The job as it stands at ``now``, after what has ended by itself."""
+@overload
+def standing(stored: Stored, now: int) -> Record: ...
+@overload
+def standing(stored: Stored | None, now: int) -> Record | None: ...
+def standing(stored: Stored | None, now: int) -> Record | None:
+    """The job as it stands at ``now``, after what has ended by itself; None where it is not stored."""
+    if stored is None:
+        return None
     record = settle(stored.record, now)
     if record.state == CLAIMED and record.lock_until is None and not stored.alive:
         return lapse(record, now)
@@ -115,6 +121,12 @@ class Committer:
             if number > HASTY:
                 self._pause(retry.backoff(number - HASTY, 0.001, 0.1))
         raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
+
+    def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
+        """A job as it is stored and as it stands, read with these side records."""
+        found = self.store.read([uuid], sides)
+        [stored] = found.jobs
+        return found, stored, standing(stored, found.now)
 
     # One call
 

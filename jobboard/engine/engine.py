@@ -12,7 +12,7 @@ from jobboard import notifier, states
 from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
 from jobboard.engine.contract import Engine
 from jobboard.engine.keeping import ClaimKeeper
-from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
 from jobboard.states import (
@@ -130,7 +130,9 @@ class StoreEngine(Engine, Generic[S]):
             gone = {
                 index
                 for index, ((status, uuid, _), stored) in enumerate(zip(answer.done, found.jobs, strict=True))
-                if status == Status.KEY and uuid not in mine and _state(stored, found.now) not in LIVE
+                if status == Status.KEY
+                and uuid not in mine
+                and ((holder := standing(stored, found.now)) is None or holder.state not in LIVE)
             }
             made = self._posting([drafts[index] for index in sorted(gone)], holders)
             done = iter(made.done)
@@ -201,7 +203,7 @@ class StoreEngine(Engine, Generic[S]):
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         def plan() -> Plan:
-            found, stored, record = self._one(uuid)
+            found, stored, record = self._committer.one(uuid)
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             if status != OK or after is None or stored is None:
                 return Plan([], [Deed(status, uuid)])
@@ -213,11 +215,6 @@ class StoreEngine(Engine, Generic[S]):
             return Claimed(status, None, None)
         records, margin = self._claims(result, expiry)
         return Claimed(OK, records[0], margin) if records else Claimed(Status.LOST, None, None)
-
-    def _one(self, uuid: str) -> tuple[Found, Stored | None, Record | None]:
-        found = self._live.read([uuid])
-        [stored] = found.jobs
-        return found, stored, None if stored is None else standing(stored, found.now)
 
     def _lease(self, expiry: int | None, nonce: Nonce, now: int) -> tuple[str | None, int | None]:
         """The keeper and the end of a lease."""
@@ -242,7 +239,7 @@ class StoreEngine(Engine, Generic[S]):
         found = self._live.read([done.uuid for done in result.done])
         records = []
         for done, stored in zip(result.done, found.jobs, strict=True):
-            record = None if stored is None else standing(stored, found.now)
+            record = standing(stored, found.now)
             if record is not None and record.token == done.token and record.state == CLAIMED:
                 records.append(record)
         left = [record.lock_until - found.now for record in records if record.lock_until is not None]
@@ -318,7 +315,7 @@ class StoreEngine(Engine, Generic[S]):
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         def plan() -> Plan:
-            found, stored, record = self._one(uuid)
+            found, stored, record = self._committer.one(uuid)
             status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
             changes = [change_by(Verb.EXTEND, stored, after)] if status == OK and stored is not None else []
             return Plan(changes, [Deed(status, uuid, 0)])
@@ -338,7 +335,7 @@ class StoreEngine(Engine, Generic[S]):
             found = self._live.read([act.uuid for act in acts], purged)
             before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
             # A job may stand twice in a batch: the second act meets what the first has made of it.
-            after = {uuid: None if stored is None else standing(stored, found.now) for uuid, stored in before.items()}
+            after = {uuid: standing(stored, found.now) for uuid, stored in before.items()}
             touched: dict[str, Verb] = {}
             done = []
             for act in acts:
@@ -359,9 +356,8 @@ class StoreEngine(Engine, Generic[S]):
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def plan() -> Plan:
-            found = self._live.read([uuid], [("purged", uuid)] if verb == Verb.PURGE else [])
-            [stored] = found.jobs
-            before = None if stored is None else standing(stored, found.now)
+            purged = [("purged", uuid)] if verb == Verb.PURGE else []
+            found, stored, before = self._committer.one(uuid, purged)
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
@@ -459,10 +455,6 @@ class StoreEngine(Engine, Generic[S]):
         found = self._live.listed("entity")
         told = (_entity(side) for side in found.sides if _counts(side, found.now))
         return [entity for entity in told if entity is not None]
-
-
-def _state(stored: Stored | None, now: int) -> State:
-    return COMPLETE if stored is None else standing(stored, now).state
 
 
 def _seen(stored: Stored, now: int) -> Seen:

@@ -41,7 +41,7 @@ class ClaimKeeper:
             found = store.read([uuid for uuid, _ in asked])
             changes: dict[tuple[str, int], Change] = {}
             for claim, stored in zip(asked, found.jobs, strict=True):
-                record = None if stored is None else standing(stored, found.now)
+                record = standing(stored, found.now)
                 if stored is None or record is None or record.token != claim[1] or record.state == TRASHED:
                     lost.append(claim)
                 elif record.keeper == handle and record.who is not None:
@@ -106,9 +106,6 @@ class ClaimKeeper:
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
         """The job as it stands, while this claim of it does."""
-        found = self._committer.store.read([uuid])
-        [stored] = found.jobs
-        if stored is None:
-            return found.now, None, None
-        record = standing(stored, found.now)
-        return found.now, stored, record if record.state == CLAIMED and record.token == token else None
+        found, stored, record = self._committer.one(uuid)
+        stands = record is not None and record.state == CLAIMED and record.token == token
+        return found.now, stored, record if stands else None
