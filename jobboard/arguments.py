@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,10 +29,17 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
     span = value.total_seconds() if isinstance(value, datetime.timedelta) else value
     if isinstance(span, bool) or not isinstance(span, (int, float)):
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
-    if not (math.isfinite(span) and (span > 0 if positive else span >= 0) and span <= _LONGEST):
+    # Neither holds of NaN.
+    if not ((span > 0 if positive else span >= 0) and span <= _LONGEST):
         least = "more than 0" if positive else "0 or more"
         raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST}")
     return max(1, round(span * 1e6)) if span else 0
+
+
+def seconds(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> float | None:
+    """The same, in seconds."""
+    span = micros(what, value, positive=positive)
+    return None if span is None else span / 1e6
 
 
 def job(value: Any) -> Job:

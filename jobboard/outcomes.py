@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobboard.arguments import limit, micros
+from jobboard.arguments import limit, micros, seconds
 from jobboard.codec import clip_error
 from jobboard.job import Job
 from jobboard.retry import backoff
@@ -79,8 +79,8 @@ class RetryPolicy:
     max_retries: int | None = None
 
     def __post_init__(self) -> None:
-        micros("base", self.base, positive=True)
-        micros("cap", self.cap, positive=True)
+        for span in ("base", "cap"):
+            object.__setattr__(self, span, seconds(span, getattr(self, span), positive=True))
         for bound in ("max_attempts", "max_retries"):
             if getattr(self, bound) is not None:
                 limit(getattr(self, bound), bound)

@@ -1,5 +1,6 @@
 """Handlers in threads that take too long, and conductors that have to end."""
 
+import datetime
 import signal
 import subprocess
 import sys
@@ -230,6 +231,30 @@ def test_limits_that_are_none(make_board: MakeBoard) -> None:
         Conductor("one", board).handles("a", timeout=-1)(print)
     with pytest.raises(ValueError, match="drain_timeout"):
         Conductor("one", board, print, drain_timeout=-1)
+    with pytest.raises(ValueError, match=r"^job_timeout=1000+: "):
+        Conductor("one", board, print, job_timeout=10**400)
+
+
+def test_limits_may_be_timedeltas(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.post("hangs")
+    board.post("hangs", priority="LOW")
+    tenth = datetime.timedelta(seconds=0.1)
+    hung = threading.Event()
+    policy = jobboard.RetryPolicy(base=datetime.timedelta(hours=1), cap=datetime.timedelta(hours=2))  # type: ignore[arg-type]
+    conductor = Conductor("one", board, job_timeout=tenth, drain_timeout=tenth, retry=policy)
+    conductor.handles("hangs")(lambda job: hung.wait(30))
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned >= 1)
+    conductor.stop()
+    eventually(lambda: not conductor.dispatching)
+    hung.set()
+
+
+def test_names_that_are_forgotten(make_board: MakeBoard) -> None:
+    conductor = Conductor("one", make_board())
+    with pytest.raises(TypeError, match=r"as in handles\('resize'\)"):
+        conductor.handles(print)  # type: ignore[arg-type]
 
 
 def test_the_boards_own_end_is_heard_of_from_run(make_board: MakeBoard) -> None:

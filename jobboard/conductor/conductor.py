@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import threading
 import time
@@ -56,12 +57,12 @@ class Conductor:
     :param workers: handlers run in threads of this process, or each in a process of its own, which is started when it
         is first needed and used for many jobs. Handlers for processes must be importable by name, and a program that
         runs them as a script needs ``if __name__ == "__main__":``. Their job can be read, but does not know its board.
-    :param job_timeout: seconds after which a handler is given up, and its job abandoned as a failure; :meth:`handles`
-        takes another for its own. A process is killed, with all that the handler has started. A thread is told by
-        ``job.claim.lost`` and :func:`jobboard.cancelled`, what it returns does not count, and it keeps its slot until
-        it ends.
-    :param drain_timeout: seconds after :meth:`stop`, or a signal, within which :meth:`run` returns. Jobs that still run
-        by then are given back, and that attempt does not count. None: for as long as they take.
+    :param job_timeout: seconds, or a timedelta, after which a handler is given up, and its job abandoned as a failure;
+        :meth:`handles` takes another for its own. A process is killed, with all that the handler has started. A thread
+        is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, what it returns does not count, and it keeps its
+        slot until it ends.
+    :param drain_timeout: seconds, or a timedelta, after :meth:`stop`, or a signal, within which :meth:`run` returns.
+        Jobs that still run by then are given back, and that attempt does not count. None: for as long as they take.
     :param retry: when the jobs come back whose handlers fail; :meth:`handles` takes another for its own.
     :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
         thread of the listeners; an error of its own is logged and does no harm.
@@ -77,8 +78,8 @@ class Conductor:
         *,
         max_simultaneous_jobs: int = 8,
         workers: Literal["threads", "processes"] = "threads",
-        job_timeout: float | None = None,
-        drain_timeout: float | None = None,
+        job_timeout: float | datetime.timedelta | None = None,
+        drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[Job, BaseException], object] | None = None,
         **extra: Any,
@@ -89,10 +90,8 @@ class Conductor:
         if workers not in WORKERS:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
         self._workers = workers
-        self._timeout = job_timeout
-        arguments.micros("job_timeout", job_timeout, positive=True)
-        self._drain_timeout = drain_timeout
-        arguments.micros("drain_timeout", drain_timeout)
+        self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
+        self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         self._retry = retry
         known = board.engine.extras.get("claim_many", frozenset())
         self._extra = arguments.extras(board._conf.scheme, "Conductor", extra, known)
@@ -156,7 +155,10 @@ class Conductor:
         return self._dispatching
 
     def handles(
-        self, *names: str, retry: RetryPolicy | None = None, timeout: float | None = _THE_CONDUCTORS
+        self,
+        *names: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
     ) -> Callable[[F], F]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
 
@@ -167,7 +169,7 @@ class Conductor:
             that does not fit.
         :raises RuntimeError: the conductor is running, and its handlers in processes.
         """
-        if not names:
+        if not names or not all(isinstance(name, str) for name in names):
             raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
         self._check_open()
 
@@ -204,11 +206,15 @@ class Conductor:
             )
 
     def _handling(
-        self, handler: Handler, retry: RetryPolicy | None = None, timeout: float | None = _THE_CONDUCTORS
+        self,
+        handler: Handler,
+        retry: RetryPolicy | None = None,
+        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
     ) -> Handling:
         if self._workers == "processes":
             processes.check_importable(handler)
-        return Handling(handler, retry or self._retry, self._timeout if timeout is _THE_CONDUCTORS else timeout)
+        limit = self._timeout if timeout is _THE_CONDUCTORS else arguments.seconds("timeout", timeout, positive=True)
+        return Handling(handler, retry or self._retry, limit)
 
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.

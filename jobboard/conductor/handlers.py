@@ -31,7 +31,6 @@ class Handling:
         outcomes.check_handler(self.handler)
         if not isinstance(self.retry, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(self.retry).__name__}")
-        arguments.micros("timeout", self.timeout, positive=True)
 
 
 class Ending(NamedTuple):
