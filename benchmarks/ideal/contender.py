@@ -19,10 +19,10 @@ class Contender(abc.ABC):
     """
 
     library: ClassVar[str]
-    keeps: ClassVar[str] = ""
-    """What becomes of a job whose worker is killed, where that is less than a board promises."""
     settings: ClassVar[tuple[int, ...]] = (BATCH,)
     """How many jobs, or workers, its conductor may have at once: the best of these counts."""
+    slow: ClassVar[bool] = False
+    """Whether a tenth of the jobs is enough to measure it by."""
 
     @abc.abstractmethod
     def __init__(self, uri: str) -> None: ...

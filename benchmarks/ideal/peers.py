@@ -1,0 +1,528 @@
+"""Other libraries, used as their documentation shows, and at their best: in bulk where they can, without results.
+
+A peer that is not installed is left out, and named. None gives a fencing token to a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import itertools
+import json
+import logging
+import threading
+from collections.abc import Coroutine, Iterator
+from datetime import timedelta
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from contender import BATCH, DETAILS, NAME, WHO, Contender, handle
+from ideals import connect_mariadb
+
+
+class Peer(Contender):
+    distribution: ClassVar[str]
+    """What pip calls it; nothing to install where that is empty."""
+    keeps: ClassVar[str]
+    """What becomes of a job whose worker is killed."""
+
+
+class Asynchronous(Peer):
+    """A peer whose verbs are coroutines, which all run in one event loop."""
+
+    def __init__(self, uri: str) -> None:
+        self.runner = asyncio.Runner()
+        self.run(self.open(uri))
+
+    def run(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(what)
+
+    async def open(self, uri: str) -> None:
+        raise NotImplementedError
+
+    async def shut(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.run(self.shut())
+        self.runner.close()
+
+
+class Huey(Peer):
+    library = distribution = "huey"
+    keeps = "lost"
+    settings = (1, 8)
+
+    def __init__(self, uri: str) -> None:
+        from huey import RedisHuey
+
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        self.huey = RedisHuey("bench", url=uri, results=False)
+        self.left, self.lock, self.done = 0, threading.Lock(), threading.Event()
+
+        @self.huey.task()
+        def resize(details: dict[str, Any]) -> None:
+            handle(details)
+            with self.lock:
+                self.left -= 1
+                if not self.left:
+                    self.done.set()
+
+        self.resize = resize
+
+    def close(self) -> None:
+        self.huey.storage.conn.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.resize(DETAILS)
+
+    def finish(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.huey.execute(self.huey.dequeue())
+
+    def conduct(self, jobs: int, setting: int) -> None:
+        self.left = jobs
+        self.done.clear()
+        consumer = self.huey.create_consumer(workers=setting, periodic=False, check_worker_health=False)
+        consumer.start()
+        self.done.wait()
+        consumer.stop(graceful=True)
+
+
+class RQ(Peer):
+    library = "RQ"
+    distribution = "rq"
+    keeps = "failed, some minutes later"
+    settings = (1,)
+    slow = True
+
+    def __init__(self, uri: str) -> None:
+        import redis
+        from rq import Queue
+
+        self.connection = redis.Redis.from_url(uri)
+        self.queue = Queue("bench", connection=self.connection)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.queue.enqueue("contender.handle", DETAILS, result_ttl=0)
+
+    def post_many(self, jobs: int) -> None:
+        for _ in range(0, jobs, BATCH):
+            self.queue.enqueue_many(
+                [self.queue.prepare_data("contender.handle", (DETAILS,), result_ttl=0) for _ in range(BATCH)]
+            )
+
+    def finish(self, jobs: int) -> None:
+        self.conduct(jobs, 1)
+
+    def conduct(self, jobs: int, setting: int) -> None:
+        from rq import SimpleWorker
+
+        left = self.queue.count - jobs
+        SimpleWorker([self.queue], connection=self.connection).work(burst=True, logging_level="ERROR", max_jobs=jobs)
+        assert self.queue.count == left
+
+
+class BullMQ(Asynchronous):
+    library = "BullMQ"
+    distribution = "bullmq"
+    keeps = "back after 30 s"
+    settings = (1, 8, 100)
+
+    async def open(self, uri: str) -> None:
+        from bullmq import Queue, Worker
+
+        self.options = {"connection": uri}
+        self.queue = Queue("bench", self.options)
+        # One that takes jobs by hand, and does not run.
+        self.worker = Worker("bench", None, {**self.options, "autorun": False})
+
+    async def shut(self) -> None:
+        await self.worker.close(force=True)
+        await self.queue.close()
+
+    def post(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(jobs):
+                await self.queue.add(NAME, DETAILS, {"removeOnComplete": True})
+
+        self.run(post())
+
+    def post_many(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(0, jobs, BATCH):
+                one = {"name": NAME, "data": DETAILS, "opts": {"removeOnComplete": True}}
+                await self.queue.addBulk([dict(one) for _ in range(BATCH)])
+
+        self.run(post())
+
+    def finish(self, jobs: int) -> None:
+        async def finish() -> None:
+            # To finish one fetches the next, and that is what the worker does at its best.
+            job = await self.worker.getNextJob(WHO)
+            for left in range(jobs - 1, -1, -1):
+                handle(job.data)
+                following = await job.moveToCompleted(None, WHO, fetchNext=left > 0)
+                if left:
+                    job = await self.worker.nextJobFromJobData(*following, WHO)
+
+        self.run(finish())
+
+    def conduct(self, jobs: int, setting: int) -> None:
+        async def work() -> None:
+            from bullmq import Worker
+
+            left, done = jobs, asyncio.Event()
+
+            async def process(job: Any, token: str) -> None:
+                handle(job.data)
+
+            def completed(*args: Any) -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    done.set()
+
+            options = {**self.options, "autorun": False, "concurrency": setting, "removeOnComplete": True}
+            worker = Worker("bench", process, options)
+            worker.on("completed", completed)
+            running = asyncio.ensure_future(worker.run())
+            await done.wait()
+            await worker.close()
+            await running
+
+        self.run(work())
+
+
+class PgQueuer(Asynchronous):
+    library = distribution = "pgqueuer"
+    keeps = "back after its retry timer"
+    settings = (10, 100)
+
+    async def open(self, uri: str) -> None:
+        import asyncpg
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        logging.getLogger("pgqueuer").setLevel(logging.ERROR)
+        self.uri = uri
+        self.connection = await asyncpg.connect(uri)
+        self.queries = Queries(AsyncpgDriver(self.connection))
+        if await self.connection.fetchval("SELECT to_regclass('pgqueuer') IS NULL"):
+            await self.queries.install()
+
+    async def shut(self) -> None:
+        await self.connection.close()
+
+    def post(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(jobs):
+                await self.queries.enqueue(NAME, json.dumps(DETAILS).encode())
+
+        self.run(post())
+
+    def post_many(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(0, jobs, BATCH):
+                payloads = [json.dumps(DETAILS).encode() for _ in range(BATCH)]
+                await self.queries.enqueue([NAME] * BATCH, payloads, [0] * BATCH)
+
+        self.run(post())
+
+    def finish(self, jobs: int) -> None:
+        self.run(self.take(jobs, 1))
+
+    def finish_many(self, jobs: int) -> None:
+        self.run(self.take(jobs, BATCH))
+
+    async def take(self, jobs: int, batch: int) -> None:
+        import uuid
+
+        from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+        wanted, manager = {NAME: EntrypointExecutionParameter(0)}, uuid.uuid4()
+        for _ in range(0, jobs, batch):
+            taken = await self.queries.dequeue(batch, wanted, manager, None, timedelta(seconds=30))
+            assert len(taken) == batch
+            for job in taken:
+                handle(json.loads(job.payload))
+            await self.queries.log_jobs([(job, "successful", None) for job in taken])
+
+    def conduct(self, jobs: int, setting: int) -> None:
+        async def work() -> None:
+            import asyncpg
+            from pgqueuer import PgQueuer as Library
+            from pgqueuer.db import AsyncpgDriver
+            from pgqueuer.types import QueueExecutionMode
+
+            connection = await asyncpg.connect(self.uri)
+            library, seen = Library(AsyncpgDriver(connection)), 0
+
+            @library.entrypoint(NAME)
+            async def resize(job: Any) -> None:
+                nonlocal seen
+                handle(json.loads(job.payload))
+                seen += 1
+
+            await library.qm.run(batch_size=setting, mode=QueueExecutionMode.drain)
+            await connection.close()
+            assert seen == jobs, seen
+
+        self.run(work())
+
+
+class Procrastinate(Asynchronous):
+    library = distribution = "procrastinate"
+    keeps = "stays held until somebody asks for stalled jobs"
+    settings = (1, 10)
+    slow = True
+
+    async def open(self, uri: str) -> None:
+        import procrastinate
+
+        logging.getLogger("procrastinate").setLevel(logging.ERROR)
+        self.app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=uri))
+
+        @self.app.task(name=NAME)
+        async def resize(**details: Any) -> None:
+            handle(details)
+
+        self.resize = resize
+        await self.app.open_async()
+        there = "SELECT to_regclass('procrastinate_jobs') IS NOT NULL AS there"
+        if not (await self.app.connector.execute_query_one_async(there))["there"]:
+            await self.app.schema_manager.apply_schema_async()
+        self.worker = await self.app.job_manager.register_worker()
+
+    async def shut(self) -> None:
+        await self.app.close_async()
+
+    def post(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(jobs):
+                await self.resize.defer_async(**DETAILS)
+
+        self.run(post())
+
+    def post_many(self, jobs: int) -> None:
+        async def post() -> None:
+            for _ in range(0, jobs, BATCH):
+                await self.resize.batch_defer_async(*[DETAILS] * BATCH)
+
+        self.run(post())
+
+    def finish(self, jobs: int) -> None:
+        from procrastinate.jobs import Status
+
+        async def finish() -> None:
+            for _ in range(jobs):
+                job = await self.app.job_manager.fetch_job(None, self.worker)
+                handle(job.task_kwargs)
+                await self.app.job_manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
+
+        self.run(finish())
+
+    def conduct(self, jobs: int, setting: int) -> None:
+        self.run(
+            self.app.run_worker_async(
+                wait=False, concurrency=setting, delete_jobs="always", install_signal_handlers=False
+            )
+        )
+
+
+class Litequeue(Peer):
+    library = distribution = "litequeue"
+    keeps = "stays held until somebody asks for locked ones"
+
+    def __init__(self, uri: str) -> None:
+        from litequeue import LiteQueue
+
+        self.queue = LiteQueue(f"{uri.removeprefix('sqlite:///')}-litequeue")
+        # As durable as the others; by itself it may lose the latest jobs at power loss.
+        self.queue.conn.execute("PRAGMA synchronous = FULL")
+
+    def close(self) -> None:
+        self.queue.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.queue.put(json.dumps(DETAILS))
+
+    def finish(self, jobs: int) -> None:
+        for _ in range(jobs):
+            message = self.queue.pop()
+            handle(json.loads(message.data))
+            self.queue.done(message.message_id)
+        # It keeps what is done until it is told not to, and slows down meanwhile.
+        self.queue.prune()
+
+
+class PersistQueue(Peer):
+    library = distribution = "persist-queue"
+    keeps = "back when the queue is opened anew; one process alone"
+
+    def __init__(self, uri: str) -> None:
+        from persistqueue import SQLiteAckQueue
+
+        self.queue = SQLiteAckQueue(f"{uri.removeprefix('sqlite:///')}-persistqueue", auto_commit=True)
+
+    def close(self) -> None:
+        self.queue.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.queue.put(DETAILS)
+
+    def finish(self, jobs: int) -> None:
+        for _ in range(jobs):
+            item = self.queue.get(raw=True)
+            handle(item["data"])
+            self.queue.ack(id=item["pqid"])
+        self.queue.clear_acked_data(max_delete=jobs, keep_latest=0)
+
+
+class HandWritten(Peer):
+    """The loop of ``docs/mysql_job_queue.rst``, with details: candidates, SELECT … FOR UPDATE SKIP LOCKED, UPDATE,
+    COMMIT, DELETE."""
+
+    library = "loop by hand"
+    distribution = ""
+    keeps = "held for ever"
+
+    def __init__(self, uri: str) -> None:
+        self.connection = connect_mariadb(uri, autocommit=True)
+        self.cursor = self.connection.cursor()
+        self.cursor.execute(
+            "CREATE TABLE IF NOT EXISTS by_hand (id BIGINT PRIMARY KEY AUTO_INCREMENT, kind VARCHAR(20) NOT NULL, "
+            "details TEXT NOT NULL, owner VARCHAR(255))"
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def rows(self, jobs: int) -> list[tuple[str, str]]:
+        return [(NAME, json.dumps(DETAILS)) for _ in range(jobs)]
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.cursor.execute("INSERT INTO by_hand (kind, details) VALUES (%s, %s)", self.rows(1)[0])
+
+    def post_many(self, jobs: int) -> None:
+        for _ in range(0, jobs, BATCH):
+            self.cursor.executemany("INSERT INTO by_hand (kind, details) VALUES (%s, %s)", self.rows(BATCH))
+
+    def finish(self, jobs: int) -> None:
+        self.loop(jobs, 1)
+
+    def finish_many(self, jobs: int) -> None:
+        self.loop(jobs, BATCH)
+
+    def loop(self, jobs: int, batch: int) -> None:
+        execute = self.cursor.execute
+        for _ in range(0, jobs, batch):
+            execute("SELECT id FROM by_hand WHERE owner IS NULL AND kind IN (%s) LIMIT %s", (NAME, batch))
+            candidates = [row[0] for row in self.cursor.fetchall()]
+            self.connection.begin()
+            execute(
+                "SELECT id, details FROM by_hand WHERE id IN %s AND owner IS NULL FOR UPDATE SKIP LOCKED", (candidates,)
+            )
+            taken = self.cursor.fetchall()
+            assert len(taken) == batch
+            ids = [row[0] for row in taken]
+            execute("UPDATE by_hand SET owner = %s WHERE id IN %s", (WHO, ids))
+            self.connection.commit()
+            for _, details in taken:
+                handle(json.loads(details))
+            execute("DELETE FROM by_hand WHERE id IN %s", (ids,))
+
+
+class Doloop(Peer):
+    library = distribution = "doloop"
+    keeps = "back after an hour; ids alone, without details, which stay and come again"
+
+    _ids: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def __init__(self, uri: str) -> None:
+        import doloop
+
+        self.connection = connect_mariadb(uri, autocommit=False)
+        with self.connection.cursor() as cursor:
+            cursor.execute("SHOW TABLES LIKE 'bench_loop'")
+            if not cursor.fetchall():
+                doloop.create(self.connection, "bench_loop", "bigint")
+        self.loop = doloop.DoLoop(self.connection, "bench_loop")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.loop.add(next(self._ids))
+
+    def post_many(self, jobs: int) -> None:
+        for _ in range(0, jobs, BATCH):
+            self.loop.add(list(itertools.islice(self._ids, BATCH)))
+
+    def finish(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.loop.did(self.loop.get(1))
+
+    def finish_many(self, jobs: int) -> None:
+        for _ in range(0, jobs, BATCH):
+            self.loop.did(self.loop.get(BATCH))
+
+
+class LockingQueue(Peer):
+    library = "LockingQueue"
+    distribution = "kazoo"
+    keeps = "back at once"
+    slow = True
+
+    def __init__(self, uri: str) -> None:
+        from kazoo.client import KazooClient
+        from kazoo.recipe.queue import LockingQueue as Queue
+
+        self.client = KazooClient(urlsplit(uri).netloc)
+        self.client.start()
+        self.queue = Queue(self.client, "/bench-queue")
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def post(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.queue.put(json.dumps(DETAILS).encode())
+
+    def post_many(self, jobs: int) -> None:
+        for _ in range(0, jobs, BATCH):
+            self.queue.put_all([json.dumps(DETAILS).encode()] * BATCH)
+
+    def finish(self, jobs: int) -> None:
+        for _ in range(jobs):
+            handle(json.loads(self.queue.get()))
+            self.queue.consume()
+
+
+PEERS: dict[str, tuple[type[Peer], ...]] = {
+    "sqlite": (Litequeue, PersistQueue),
+    "postgresql": (PgQueuer, Procrastinate),
+    "mariadb": (HandWritten, Doloop),
+    "redis": (Huey, RQ, BullMQ),
+    "zookeeper": (LockingQueue,),
+}
+
+
+def version(peer: type[Peer]) -> str | None:
+    """None: it is not installed."""
+    if not peer.distribution:
+        return ""
+    try:
+        return importlib.metadata.version(peer.distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,33 @@
+"""The benchmark against the ideal, with so few jobs that it only shows that it runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / "benchmarks" / "ideal"
+
+pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.any_driver]
+
+
+def test_the_board_beside_the_ideal(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    few = ("--backend", "sqlite", "--rounds", "1", "--jobs", "10", "--no-peers")
+    where = ("--folder", str(tmp_path), "--volatile", "--json", str(figures))
+    command = [sys.executable, PROGRAM, *few, *where]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert not run.returncode, run.stderr
+    assert "round 1 of 1, claim + consume, 100: jobboard" in run.stderr
+    [found] = json.loads(figures.read_text())["backends"]
+    steps = ("post", "claim + consume", "post, 100", "claim + consume, 100", "one conductor")
+    assert set(found["steps"]) == {f"{each}: {step}" for each in ("ideal", "jobboard") for step in steps}
+    # Statements for each job: the yardstick must not change by the way.
+    ideal = {step: found["steps"][f"ideal: {step}"]["statements"] for step in steps}
+    assert ideal == dict(zip(steps, (1, 2, 0.01, 0.02, 0.02), strict=True))
+    for name, cost in found["steps"].items():
+        assert min(cost["rate"], cost["client"], cost["written"], cost["of_ideal"], cost["statements"]) > 0, name
+    for line in run.stdout.splitlines():
+        if line.startswith(("ideal ", "jobboard ")):
+            assert line.count("(") == len(steps), line
