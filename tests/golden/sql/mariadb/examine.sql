@@ -1,0 +1,46 @@
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
+ROLLBACK;
+SELECT @@innodb_flush_log_at_trx_commit;
+ROLLBACK;
+SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s) THEN %(param_1)s WHEN
+  (jobboard.attempts >= %(attempts_1)s) THEN %(param_2)s WHEN (jobboard.priority NOT BETWEEN %(priority_1)s AND
+  %(priority_2)s) THEN %(param_3)s WHEN ((jobboard.state NOT IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED', 'TRASHED',
+  'PURGED'))) THEN %(param_9)s WHEN (jobboard.state = 'CLAIMED' AND jobboard.lock_until IS NULL) THEN %(param_11)s
+  WHEN (jobboard.state = 'SCHEDULED' AND jobboard.lock_until IS NULL) THEN %(param_13)s WHEN (jobboard.state IN
+  ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL) THEN
+  %(param_17)s WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.`key` IS NOT NULL AND
+  jobboard.live_key IS NULL) THEN %(param_18)s WHEN (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE
+  %(errors_1)s) THEN %(param_19)s WHEN (jobboard.job_group = %(job_group_1)s) THEN %(param_20)s END AS anon_1
+FROM jobboard
+WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.token >= %(token_1)s OR
+  jobboard.attempts >= %(attempts_1)s OR jobboard.priority NOT BETWEEN %(priority_1)s AND %(priority_2)s OR
+  (jobboard.state NOT IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED', 'TRASHED', 'PURGED')) OR jobboard.state = 'CLAIMED'
+  AND jobboard.lock_until IS NULL OR jobboard.state = 'SCHEDULED' AND jobboard.lock_until IS NULL OR jobboard.state
+  IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL OR
+  jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.`key` IS NOT NULL AND jobboard.live_key IS
+  NULL OR jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s OR jobboard.job_group =
+  %(job_group_1)s) ORDER BY jobboard.id
+ LIMIT 500;
+ROLLBACK;
+SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.state = 'UNCLAIMED' AND (jobboard.lock_until IS NOT NULL OR
+  jobboard.wake_at IS NOT NULL)) THEN %(param_2)s ELSE %(param_3)s END AS anon_1
+FROM jobboard
+WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.state = 'UNCLAIMED' AND
+  (jobboard.lock_until IS NOT NULL OR jobboard.wake_at IS NOT NULL) OR jobboard.state = 'TRASHED' AND
+  jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
+ LIMIT 500;
+ROLLBACK;
+SELECT count(*) AS count_1
+FROM jobboard_answers
+WHERE jobboard_answers.stamp < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s;
+ROLLBACK;
+SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
+  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
+  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_1
+FROM jobboard FORCE INDEX (jobboard_serving)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED') ORDER BY jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s;
+ROLLBACK;

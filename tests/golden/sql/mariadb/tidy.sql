@@ -1,0 +1,15 @@
+SELECT jobboard_answers.handle
+FROM jobboard_answers FORCE INDEX (jobboard_answers_stamp)
+WHERE jobboard_answers.stamp < (TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) -
+  %(param_2)s ORDER BY jobboard_answers.stamp
+ LIMIT 1000;
+ROLLBACK;
+SELECT jobboard.id
+FROM jobboard FORCE INDEX (jobboard_purged)
+WHERE jobboard.board = %(p_board)s AND jobboard.state = 'PURGED' AND jobboard.modified_on <
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_2)s ORDER BY jobboard.modified_on
+ LIMIT 1000;
+ROLLBACK;
+DELETE FROM jobboard_entities WHERE jobboard_entities.until < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) - %(param_1)s;
+ROLLBACK;

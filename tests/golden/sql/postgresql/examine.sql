@@ -1,0 +1,45 @@
+SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
+SELECT current_setting('fsync');
+SELECT current_setting('synchronous_commit');
+SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s::BIGINT) THEN %(param_1)s::VARCHAR WHEN
+  (jobboard.attempts >= %(attempts_1)s::INTEGER) THEN %(param_2)s::VARCHAR WHEN (jobboard.priority NOT BETWEEN
+  %(priority_1)s::SMALLINT AND %(priority_2)s::SMALLINT) THEN %(param_3)s::VARCHAR WHEN ((jobboard.state NOT IN
+  ('UNCLAIMED', 'SCHEDULED', 'CLAIMED', 'TRASHED', 'PURGED'))) THEN %(param_9)s::VARCHAR WHEN (jobboard.state =
+  'CLAIMED' AND jobboard.lock_until IS NULL) THEN %(param_11)s::VARCHAR WHEN (jobboard.state = 'SCHEDULED' AND
+  jobboard.lock_until IS NULL) THEN %(param_13)s::VARCHAR WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED',
+  'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL) THEN %(param_17)s::VARCHAR WHEN
+  (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.key IS NOT NULL AND jobboard.live_key IS
+  NULL) THEN %(param_18)s::VARCHAR WHEN (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE
+  %(errors_1)s::VARCHAR) THEN %(param_19)s::VARCHAR WHEN (jobboard.job_group = %(job_group_1)s::VARCHAR) THEN
+  %(param_20)s::VARCHAR END AS anon_1
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT AND (jobboard.token >=
+  %(token_1)s::BIGINT OR jobboard.attempts >= %(attempts_1)s::INTEGER OR jobboard.priority NOT BETWEEN
+  %(priority_1)s::SMALLINT AND %(priority_2)s::SMALLINT OR (jobboard.state NOT IN ('UNCLAIMED', 'SCHEDULED',
+  'CLAIMED', 'TRASHED', 'PURGED')) OR jobboard.state = 'CLAIMED' AND jobboard.lock_until IS NULL OR jobboard.state =
+  'SCHEDULED' AND jobboard.lock_until IS NULL OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND
+  jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED',
+  'CLAIMED') AND jobboard.key IS NOT NULL AND jobboard.live_key IS NULL OR jobboard.errors IS NOT NULL AND
+  jobboard.errors NOT LIKE %(errors_1)s::VARCHAR OR jobboard.job_group = %(job_group_1)s::VARCHAR) ORDER BY
+  jobboard.id
+ LIMIT 500;
+SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.state = 'UNCLAIMED' AND (jobboard.lock_until IS NOT NULL OR
+  jobboard.wake_at IS NOT NULL)) THEN %(param_2)s::VARCHAR ELSE %(param_3)s::VARCHAR END AS anon_1
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT AND (jobboard.state = 'UNCLAIMED' AND
+  (jobboard.lock_until IS NOT NULL OR jobboard.wake_at IS NOT NULL) OR jobboard.state = 'TRASHED' AND
+  jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
+ LIMIT 500;
+SELECT count(*) AS count_1
+FROM jobboard_answers
+WHERE jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+  %(param_1)s::BIGINT;
+SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
+  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
+  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  anon_1
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED') ORDER BY jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s::INTEGER;

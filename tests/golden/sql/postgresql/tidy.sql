@@ -1,0 +1,15 @@
+SELECT jobboard_answers.handle
+FROM jobboard_answers
+WHERE jobboard_answers.stamp < (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+  %(param_1)s::BIGINT) - %(param_2)s::BIGINT ORDER BY jobboard_answers.stamp
+ LIMIT 1000;
+SELECT jobboard.id
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jobboard.modified_on <
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT ORDER BY
+  jobboard.modified_on
+ LIMIT 1000;
+BEGIN;
+DELETE FROM jobboard_entities WHERE jobboard_entities.until < CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
+  1000000 AS BIGINT) - %(param_1)s::BIGINT;
+ROLLBACK;

@@ -1,0 +1,16 @@
+SELECT (SELECT jobboard.id
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
+  %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1) IS NOT NULL OR (EXISTS (SELECT *
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
+  1000000 AS BIGINT) AND jobboard.version <= %(p_readable)s::BIGINT AND (jobboard.state = 'UNCLAIMED' OR
+  jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state =
+  'SCHEDULED' OR jobboard.state = 'CLAIMED' AND (jobboard.max_attempts IS NULL OR jobboard.attempts <
+  jobboard.max_attempts))))) AS anon_1, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  anon_2, (SELECT jobboard.wake_at AS event
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL AND jobboard.wake_at >
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard.wake_at
+ LIMIT 1) AS anon_3;

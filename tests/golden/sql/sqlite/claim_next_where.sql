@@ -1,0 +1,26 @@
+PRAGMA data_version;
+BEGIN IMMEDIATE;
+SELECT jobboard.id, jobboard.priority
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND jobboard.priority < ? ORDER
+  BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET ?;
+SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
+  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
+  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS
+  anon_1, (SELECT jobboard.wake_at AS event
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
+ LIMIT 1 OFFSET ?) AS anon_2
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND jobboard.id IN (?, …) AND
+  jobboard.priority < ? ORDER BY jobboard.priority, jobboard.id
+ LIMIT ? OFFSET ?;
+UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + ?), token=max(jobboard.token + ?, ?), who=?,
+  keeper=?, lock_until=(? + ?), modified_on=?, wake_at=(? + ?) WHERE jobboard.id IN (?, …);
+UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
+  - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
+  AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND
+  jobboard_answers.call < ?;
+COMMIT;

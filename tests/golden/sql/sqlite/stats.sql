@@ -1,0 +1,12 @@
+SELECT jobboard.state, '' AS anon_1, count(*) AS count_1
+FROM jobboard
+WHERE jobboard.board = ? GROUP BY jobboard.state UNION ALL SELECT jobboard.state, CASE WHEN (jobboard.lock_until IS
+  NULL OR jobboard.lock_until > CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)) THEN
+  jobboard.state WHEN (jobboard.state = 'CLAIMED' AND jobboard.attempts >= jobboard.max_attempts) THEN 'TRASHED'
+  ELSE 'UNCLAIMED' END AS anon_2, count(*) AS count_2
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
+  INTEGER) AND jobboard.lock_until <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) GROUP
+  BY jobboard.state, CASE WHEN (jobboard.lock_until IS NULL OR jobboard.lock_until > CAST(ROUND((julianday('now') -
+  2440587.5) * 86400000) * 1000 AS INTEGER)) THEN jobboard.state WHEN (jobboard.state = 'CLAIMED' AND
+  jobboard.attempts >= jobboard.max_attempts) THEN 'TRASHED' ELSE 'UNCLAIMED' END;

@@ -1,0 +1,14 @@
+SELECT jobboard_answers.handle
+FROM jobboard_answers
+WHERE jobboard_answers.stamp < (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) - ?
+  ORDER BY jobboard_answers.stamp
+ LIMIT 1000 OFFSET ?;
+SELECT jobboard.id
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'PURGED' AND jobboard.modified_on < CAST(ROUND((julianday('now') -
+  2440587.5) * 86400000) * 1000 AS INTEGER) - ? ORDER BY jobboard.modified_on
+ LIMIT 1000 OFFSET ?;
+BEGIN IMMEDIATE;
+DELETE FROM jobboard_entities WHERE jobboard_entities.until < CAST(ROUND((julianday('now') - 2440587.5) * 86400000)
+  * 1000 AS INTEGER) - ?;
+ROLLBACK;
