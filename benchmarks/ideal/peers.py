@@ -93,7 +93,7 @@ class Huey(Peer):
 class RQ(Peer):
     library = "RQ"
     distribution = "rq"
-    keeps = "failed, some minutes later"
+    keeps = "among the failed ones some minutes later"
     settings = (1,)
     slow = True
 
@@ -201,7 +201,7 @@ class BullMQ(Asynchronous):
 
 class PgQueuer(Asynchronous):
     library = distribution = "pgqueuer"
-    keeps = "back after its retry timer"
+    keeps = "back after 30 s without a heartbeat"
     settings = (10, 100)
 
     async def open(self, uri: str) -> None:
@@ -278,7 +278,7 @@ class PgQueuer(Asynchronous):
 
 class Procrastinate(Asynchronous):
     library = distribution = "procrastinate"
-    keeps = "stays held until somebody asks for stalled jobs"
+    keeps = "held until somebody asks for stalled ones"
     settings = (1, 10)
     slow = True
 
@@ -297,7 +297,6 @@ class Procrastinate(Asynchronous):
         there = "SELECT to_regclass('procrastinate_jobs') IS NOT NULL AS there"
         if not (await self.app.connector.execute_query_one_async(there))["there"]:
             await self.app.schema_manager.apply_schema_async()
-        self.worker = await self.app.job_manager.register_worker()
 
     async def shut(self) -> None:
         await self.app.close_async()
@@ -320,8 +319,10 @@ class Procrastinate(Asynchronous):
         from procrastinate.jobs import Status
 
         async def finish() -> None:
+            # Workers forget one that has had no heartbeat for a while.
+            worker = await self.app.job_manager.register_worker()
             for _ in range(jobs):
-                job = await self.app.job_manager.fetch_job(None, self.worker)
+                job = await self.app.job_manager.fetch_job(None, worker)
                 handle(job.task_kwargs)
                 await self.app.job_manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
 
@@ -337,7 +338,7 @@ class Procrastinate(Asynchronous):
 
 class Litequeue(Peer):
     library = distribution = "litequeue"
-    keeps = "stays held until somebody asks for locked ones"
+    keeps = "held until somebody asks for locked ones"
 
     def __init__(self, uri: str) -> None:
         from litequeue import LiteQueue
@@ -364,7 +365,7 @@ class Litequeue(Peer):
 
 class PersistQueue(Peer):
     library = distribution = "persist-queue"
-    keeps = "back when the queue is opened anew; one process alone"
+    keeps = "back when the queue is opened anew; it is for one process alone"
 
     def __init__(self, uri: str) -> None:
         from persistqueue import SQLiteAckQueue
@@ -443,7 +444,7 @@ class HandWritten(Peer):
 
 class Doloop(Peer):
     library = distribution = "doloop"
-    keeps = "back after an hour; ids alone, without details, which stay and come again"
+    keeps = "back after an hour; it is an id without details, which comes again and again"
 
     _ids: ClassVar[Iterator[int]] = itertools.count(1)
 
