@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.any_driver]
 
 def test_the_board_beside_the_ideal(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    few = ("--backend", "sqlite", "--rounds", "1", "--jobs", "10", "--no-peers")
+    few = ("--backend", "sqlite", "--rounds", "1", "--jobs", "10", "--no-peers", "--profile")
     where = ("--folder", str(tmp_path), "--volatile", "--json", str(figures))
     command = [sys.executable, PROGRAM, *few, *where]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
@@ -28,6 +28,7 @@ def test_the_board_beside_the_ideal(tmp_path: Path) -> None:
     assert ideal == dict(zip(steps, (1, 2, 0.01, 0.02, 0.02), strict=True))
     for name, cost in found["steps"].items():
         assert min(cost["rate"], cost["client"], cost["written"], cost["of_ideal"], cost["statements"]) > 0, name
+    assert set(found["parts"]) == {"post", "finish", "post_many", "finish_many", "conduct"}
     for line in run.stdout.splitlines():
         if line.startswith(("ideal ", "jobboard ")):
             assert line.count("(") == len(steps), line

@@ -3,6 +3,7 @@
     python benchmarks/ideal                                     # all backends, on durable servers of its own
     python benchmarks/ideal --backend redis --rounds 3          # two minutes
     python benchmarks/ideal --pin --json pinned.json            # client and server share a core
+    python benchmarks/ideal --volatile --folder /dev/shm        # no disk: CPU and round trips alone
 
 The ideal is the shortest hand-written code that does a step with the same driver and keeps no promise: ideals.py. The
 others are used as their documentation shows, in bulk where they can: peers.py. Those that are not installed are left
@@ -23,12 +24,14 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contender import BATCH, Contender
 from ideals import IDEALS
 from ours import Ours
+from parts import sampled
 from peers import PEERS, version
 from report import STEPS, Found, as_json, document
 from scene import BACKENDS, Scene, on
@@ -146,6 +149,18 @@ def count(scene: Scene, found: Found, kinds: list[type[Contender]], settings: li
             progress(f"{found.backend}: {kind.library} is counted")
 
 
+def profile(found: Found, stand: Stand) -> None:
+    """Where the board's time goes. The system takes some 250 samples in a second of CPU time."""
+    for step in STEPS:
+        jobs = stand.amount(step) * 5
+        stand.prepare(step, jobs)
+        spent = time.process_time()
+        with sampled() as samples:
+            stand.do(step, jobs)
+        found.sampled(step, samples, (time.process_time() - spent) / jobs)
+    progress(f"{found.backend}: the board is profiled")
+
+
 def less(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else now - before
 
@@ -167,6 +182,8 @@ def measure(backend: str, given: argparse.Namespace) -> Found:
             stands = [Stand(stack.enter_context(contextlib.closing(kind(scene.uri))), given.jobs) for kind in kinds]
             compare(scene, found, given.rounds, stands)
             settings = [stand.setting for stand in stands]
+            if given.profile:
+                profile(found, stands[1])
         count(scene, found, kinds, settings)
         return found
 
@@ -208,7 +225,10 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=Path("/var/tmp"), help="where servers keep their files, on a disk (%(default)s)"
     )
-    parser.add_argument("--volatile", action="store_true", help="take a folder in memory, too: to try it out")
+    parser.add_argument(
+        "--volatile", action="store_true", help="take a folder in memory, too, to leave the disk out of it"
+    )
+    parser.add_argument("--profile", action="store_true", help="tell where the board's client spends its time, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures of all rounds to this file")
     given = parser.parse_args()
     with pinned(given.pin):
@@ -217,7 +237,7 @@ def main() -> int:
         settings = {"rounds": given.rounds, "jobs": given.jobs, "pin": given.pin, "cores": os.cpu_count()}
         given.json.write_text(json.dumps(as_json(found, settings), indent=1) + "\n")
     if given.volatile:
-        print("Files may have been in memory, where nothing waits for a disk: no measurement.\n")
+        print("Files may have been in memory. No commit waits for a disk then: this shows CPU and round trips alone.\n")
     print(document(found))
     return 0
 

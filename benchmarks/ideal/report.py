@@ -40,6 +40,13 @@ class Found:
         """Of each contender and step: how many jobs each round had, and what it took."""
         self.counts: dict[tuple[str, str], tuple[float, float | None]] = {}
         """Of each contender and step: statements and round trips for each job."""
+        self.parts: dict[str, dict[str, float]] = {}
+        """Of each step of the board: seconds of the client's CPU for each job, by part of the code."""
+
+    def sampled(self, step: str, samples: Mapping[str, int], seconds: float) -> None:
+        """:param seconds: what one job has cost."""
+        total = sum(samples.values()) or 1
+        self.parts[step] = {part: seconds * count / total for part, count in samples.items()}
 
     def libraries(self) -> list[str]:
         return list(dict.fromkeys(library for library, _ in self.rounds))
@@ -74,7 +81,13 @@ class Found:
                 "of_ideal": self.ratio(library, "ideal", step),
                 "rounds": [{"jobs": jobs, **spent._asdict()} for jobs, spent in self.rounds[library, step]],
             }
-        return {"backend": self.backend, "version": self.version, "missing": self.missing, "steps": steps}
+        return {
+            "backend": self.backend,
+            "version": self.version,
+            "missing": self.missing,
+            "steps": steps,
+            "parts": self.parts,
+        }
 
     def tables(self) -> str:
         parts = [heading(self.version)]
@@ -95,6 +108,14 @@ class Found:
         ]
         header = ["step", "", "statements", "round trips", "bytes written", "client CPU", "server CPU"]
         parts.append(table(header, rows))
+        if self.parts:
+            names = sorted({name for each in self.parts.values() for name in each})
+            parts.append("Where the board's client spends its time (µs of CPU a job):\n")
+            rows = [
+                [STEPS[step], *(f"{each.get(name, 0) * 1e6:,.0f}" for name in names)]
+                for step, each in self.parts.items()
+            ]
+            parts.append(table(["step", *names], rows))
         parts += [f"{note}\n" for note in self.notes]
         if self.missing:
             parts.append(f"Not installed, and so left out: {', '.join(self.missing)}.\n")
