@@ -28,7 +28,7 @@ def test_the_board_beside_the_ideal(tmp_path: Path) -> None:
     assert ideal == dict(zip(steps, (1, 2, 0.01, 0.02, 0.02), strict=True))
     for name, cost in found["steps"].items():
         assert min(cost["rate"], cost["client"], cost["written"], cost["of_ideal"], cost["statements"]) > 0, name
-    assert set(found["parts"]) == {"post", "finish", "post_many", "finish_many", "conduct"}
+    assert set(found["parts"]) == {"post", "finish", "post_many", "finish_many"}
     for line in run.stdout.splitlines():
         if line.startswith(("ideal ", "jobboard ")):
             assert line.count("(") == len(steps), line

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -136,4 +137,12 @@ def test_what_each_verb_sends(backend: str, sent: Callable[[], dict[str, str]]) 
             old.unlink()
         for name, text in texts.items():
             (folder / name).write_text(text)
-    assert {file.name: file.read_text() for file in folder.iterdir()} == texts
+    kept = {file.name: file.read_text() for file in folder.iterdir()}
+    changed = "\n".join(
+        line
+        for name in sorted(kept.keys() | texts.keys())
+        for line in unified_diff(
+            kept.get(name, "").split("\n"), texts.get(name, "").split("\n"), name, "sent", lineterm=""
+        )
+    )
+    assert not changed, f"if this is meant, write the files anew with JOBBOARD_GOLDEN=write\n{changed}"
