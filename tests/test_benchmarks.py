@@ -9,12 +9,12 @@ import pytest
 
 PROGRAM = Path(__file__).parents[1] / "benchmarks" / "ideal"
 
-pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.any_driver]
+pytestmark = [pytest.mark.backends("sqlite", "redis"), pytest.mark.any_driver]
 
 
-def test_the_board_beside_the_ideal(tmp_path: Path) -> None:
+def test_the_board_beside_the_ideal(backend: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    few = ("--backend", "sqlite", "--rounds", "1", "--jobs", "10", "--no-peers", "--profile")
+    few = ("--backend", backend, "--rounds", "1", "--jobs", "10", "--no-peers", "--profile")
     where = ("--folder", str(tmp_path), "--volatile", "--json", str(figures))
     command = [sys.executable, PROGRAM, *few, *where]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
