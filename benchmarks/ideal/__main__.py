@@ -20,6 +20,7 @@ disk with each commit. Statements and round trips are counted in a pass of their
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import json
 import os
@@ -77,6 +78,8 @@ class Stand:
 
     def clear(self) -> None:
         """Finish what no step has."""
+        if self.pending >= BATCH and self.can("finish_many"):
+            self.do("finish_many", self.pending // BATCH * BATCH)
         if self.pending:
             self.do("finish", self.pending)
 
@@ -149,16 +152,25 @@ def count(scene: Scene, found: Found, kinds: list[type[Contender]], settings: li
             progress(f"{found.backend}: {kind.library} is counted")
 
 
-def profile(found: Found, stand: Stand) -> None:
-    """Where the board's time goes. The system takes some 250 samples in a second of CPU time."""
+def profile(found: Found, stand: Stand, patience: float) -> None:
+    """Where the board's time goes.
+
+    :param patience: how many seconds of CPU time to sample for each step, if that takes no more than ten times as long.
+        The system gives some 250 samples in a second.
+    """
     # A conductor works in threads of its own, of which no samples are taken.
     for step in (step for step in STEPS if step != "conduct"):
-        jobs = stand.amount(step) * 5
-        stand.prepare(step, jobs)
-        spent = time.process_time()
-        with sampled() as samples:
-            stand.do(step, jobs)
-        found.sampled(step, samples, (time.process_time() - spent) / jobs)
+        jobs, done, spent, samples = stand.amount(step), 0, 0.0, collections.Counter[str]()
+        limit = time.monotonic() + 10 * patience
+        while spent < patience and time.monotonic() < limit:
+            stand.prepare(step, jobs)
+            start = time.process_time()
+            with sampled(samples):
+                stand.do(step, jobs)
+            spent += time.process_time() - start
+            done += jobs
+            stand.clear()
+        found.sampled(step, samples, spent / done)
     progress(f"{found.backend}: the board is profiled")
 
 
@@ -184,7 +196,7 @@ def measure(backend: str, given: argparse.Namespace) -> Found:
             compare(scene, found, given.rounds, stands)
             settings = [stand.setting for stand in stands]
             if given.profile:
-                profile(found, stands[1])
+                profile(found, stands[1], given.jobs / 100)
         count(scene, found, kinds, settings)
         return found
 

@@ -44,9 +44,8 @@ def part_of(frame: FrameType | None) -> str:
 
 
 @contextlib.contextmanager
-def sampled() -> Iterator[collections.Counter[str]]:
+def sampled(samples: collections.Counter[str]) -> Iterator[None]:
     """Counts samples while the block runs, of the main thread, whenever this process has used so much CPU time."""
-    samples: collections.Counter[str] = collections.Counter()
 
     def sample(number: int, frame: FrameType | None) -> Any:
         samples[part_of(frame)] += 1
@@ -54,7 +53,7 @@ def sampled() -> Iterator[collections.Counter[str]]:
     before = signal.signal(signal.SIGPROF, sample)
     signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
     try:
-        yield samples
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
