@@ -33,7 +33,8 @@ from contender import BATCH, Contender
 from ideals import IDEALS
 from ours import Ours
 from parts import sampled
-from peers import PEERS, version
+from peer import version
+from peers import PEERS
 from report import STEPS, Found, as_json, document
 from scene import BACKENDS, Scene, on
 from wire import counted
