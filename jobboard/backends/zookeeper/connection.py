@@ -18,7 +18,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
-from jobboard.backends.zookeeper.multiread import MultiRead
+from jobboard.backends.zookeeper.multi import Multi, MultiRead, send
 from jobboard.backends.zookeeper.requests import Op, Read, Refused, Request, check, get
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.session import time_left
@@ -358,7 +358,7 @@ class Connection:
 
     @staticmethod
     def _multi_read(reads: Sequence[tuple[str, bool]]) -> Request:
-        return lambda client: MultiRead(client.chroot, reads).send(client)
+        return lambda client: send(client, MultiRead(client.chroot, reads))
 
     def alone(self) -> bool:
         """Whether the server is known to belong to no ensemble."""
@@ -369,17 +369,7 @@ class Connection:
         return self._alone
 
     def _multi(self, ops: Sequence[Op]) -> Request:
-        def send(client: KazooClient) -> Any:
-            transaction = client.transaction()
-            for do, path, arguments in ops:
-                if do == "create":
-                    data, _, *flags = arguments
-                    transaction.create(path, data, self._acl, *flags)
-                else:
-                    getattr(transaction, do)(path, *arguments)
-            return transaction.commit_async()
-
-        return send
+        return lambda client: send(client, Multi(client, ops, self._acl))
 
     def commit(self, ops: Sequence[Op]) -> list[Any]:
         """All of these or none. Creations answer a path, writes a stat, the others True.
