@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar
 from jobboard import notifier, states
 from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
 from jobboard.engine.contract import Engine
+from jobboard.engine.ending import Recent, ending
 from jobboard.engine.keeping import ClaimKeeper
-from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
 from jobboard.states import (
@@ -58,6 +59,7 @@ class StoreEngine(Engine, Generic[S]):
     def _begin(self, store: S) -> None:
         self._committer = Committer(store, self._pause)
         self._keeper = ClaimKeeper(self._committer)
+        self._recent = Recent()
         self._opened = store
 
     def closing(self) -> None:
@@ -231,6 +233,7 @@ class StoreEngine(Engine, Generic[S]):
     def _claims(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
         """The claims of a call that stand, and for how long surely: of those just made, all and in full."""
         margin = self._margin(expiry)
+        self._recent.learn(result.stored)
         if not result.replayed:
             if expiry is None and margin is not None and self._live.keeps == "session":
                 # The session was alive when the commit came, however long the call had looked before.
@@ -323,34 +326,26 @@ class StoreEngine(Engine, Generic[S]):
         # To extend again does no harm, and what has lapsed since the first try is revived by it.
         calls = self._call(nonce)
         self._keeper.wanted_again(uuid, holder.token)
-        return calls.do(nonce, plan, lambda answer: plan()).done[0].status, self._margin(expiry)
+        result = calls.do(nonce, plan, lambda answer: plan())
+        self._recent.learn(result.stored)
+        return result.done[0].status, self._margin(expiry)
 
     # Ending claims, and what operators do
 
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         assert nonce is not None
 
+        recent = self._recent.pop(acts)
+
         def plan() -> Plan:
+            nonlocal recent
+            known, recent = recent, None
+            if known is not None:
+                made = ending(acts, Found(self._live.judged(known), list(known), []))
+                if all(done.status == OK for done in made.done):
+                    return made
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
-            found = self._live.read([act.uuid for act in acts], purged)
-            before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
-            # A job may stand twice in a batch: the second act meets what the first has made of it.
-            after = {uuid: standing(stored, found.now) for uuid, stored in before.items()}
-            touched: dict[str, Verb] = {}
-            done = []
-            for act in acts:
-                status, record = states.finish(after[act.uuid], act.holder, found.now, *act[2:])
-                if status == OK:
-                    after[act.uuid] = record
-                    touched[act.uuid] = act.verb
-                done.append(Deed(status, act.uuid))
-            changes = [
-                change_by(verb, stored, after[uuid])
-                for uuid, verb in touched.items()
-                if (stored := before[uuid]) is not None
-            ]
-            gone = [side for side in found.sides if touched.get(side.key) == Verb.PURGE]
-            return Plan(changes, done, marks=[Mark(side, b"", DAY) for side in gone])
+            return ending(acts, self._live.read([act.uuid for act in acts], purged))
 
         return [done.status for done in self._call(nonce).do(nonce, plan).done]
 

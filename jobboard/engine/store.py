@@ -137,6 +137,11 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def now(self) -> int: ...
 
+    def judged(self, jobs: Sequence[Stored]) -> int:
+        """The time by which to judge these jobs. It may be an estimate that is not ahead of the server's, where none of
+        them has ended by then."""
+        return self.now()
+
     @abc.abstractmethod
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         """These jobs, and the side records of these kinds and keys."""

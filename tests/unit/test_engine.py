@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryEngine, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Mark, Stale, Store, calls
+from jobboard.engine import Change, Committed, Mark, Stale, Store, calls, ending
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -198,3 +198,41 @@ def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, Job
     acts = [Finish(uuid, holder, Verb.ABANDON), Finish(uuid, holder, Verb.CONSUME)]
     assert slow.engine.finish(acts, Nonce("handle", 1, 1)) == [OK, Status.UNCLAIMED]
     assert slow.engine.read([uuid])[0].state != COMPLETE
+
+
+def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+    """But where it has changed since, or where a lapse would have ended it for good."""
+    slow, other = boards
+    store, asked = slow.engine._opened, []
+    read = store.read
+
+    def counting(uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Any:
+        asked.append(uuids)
+        return read(uuids, sides)
+
+    monkeypatch.setattr(store, "read", counting)
+
+    def reads(act: Callable[[], object]) -> int:
+        asked.clear()
+        act()
+        return len(asked)
+
+    slow.post_many([{"name": "a"}] * 4 + [{"name": "last", "max_attempts": 1}])
+    first, second, third, fourth, last = (take(slow) for _ in range(5))
+    assert reads(lambda: slow.consume(first, "anna")) == 0
+    assert reads(lambda: slow.consume_many([second, third], "anna")) == 0
+    assert reads(lambda: other.consume(other.get(fourth.uuid), "anna")) == 0
+    assert reads(lambda: slow.consume(last, "anna")) == 1
+    with pytest.raises(ClaimLost):
+        reads(lambda: slow.consume(fourth, "anna"))
+    assert len(asked) == 1
+
+
+def test_few_claims_are_remembered(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+    slow, _ = boards
+    monkeypatch.setattr(ending, "MOST", 3)
+    slow.post_many([{"name": "a"}] * 5)
+    jobs = slow.claim_many("anna", 5)
+    assert len(slow.engine._recent._claims) == 3
+    slow.consume_many(jobs, "anna")
+    assert not slow.engine._recent._claims

@@ -280,7 +280,6 @@ class ZooKeeperStore(Store):
         return self.clock.earliest()
 
     def judged(self, jobs: Sequence[Stored | None]) -> int:
-        """The time to judge these by. Where one of them has ended by then, it is the server's own."""
         if self._read_only:
             return self.now()
         if not self.clock.known:

@@ -28,6 +28,7 @@ from jobboard.testing.conformance.support import (
     record_of,
     replaced,
     take,
+    until_free,
     uuids,
 )
 from jobboard.testing.conformance.wire import Wire
@@ -123,6 +124,48 @@ class TestOldHandles:
         with pytest.raises(JobBoardError):
             board.claim(job, "anna", LONG)
         assert record_of(other, job) == before
+
+
+@pytest.mark.parametrize("verb", ["consume", "trash", "abandon"])
+class TestRememberedClaims:
+    """Whoever has just made a claim knows the job as it was then, and ends it as it is now."""
+
+    any_driver = True
+
+    @pytest.mark.parametrize("step", [bury_and_dig_out, purge, come_back])
+    def test_another_life_of_the_job_is_not_ended(
+        self, board: JobBoard, other: JobBoard, verb: str, step: Callable[[JobBoard, Job], None]
+    ) -> None:
+        board.post("resize")
+        job = take(board)
+        if step is come_back:
+            purge(other, job)
+        step(other, job)
+        before = record_of(other, job)
+        with pytest.raises(ClaimLost):
+            getattr(board, verb)(job, "anna")
+        assert record_of(other, job) == before
+
+    def test_whoever_holds_it_since_ends_it(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        """Nobody is refused for what is remembered of another's claim."""
+        board.post("resize")
+        job = take(board)
+        release(other, job)
+        claim_again(other, job, "bert")
+        getattr(board, verb)(board.get(job.uuid), "bert")
+        assert other.find_owner(job) is None
+
+    def test_one_that_was_renewed_or_revived_is_ended(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        board.post_many([Posting("kept"), Posting("lapsed"), Posting("bait")])
+        kept, lapsed = take(board), take(board, expiry=SHORT)
+        assert board._session is not None
+        board._renew_held(board._session)
+        until_free(other, lapsed)
+        assert take(other, "bert", names=["bait"])
+        board.extend(lapsed, "anna", LONG)
+        for job in (kept, lapsed):
+            getattr(board, verb)(job, "anna")
+            assert other.find_owner(job) is None
 
 
 @pytest.fixture(params=[-DAY, DAY], ids=["behind", "ahead"])

@@ -1,0 +1,64 @@
+"""Ends of claims: decided from what was read, or from what this engine has itself stored a moment ago."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from jobboard import states
+from jobboard.engine.calls import DAY, Deed, Plan, change_by, standing
+from jobboard.engine.store import Change, Found, Mark, Stored
+from jobboard.primitives import Finish
+from jobboard.states import CLAIMED, FINISHES, OK, Verb
+
+MOST = 500
+"""How many claims an engine remembers: those of a few batches."""
+
+
+class Recent:
+    """The claims that this engine has made last, as it has stored them, so that they need not be read to be ended.
+
+    They may have changed since. Whoever relies on them commits with their tags, which the store compares, and reads
+    them where that is refused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[str, Stored] = {}
+
+    def learn(self, jobs: Sequence[Stored]) -> None:
+        claims = {stored.record.uuid: stored for stored in jobs if stored.record.state == CLAIMED}
+        if not claims:
+            return
+        with self._lock:
+            self._claims.update(claims)
+            while len(self._claims) > MOST:
+                del self._claims[next(iter(self._claims))]
+
+    def pop(self, acts: Sequence[Finish]) -> list[Stored] | None:
+        """The claims that these end, once; None unless all of them are known.
+
+        What a lapse sends to the trash has to be read: that has happened when the lease ends, not when it is stored."""
+        with self._lock:
+            claims = [self._claims.pop(act.uuid, None) for act in acts]
+        known = [stored for stored in claims if stored is not None and not stored.record.exhausted]
+        return known if len(known) == len(acts) and all(act.verb in FINISHES for act in acts) else None
+
+
+def ending(acts: Sequence[Finish], found: Found) -> Plan:
+    """What these acts make of the jobs that were found for them."""
+    before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
+    # A job may stand twice in a batch: the second act meets what the first has made of it.
+    after = {uuid: standing(stored, found.now) for uuid, stored in before.items()}
+    touched: dict[str, Verb] = {}
+    done = []
+    for act in acts:
+        status, record = states.finish(after[act.uuid], act.holder, found.now, *act[2:])
+        if status == OK:
+            after[act.uuid] = record
+            touched[act.uuid] = act.verb
+        done.append(Deed(status, act.uuid))
+    changes: list[Change] = [
+        change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
+    ]
+    gone = [side for side in found.sides if touched.get(side.key) == Verb.PURGE]
+    return Plan(changes, done, marks=[Mark(side, b"", DAY) for side in gone])
