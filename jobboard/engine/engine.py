@@ -268,7 +268,7 @@ class StoreEngine(Engine, Generic[S]):
             nonlocal looked, next_event, now
             store = self._live
             wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
-            look = store.look(wanted, names, readable)
+            look = (None if beaten else store.known(limit, names, readable)) or store.look(wanted, names, readable)
             settled, tries = False, self._committer.tries()
             while look.overdue and not (settled and look.ready):
                 met = self._committer.sweep(look.overdue, look.now)

@@ -158,6 +158,11 @@ class Store(abc.ABC):
         """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
         before this call."""
 
+    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+        """What :meth:`look` would answer if nothing has come in since the last one, where this store can tell that
+        without a request. Their tags have the commit of a claim compare that nothing has."""
+        return None
+
     @abc.abstractmethod
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]

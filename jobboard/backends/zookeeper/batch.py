@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 
 from jobboard.backends.zookeeper.paths import UNKNOWN, folder_of, sequence_of
-from jobboard.backends.zookeeper.records import SideTag, Tag, pack, pack_content
+from jobboard.backends.zookeeper.records import Guard, Guarded, SideTag, Tag, pack, pack_content
 from jobboard.backends.zookeeper.requests import LIMIT, Op
 from jobboard.engine import Change, Committed, Side, Stored
 from jobboard.job import boottime
@@ -125,8 +125,15 @@ def created(stat: Any) -> int:
 
 
 def tag_of(stored: Stored) -> Tag:
-    assert isinstance(stored.tag, Tag)
-    return stored.tag
+    tag = stored.tag.tag if isinstance(stored.tag, Guarded) else stored.tag
+    assert isinstance(tag, Tag)
+    return tag
+
+
+def guards_of(steps: Sequence[Step]) -> set[Guard]:
+    """What a claim of jobs compares that nobody has looked for."""
+    tags = (step.change.before.tag for step in steps if step.change.before is not None)
+    return {tag.guard for tag in tags if isinstance(tag, Guarded)}
 
 
 def kept(record: Record | None) -> bool:

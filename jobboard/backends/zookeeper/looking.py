@@ -2,21 +2,23 @@
 
 The bell's version rises with whatever becomes claimable or is to end by itself, in the commit that does it. While it
 stands, what was listed can only have become less; each job's own record then tells whether it is still there. So a look
-that follows another one reads the bell and the first jobs' records, in one go.
+that follows another one reads the bell and the first jobs' records, in one go. Where these have been read ahead, and
+nothing came in the last time, there is no look: the claim compares the bell itself.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobboard.backends.zookeeper.batch import created
+from jobboard.backends.zookeeper.batch import created, tag_of
 from jobboard.backends.zookeeper.paths import UNKNOWN, Entry, folder_number, timed_entry
-from jobboard.backends.zookeeper.records import Head
+from jobboard.backends.zookeeper.records import Guard, Guarded, Head
 from jobboard.backends.zookeeper.requests import Read, children, create, delete, exists, get, put
 from jobboard.engine import Look, Stored
 from jobboard.states import TRASHED, UNCLAIMED
@@ -37,12 +39,23 @@ _LISTS = 128
 """How many lists are kept."""
 
 _AHEAD = 32
-"""How many records are read ahead of those that are asked for, where they are short."""
+"""How many records are read ahead of those that are asked for, or as many again where these are more."""
 
 _MINUTES = 30
 """How many minutes with nothing in them are passed over in one look for the next end."""
 
 _SHELVES = 20
+
+_KEEPERS = 16
+"""How many keepers a claim that nobody has looked for compares at most."""
+
+
+_CROWDED = 10
+"""How many looks follow before a job is claimed again that nobody has looked for, where others were quicker."""
+
+
+class _Unknown(Exception):
+    """It would have to be read."""
 
 
 class _List:
@@ -69,8 +82,38 @@ class View:
         self._aside: set[str] = set()
         self._armed = False
         self._ahead: dict[str, Any] = {}
+        self._keepers: tuple[str, ...] = ()
+        # How many looks must find nothing new before jobs are claimed again that nobody has looked for.
+        self._doubts = 1
 
     # Looking
+
+    def known(self, limit: int, names: Collection[str] | None, readable: int) -> Look | None:
+        """The first jobs as far as is known, which must still be so when they are claimed: no job has become free since
+        (the bell), none has lapsed with its keeper, or by the time."""
+        with self._lock:
+            clock = self._store.clock
+            now = clock.earliest()
+            if self._doubts or not clock.known or len(self._keepers) > _KEEPERS:
+                return None
+            if self._next is not None and self._next <= now:
+                return None
+            heads = []
+            for entry, folder in itertools.islice(self._guess(names, readable), limit):
+                head = self._heads.get(entry.uuid)
+                if head is None or head.is_damaged or head.tag.body or not _is_at(head, entry, folder):
+                    return None
+                heads.append(head)
+            jobs = [stored for stored in self._store.whole(heads) if stored is not None]
+            if len(jobs) < limit or any(stored.record.state != UNCLAIMED for stored in jobs):
+                return None
+            guard = Guard(self._bell, self._keepers)
+            ready = [stored._replace(tag=Guarded(tag_of(stored), guard)) for stored in jobs]
+            return Look(now, ready, [], None if self._next is None else self._next - now)
+
+    def doubt(self, looks: int = 1) -> None:
+        """What is known was not so any more."""
+        self._doubts = max(looks, self._doubts)
 
     def look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
         with self._lock:
@@ -86,8 +129,9 @@ class View:
 
     def _look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
         store, paths = self._store, self._store.paths
-        guess = list(itertools.islice(self._walk(names, readable, known=True), limit))
-        unread = [entry for entry, _ in guess if entry.uuid not in self._heads]
+        self._heads.clear()
+        wanted = itertools.islice(self._guess(names, readable), limit + self._more(limit))
+        unread = [entry for entry, _ in wanted]
         heads = [get(paths.job(entry.uuid)) for entry in unread]
         # The first look of all asks for what it will need in one go.
         ahead = [] if self._bell >= 0 else [children(paths.at(name)) for name in ("kept", "alive", "timed", "ready")]
@@ -101,6 +145,8 @@ class View:
         self._learn(unread, data)
         overdue: list[Stored] = []
         now = store.judged([])
+        quiet = (bell.version, alive.cversion) == (self._bell, self._alive)
+        self._doubts = max(0, self._doubts - 1) if quiet else max(1, self._doubts)
         if bell.version != self._bell:
             self._refresh()
         if bell.version != self._bell or (self._next is not None and self._next <= now):
@@ -122,7 +168,7 @@ class View:
         while len(ready) < limit and (chunk := list(itertools.islice(walk, limit - len(ready)))):
             unread = [entry for entry, _ in chunk if entry.uuid not in self._heads]
             if unread:
-                more = list(itertools.islice(self._walk(names, readable, known=True, after=chunk[-1]), _AHEAD))
+                more = list(itertools.islice(self._guess(names, readable, chunk[-1]), self._more(limit)))
                 unread += [entry for entry, _ in more if entry.uuid not in self._heads]
                 self._learn(unread, store.connection.read([get(store.paths.job(entry.uuid)) for entry in unread]))
             found: list[tuple[Entry, str, Head]] = []
@@ -141,9 +187,11 @@ class View:
                     ready.append(stored)
         return ready
 
+    def _more(self, limit: int) -> int:
+        """How many records to read ahead: of use where the next ones are claimed without a look."""
+        return 0 if self._doubts > 1 else max(_AHEAD, limit)
+
     def _learn(self, entries: Sequence[Entry], data: Sequence[Any]) -> None:
-        if len(self._heads) > 1000:
-            self._heads.clear()
         for entry, each in zip(entries, data, strict=True):
             head = self._store.head(entry.uuid, each)
             if head is None:
@@ -152,6 +200,13 @@ class View:
             if head.tag.n == UNKNOWN:
                 head = head._replace(tag=head.tag._replace(n=entry.n))
             self._heads[entry.uuid] = head
+
+    def _guess(
+        self, names: Collection[str] | None, readable: int, after: tuple[Entry, str] | None = None
+    ) -> Iterator[tuple[Entry, str]]:
+        """As :meth:`_walk`, up to where something would have to be read."""
+        with contextlib.suppress(_Unknown):
+            yield from self._walk(names, readable, True, after)
 
     def _walk(
         self,
@@ -162,7 +217,8 @@ class View:
     ) -> Iterator[tuple[Entry, str]]:
         """Entries in the order in which they are served, with their folders.
 
-        :param known: ends where something would have to be read.
+        :param known: read nothing.
+        :raises _Unknown: something would have to be read.
         """
         for rank in self._children("ready", known):
             for hi in self._children(f"ready/{rank}", known):
@@ -182,7 +238,7 @@ class View:
         kept = self._lists.get(path)
         if kept is None:
             if known:
-                return []
+                raise _Unknown
             found = self._listing(path)
             if found is None:
                 return []
@@ -243,13 +299,12 @@ class View:
                     self._keep(path, found)
             elif kept.grown(found):
                 del self._lists[path]
-        self._heads = {uuid: head for uuid, head in self._heads.items() if head.record.token == 0}
 
-    def forget(self, uuids: Sequence[str]) -> None:
-        """What is known of these jobs is not true any more."""
+    def beaten(self) -> None:
+        """Somebody else is at these jobs, too, and what was read ahead is hardly true any more."""
         with self._lock:
-            for uuid in uuids:
-                self._heads.pop(uuid, None)
+            self._heads.clear()
+            self.doubt(_CROWDED)
 
     def changed(self, made: Sequence[str], deleted: Sequence[str], ends: Sequence[int], bell: int | None) -> None:
         """This process has changed something itself, and knows what the bell means."""
@@ -266,13 +321,22 @@ class View:
             self._bell = bell
             if ends:
                 self._next = min([*ends, *([] if self._next is None else [self._next])])
-            # Whether a list has it already is not known: it may have been read before this is told.
             for path in made:
                 folder, _, name = path[root:].rpartition("/")
-                self._heads.pop(Entry.parse(name).uuid, None)
+                entry: Any = Entry.parse(name)
+                self._heads.pop(entry.uuid, None)
                 while folder:
-                    self._lists.pop(folder, None)
-                    folder = folder.rpartition("/")[0]
+                    self._add(folder, entry)
+                    folder, _, entry = folder.rpartition("/")
+
+    def _add(self, folder: str, entry: Any) -> None:
+        """Whether a list has it already is not known: it may have been read before this is told. So what the list is
+        compared with, to see that it has grown, stays as it was read."""
+        kept = self._lists.get(folder)
+        if kept is not None:
+            at = bisect.bisect_left(kept.names, entry)
+            if kept.names[at : at + 1] != [entry]:
+                kept.names.insert(at, entry)
 
     # What ends by itself
 
@@ -346,6 +410,7 @@ class View:
             return []
         # One that has come since is not among them yet: a keeper is made with its folder.
         dead = sorted(set(kept[0]) - set(alive[0]))
+        self._keepers = tuple(alive[0])
         overdue: list[Stored] = []
         for keeper in dead:
             [listed] = store.connection.read([children(f"{store.paths.kept}/{keeper}")])

@@ -32,6 +32,21 @@ class Tag(NamedTuple):
     body: str
 
 
+class Guard(NamedTuple):
+    """What holds as long as nothing has come in before a job that was known to be the next one: the bell's version, and
+    the keepers that live."""
+
+    bell: int
+    keepers: tuple[str, ...]
+
+
+class Guarded(NamedTuple):
+    """The tag of a job that was known to be the next one, and was not looked for."""
+
+    tag: Tag
+    guard: Guard
+
+
 _TEXT, _NUMBER = (str, type(None)), (int, type(None))
 _FIELDS: dict[str, Any] = {
     "name": str,

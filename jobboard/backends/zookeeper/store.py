@@ -440,6 +440,9 @@ class ZooKeeperStore(Store):
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
         return self.view.look(limit, None if names is None else frozenset(names), readable)
 
+    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+        return self.view.known(limit, None if names is None else frozenset(names), readable)
+
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:

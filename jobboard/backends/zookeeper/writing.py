@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from jobboard.backends.zookeeper.batch import Batch, Done, Step, Tail, created, kept, rings, tag_of, told
+from jobboard.backends.zookeeper.batch import Batch, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
 from jobboard.backends.zookeeper.paths import (
     FULL,
     UNKNOWN,
@@ -42,7 +42,7 @@ _SHELF = 250
 """How many entries of one minute a handle puts on one shelf."""
 
 
-_TAIL, _ALIVE, _LISTENERS, _SIDE, _OTHER = ":tail", ":alive", ":listeners", ":side", ":other"
+_TAIL, _ALIVE, _LISTENERS, _SIDE, _GUARD, _OTHER = ":tail", ":alive", ":listeners", ":side", ":guard", ":other"
 
 
 class Writer:
@@ -194,6 +194,11 @@ class Writer:
         if any(kept(step.after) for step in steps):
             keeper = store.keeper()
             batch.add(check(f"{store.paths.alive}/{keeper}"), _ALIVE)
+        for guard in guards_of(steps):
+            batch.add(check(store.paths.bell, guard.bell), _GUARD)
+            for other in guard.keepers:
+                if other != keeper:
+                    batch.add(check(f"{store.paths.alive}/{other}"), _GUARD)
         for step in steps:
             self._one(step, keeper, batch, done, gone, ahead)
         for mark in marks:
@@ -337,6 +342,9 @@ class Writer:
         """
         store, index, error = self._store, refusal.index, refusal.error
         op, about = batch.ops[index], batch.about[index]
+        if about == _GUARD:
+            store.view.doubt()
+            raise Stale([step.uuid for step in steps]) from refusal
         if about == _TAIL:
             self._tails.clear()
         elif about == _ALIVE:
@@ -351,9 +359,8 @@ class Writer:
         elif about.startswith(":"):
             raise Stale from refusal
         else:
-            stale = self._stale(steps) or [about]
-            store.view.forget(stale)
-            raise Stale(stale) from refusal
+            store.view.beaten()
+            raise Stale(self._stale(steps) or [about]) from refusal
 
     def _was_deleted(self, op: Op, about: str, steps: Sequence[Step]) -> bool:
         """Whether a znode is missing that belongs to a job, or a side record, that is as it was read."""
