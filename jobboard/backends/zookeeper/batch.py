@@ -54,15 +54,13 @@ class Batch:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.about: list[str] = []
+        self.size = 0
 
     def add(self, op: Op, about: str) -> int:
+        self.size += op.size
         self.ops.append(op)
         self.about.append(about)
         return len(self.ops) - 1
-
-    @property
-    def size(self) -> int:
-        return sum(op.size for op in self.ops)
 
 
 class Done:
@@ -84,9 +82,10 @@ class Done:
 
     def committed(self, results: Sequence[Any], start: float) -> Committed:
         store, end = self._store, boottime()
-        for result in results:
-            if hasattr(result, "mtime"):
-                store.clock.told(result.mtime, start, end)
+        # All that a multi writes, it writes at one instant.
+        times = (result.mtime for result in results if hasattr(result, "mtime"))
+        if (mtime := next(times, None)) is not None:
+            store.clock.told(mtime, start, end)
         jobs = [self._stored(step, results) for step in self._steps if step.after is not None]
         sides = [
             side if at is None else side._replace(tag=SideTag(results[at].version, side.tag.mark))  # type: ignore[attr-defined]

@@ -379,7 +379,7 @@ class Connection:
         [results] = self.send([self._multi(ops)], changes=True)
         if isinstance(results, Exception):
             raise translated(results) from results
-        self.bytes += sum(op.size for op in ops)
+        self.bytes += sum([op.size for op in ops])
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
                 if isinstance(result, (kazoo.NoAuthError, kazoo.NotReadOnlyCallError)):

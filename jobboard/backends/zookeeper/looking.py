@@ -98,17 +98,18 @@ class View:
                 return None
             if self._next is not None and self._next <= now:
                 return None
-            heads = []
+            guard = Guard(self._bell, self._keepers)
+            ready = []
             for entry, folder in itertools.islice(self._guess(names, readable), limit):
                 head = self._heads.get(entry.uuid)
                 if head is None or head.is_damaged or head.tag.body or not _is_at(head, entry, folder):
                     return None
-                heads.append(head)
-            jobs = [stored for stored in self._store.whole(heads) if stored is not None]
-            if len(jobs) < limit or any(stored.record.state != UNCLAIMED for stored in jobs):
+                stored = self._store.assembled(head, {})
+                if stored is None or stored.record.state != UNCLAIMED:
+                    return None
+                ready.append(Stored(stored.record, Guarded(tag_of(stored), guard)))
+            if len(ready) < limit:
                 return None
-            guard = Guard(self._bell, self._keepers)
-            ready = [stored._replace(tag=Guarded(tag_of(stored), guard)) for stored in jobs]
             return Look(now, ready, [], None if self._next is None else self._next - now)
 
     def doubt(self, looks: int = 1) -> None:
@@ -321,13 +322,19 @@ class View:
             self._bell = bell
             if ends:
                 self._next = min([*ends, *([] if self._next is None else [self._next])])
+            folders = set()
             for path in made:
                 folder, _, name = path[root:].rpartition("/")
-                entry: Any = Entry.parse(name)
-                self._heads.pop(entry.uuid, None)
-                while folder:
+                if folder in self._lists or self._heads:
+                    entry = Entry.parse(name)
+                    self._heads.pop(entry.uuid, None)
                     self._add(folder, entry)
-                    folder, _, entry = folder.rpartition("/")
+                folders.add(folder)
+            for folder in folders:
+                above, _, number = folder.rpartition("/")
+                while above:
+                    self._add(above, number)
+                    above, _, number = above.rpartition("/")
 
     def _add(self, folder: str, entry: Any) -> None:
         """Whether a list has it already is not known: it may have been read before this is told. So what the list is

@@ -15,20 +15,24 @@
     trash/<day>/<minute>/<shelf>/<time>.<place>.<uuid>     a trashed job
     alive/<keeper>                       ephemeral: one session of one handle
     kept/<keeper>/<uuid>                 a claim that lives as long as that session
-    sides/<kind>/<bucket>/<key>          a side record; under it lies <mark>, which is another each time it is made
+    sides/<kind>/<bucket>/<key>          a side record; under it lies <mark>, which is another each time it is made,
+                                         but under no answer: that is made again an hour after its last call at the
+                                         earliest, when nothing that its session has sent can still arrive
     listeners/<handle>                   ephemeral: who wants to hear of what others do
     events/e<n>                          what was done while somebody listened
 
 An entry is called ``<version>.<uuid>.<name>.<n>``; the server numbers the posts of one folder. Folder and n are the
 job's place, which it keeps until it leaves the board, and its sequence. A folder takes some 500 posts; then whoever
-posts next advances the tail, and every post compares the tail's version, so that no folder is ever begun twice. No list
-is longer than about a thousand names, and no work needs a list that grows with the board. Empty folders are removed.
+posts next advances the tail and makes the folders of that number. Every post compares the tail's version, so that no
+folder is ever begun twice. No list is longer than about a thousand names, and no work needs a list that grows with the
+board. Empty folders are removed.
 
 A job that is not ready from the start has its number reserved in its folder first, by an entry called ``-.<n>``.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -114,6 +118,7 @@ def place_of(sequence: int) -> tuple[int, int]:
     return sequence >> 32, (sequence & 0xFFFFFFFF) >> 8
 
 
+@functools.lru_cache(maxsize=1024)
 def folder_of(state: State, rank: int, folder: int) -> str:
     return f"{TREES[state]}/{rank:03d}/{folder // _WIDTH:07d}/{folder % _WIDTH:03d}"
 
@@ -121,6 +126,11 @@ def folder_of(state: State, rank: int, folder: int) -> str:
 def level_of(folder: int) -> int:
     """The folder of the level above."""
     return folder // _WIDTH
+
+
+def is_first(folder: int) -> bool:
+    """Whether the folder of the level above begins with it."""
+    return folder % _WIDTH == 0
 
 
 def folder_number(hi: str, lo: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -65,14 +66,15 @@ _FIELDS: dict[str, Any] = {
     "retries": int,
     "group": _TEXT,
 }
+_values = operator.attrgetter(*_FIELDS)
 _FAILURE = (int, _TEXT, int, str)
 _TYPES = (int, int, str, str, bytes, *_FIELDS.values())
 
 
 def pack(record: Record, tag: Tag, content: bytes) -> bytes:
     """A job's znode. ``content``: posting and errors, unless they lie in a znode of their own."""
-    fields = (getattr(record, name) for name in _FIELDS)
-    return bytes(msgpack.packb((tag.folder, tag.n, tag.listed, tag.body, content, *fields)))
+    packed: bytes = msgpack.packb((tag.folder, tag.n, tag.listed, tag.body, content, *_values(record)))
+    return packed
 
 
 def pack_content(record: Record) -> bytes:
@@ -108,8 +110,9 @@ class Head(NamedTuple):
         """:raises ValueError: this is no job."""
         folder, n, index, body, content, *fields = _unpacked(data, _TYPES)
         values = dict(zip(_FIELDS, fields, strict=True))
+        numbers = [folder, n + 1, *(field for field in fields if isinstance(field, int))]
         # A token must have room to rise.
-        if any(isinstance(field, int) and not 0 <= field < 2**62 for field in (folder, n + 1, *fields)):
+        if min(numbers) < 0 or max(numbers) >= 2**62:
             raise ValueError("its record can't be decoded: a number is out of range")
         state, who = values["state"], values["who"]
         held = who is not None and (values["keeper"] is not None or values["lock_until"] is not None)

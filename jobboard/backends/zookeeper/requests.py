@@ -36,7 +36,8 @@ class Op(NamedTuple):
 
     @property
     def size(self) -> int:
-        return 2 * len(self.path) + 60 + sum(len(each) for each in self.arguments if isinstance(each, bytes))
+        data = self.arguments[0] if self.do in ("create", "set_data") else b""
+        return 2 * len(self.path) + 60 + len(data)
 
 
 def get(path: str, watch: Any = None) -> Read:

@@ -84,5 +84,6 @@ class Sides:
                 if side is not None and side.until is not None and side.until <= now:
                     assert isinstance(side.tag, SideTag)
                     path = f"{folder}/{name}"
-                    self._store.connection.commit([delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)])
+                    below = [delete(f"{path}/{side.tag.mark}")] if side.tag.mark else []
+                    self._store.connection.commit([*below, delete(path, side.tag.version)])
         return len(names)

@@ -336,7 +336,7 @@ class ZooKeeperStore(Store):
             got.update(zip(missing, self.connection.read([wanted[path] for path in missing]), strict=True))
             again: dict[int, str] = {}
             for index, head in waiting.items():
-                done[index] = None if head is None else self._assembled(head, got, last=number == _TRIES - 1)
+                done[index] = None if head is None else self.assembled(head, got, last=number == _TRIES - 1)
                 if head is not None and done[index] is None:
                     again[index] = head.uuid
             if not again:
@@ -363,7 +363,7 @@ class ZooKeeperStore(Store):
     def _alive(self, index: str) -> str:
         return f"{self.paths.alive}/{index.split('/')[1] if index.startswith('kept/') else '-'}"
 
-    def _assembled(self, head: Head, got: dict[str, Any], last: bool) -> Stored | None:
+    def assembled(self, head: Head, got: dict[str, Any], last: bool = False) -> Stored | None:
         """None: it has changed meanwhile."""
         record, tag, uuid = head.record, head.tag, head.uuid
         if head.is_damaged:

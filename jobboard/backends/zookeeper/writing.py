@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from jobboard.backends.zookeeper.batch import Batch, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
 from jobboard.backends.zookeeper.paths import (
@@ -18,6 +18,7 @@ from jobboard.backends.zookeeper.paths import (
     entry_of,
     folder_number,
     folder_of,
+    is_first,
     level_of,
     minute_of,
     prefix_of,
@@ -29,7 +30,7 @@ from jobboard.engine import Change, Committed, Mark, Side, Stale, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft
-from jobboard.states import TRASHED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, TRASHED, UNCLAIMED, Record
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -42,7 +43,8 @@ _SHELF = 250
 """How many entries of one minute a handle puts on one shelf."""
 
 
-_TAIL, _ALIVE, _LISTENERS, _SIDE, _GUARD, _OTHER = ":tail", ":alive", ":listeners", ":side", ":guard", ":other"
+_TAIL, _ALIVE, _LISTENERS, _SIDE, _GUARD = ":tail", ":alive", ":listeners", ":side", ":guard"
+_FOLDER, _OTHER = ":folder", ":other"
 
 
 class Writer:
@@ -109,9 +111,10 @@ class Writer:
 
     def _reserve(self, records: Sequence[Record]) -> dict[str, tuple[int, int]]:
         """Places among the posts, for jobs that are not ready from the start."""
+        gone: set[str] = set()
         for _ in range(TRIES):
             batch, numbers = Batch(), {}
-            folders = self._folders(Counter(record.priority for record in records), batch)
+            folders = self._folders(Counter(record.priority for record in records), batch, gone)
             for record in records:
                 folder = folder_of(UNCLAIMED, record.priority, folders[record.priority])
                 # The server's count is all that matters: nothing stays, whatever becomes of this process.
@@ -120,7 +123,7 @@ class Writer:
             try:
                 results = self._store.connection.commit(batch.ops)
             except Refused as refusal:
-                self._refused(refusal, batch, [], set())
+                self._refused(refusal, batch, [], gone)
                 continue
             places, over = {}, []
             for record in records:
@@ -132,7 +135,7 @@ class Writer:
             return places
         raise Stale
 
-    def _folders(self, ranks: Counter[int], batch: Batch) -> dict[int, int]:
+    def _folders(self, ranks: Counter[int], batch: Batch, gone: set[str]) -> dict[int, int]:
         """Where posts of these priorities go, as this commit compares it."""
         folders = {}
         for rank, count in ranks.items():
@@ -141,10 +144,19 @@ class Writer:
             if tail.n and tail.n + count > FULL:
                 batch.add(put(path, b"%d" % (tail.folder + 1), tail.version), _TAIL)
                 folders[rank] = tail.folder + 1
+                self._begin(rank, tail.folder + 1, batch, gone)
             else:
                 batch.add(check(path, tail.version), _TAIL)
                 folders[rank] = tail.folder
         return folders
+
+    def _begin(self, rank: int, number: int, batch: Batch, gone: set[str]) -> None:
+        """Make the folders that these jobs will go through, which cost a refused commit each otherwise."""
+        for state in (UNCLAIMED, CLAIMED):
+            folder = self._at(folder_of(state, rank, number))
+            for path in [folder.rpartition("/")[0], folder] if is_first(number) else [folder]:
+                if path not in gone:
+                    batch.add(create(path), _FOLDER)
 
     def _read_tail(self, rank: int) -> Tail:
         connection, path = self._store.connection, self._at(f"tail/{rank:03d}")
@@ -185,8 +197,8 @@ class Writer:
     ) -> tuple[Batch, Done]:
         store, batch = self._store, Batch()
         done = Done(self, steps, shelves, now)
-        posts = [step for step in steps if step.is_post]
-        done.folders = self._folders(Counter(step.after.priority for step in posts if step.after is not None), batch)
+        ranks = [step.after.priority for step in steps if step.is_post and step.after is not None]
+        done.folders = self._folders(Counter(ranks), batch, gone) if ranks else {}
         listened = store.events.listened()
         if steps:
             batch.add(check(store.paths.listeners, store.events.version), _LISTENERS)
@@ -240,10 +252,9 @@ class Writer:
         """What the job's own znode is to hold; where its entries lie then."""
         before, uuid, content = step.change.before, step.uuid, step.content
         old, path = None if before is None else tag_of(before), self._store.paths.job(step.uuid)
-        if step.is_post:
-            tag = tag._replace(folder=done.folders[after.priority])
-        entry = "" if step.is_post else entry_of(after, tag.folder, tag.n)
-        tag = tag._replace(entry=entry, listed=self._listed(after, tag, keeper, before, old, done.shelves))
+        number = done.folders[after.priority] if step.is_post else tag.folder
+        entry = "" if step.is_post else entry_of(after, number, tag.n)
+        tag = Tag(0, number, tag.n, entry, self._listed(after, tag, keeper, before, old, done.shelves), tag.body)
         inline = b""
         if not tag.body:
             inline = content if content is not None else pack_content(before.record if before is not None else after)
@@ -292,19 +303,21 @@ class Writer:
         path = self._store.paths.side(kind, key)
         until = None if ttl is None else done.now + ttl
         assert tag is None or isinstance(tag, SideTag)
-        if tag is None or not tag.mark:
+        marked = kind != "answer"
+        if tag is None or (marked and not tag.mark):
             # There is none, or one that can't be read.
             if value is not None:
-                made = os.urandom(5).hex()
+                made = os.urandom(5).hex() if marked else ""
                 data = pack_side(made, until, value)
                 at = batch.add(create(path, data) if tag is None else put(path, data, tag.version), _SIDE)
-                batch.add(create(f"{path}/{made}"), _SIDE)
+                if marked:
+                    batch.add(create(f"{path}/{made}"), _SIDE)
                 side = Side(kind, key, value, until, SideTag(0, made))
                 done.sides.append((side, None if tag is None else at))
             return
         # What lies under it tells that it has not been made anew since.
         below = f"{path}/{tag.mark}"
-        if below not in gone:
+        if marked and below not in gone:
             batch.add(delete(below) if value is None else check(below), _SIDE)
         if value is None:
             batch.add(delete(path, tag.version), _SIDE)
@@ -347,6 +360,8 @@ class Writer:
             raise Stale([step.uuid for step in steps]) from refusal
         if about == _TAIL:
             self._tails.clear()
+        elif about == _FOLDER and isinstance(error, NodeExistsError):
+            gone.add(op.path)
         elif about == _ALIVE:
             store.forget_keeper()
         elif about == _LISTENERS and isinstance(error, BadVersionError):
@@ -407,7 +422,8 @@ class Writer:
                 number = folder_number(hi, lo)
                 if tail is None or number >= tail.folder:
                     continue
-                ops.append(delete(self._at(folder)))
+                # Where no job was claimed, that of claims is still as it was made.
+                ops += [delete(self._at(folder)), delete(self._at(folder_of(CLAIMED, int(rank), number)))]
                 if int(hi) < level_of(tail.folder):
                     ops.append(delete(self._at(folder.rpartition("/")[0])))
                 continue
