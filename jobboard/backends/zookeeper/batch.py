@@ -31,6 +31,7 @@ class Step(NamedTuple):
     """One job's change. ``content`` None: posting and errors stay where they are; ``body``: the mark of the znode that
     they get."""
 
+    uuid: str
     change: Change
     after: Record | None
     place: tuple[int, int]
@@ -41,11 +42,6 @@ class Step(NamedTuple):
     def is_post(self) -> bool:
         """Whether the server numbers it."""
         return self.change.before is None and self.place[1] == UNKNOWN
-
-    @property
-    def uuid(self) -> str:
-        before, after, _ = self.change
-        return before.record.uuid if before is not None else after.uuid if after is not None else ""
 
 
 class Batch:
@@ -106,10 +102,8 @@ class Done:
             n = int(path[-10:])
             self._writer.counted(record.priority, tag.folder, n)
             # kazoo answers the path with a chroot of its own.
-            tag = tag._replace(
-                n=n, entry=f"{folder_of(UNCLAIMED, record.priority, tag.folder)}/{path.rpartition('/')[2]}"
-            )
-            self.tags[uuid] = tag
+            entry = f"{folder_of(UNCLAIMED, record.priority, tag.folder)}/{path.rpartition('/')[2]}"
+            tag = self.tags[uuid] = Tag(0, tag.folder, n, entry, "", tag.body)
         if isinstance(step.change.after, Draft):
             record = record._replace(sequence=sequence_of(record.priority, tag.folder, tag.n))
             self._store.remember_number(uuid, tag.n)

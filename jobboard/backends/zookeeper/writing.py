@@ -95,14 +95,14 @@ class Writer:
                         f"details: {len(content)} bytes are more than a ZooKeeper request of 1 MB can hold"
                     )
                 posted.append(record)
-                steps.append(Step(change, record, (0, UNKNOWN), content, _mark(content)))
+                steps.append(Step(record.uuid, change, record, (0, UNKNOWN), content, _mark(content)))
                 continue
             assert before is not None
             tag = tag_of(before)
             same = after is None or (after.posting, after.errors) == (before.record.posting, before.record.errors)
             new = None if same or after is None else pack_content(after)
             body = tag.body if new is None else _mark(new)
-            steps.append(Step(change, after, (tag.folder, tag.n), new, body))
+            steps.append(Step(before.record.uuid, change, after, (tag.folder, tag.n), new, body))
         if any(record.state != UNCLAIMED for record in posted):
             # All of them, or they would not be numbered in their order.
             places = self._reserve(posted)
@@ -212,7 +212,10 @@ class Writer:
                 if other != keeper:
                     batch.add(check(f"{store.paths.alive}/{other}"), _GUARD)
         for step in steps:
-            self._one(step, keeper, batch, done, gone, ahead)
+            if step.is_post:
+                self._post(step, batch, done, ahead)
+            else:
+                self._change(step, keeper, batch, done, gone, ahead)
         for mark in marks:
             self._mark(mark, batch, done, gone)
         if any(rings(step) for step in steps):
@@ -221,9 +224,21 @@ class Writer:
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
         return batch, done
 
-    def _one(self, step: Step, keeper: str, batch: Batch, done: Done, gone: set[str], ahead: bool) -> None:
-        change, after, (folder, n), content, body = step
-        before, uuid, path = change.before, step.uuid, self._store.paths.job(step.uuid)
+    def _post(self, step: Step, batch: Batch, done: Done, ahead: bool) -> None:
+        uuid, record, content, body = step.uuid, step.after, step.content, step.body
+        assert record is not None
+        assert content is not None
+        path, folder = self._store.paths.job(uuid), done.folders[record.priority]
+        tag = done.tags[uuid] = Tag(0, folder, UNKNOWN, "", "", body)
+        batch.add(create(path, pack(record, tag, b"" if body else content)), uuid)
+        place = self._at(f"{folder_of(UNCLAIMED, record.priority, folder)}/{prefix_of(record)}")
+        done.posted[uuid] = batch.add(create(place, sequence=True), uuid)
+        if body and not ahead:
+            batch.add(create(f"{path}~{body}", content), uuid)
+
+    def _change(self, step: Step, keeper: str, batch: Batch, done: Done, gone: set[str], ahead: bool) -> None:
+        uuid, change, after, (folder, n), content, body = step
+        before, path = change.before, self._store.paths.job(uuid)
         old = None if before is None else tag_of(before)
         tag = Tag(0, folder, n, "", "", body)
         if after is None:
@@ -252,9 +267,8 @@ class Writer:
         """What the job's own znode is to hold; where its entries lie then."""
         before, uuid, content = step.change.before, step.uuid, step.content
         old, path = None if before is None else tag_of(before), self._store.paths.job(step.uuid)
-        number = done.folders[after.priority] if step.is_post else tag.folder
-        entry = "" if step.is_post else entry_of(after, number, tag.n)
-        tag = Tag(0, number, tag.n, entry, self._listed(after, tag, keeper, before, old, done.shelves), tag.body)
+        listed = self._listed(after, tag, keeper, before, old, done.shelves)
+        tag = tag._replace(entry=entry_of(after, tag.folder, tag.n), listed=listed)
         inline = b""
         if not tag.body:
             inline = content if content is not None else pack_content(before.record if before is not None else after)
@@ -263,9 +277,6 @@ class Writer:
             batch.add(create(path, data), uuid)
         else:
             done.written[uuid] = batch.add(put(path, data, old.version), uuid)
-        if step.is_post:
-            place = f"{folder_of(UNCLAIMED, after.priority, tag.folder)}/{prefix_of(after)}"
-            done.posted[uuid] = batch.add(create(self._at(place), sequence=True), uuid)
         return tag
 
     def _listed(
