@@ -8,7 +8,6 @@ nothing came in the last time, there is no look: the claim compares the bell its
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import itertools
 import logging
@@ -16,7 +15,8 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobboard.backends.zookeeper.batch import created, tag_of
+from jobboard.backends.zookeeper.batch import tag_of
+from jobboard.backends.zookeeper.lists import KeptList
 from jobboard.backends.zookeeper.paths import UNKNOWN, Entry, folder_number, timed_entry
 from jobboard.backends.zookeeper.records import Guard, Guarded, Head
 from jobboard.backends.zookeeper.requests import Read, children, create, delete, exists, get, put
@@ -58,24 +58,13 @@ class _Unknown(Exception):
     """It would have to be read."""
 
 
-class _List:
-    def __init__(self, names: list[Any], stat: Any) -> None:
-        self.names = names
-        self.folder = stat.czxid
-        self.created = created(stat)
-
-    def grown(self, stat: Any) -> bool:
-        """Whether something has come into it since, or it was made anew."""
-        return (stat.czxid, created(stat)) != (self.folder, self.created)
-
-
 class View:
     """What one process knows of a board. ``_lock`` is held throughout a look."""
 
     def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
         self._lock = threading.RLock()
-        self._lists: dict[str, _List] = {}
+        self._lists: dict[str, KeptList] = {}
         self._heads: dict[str, Head] = {}
         self._bell = self._alive = -1
         self._next: int | None = None
@@ -227,12 +216,11 @@ class View:
                     folder = f"ready/{rank}/{hi}/{lo}"
                     if after is not None and folder < after[1]:
                         continue
-                    entries = self._children(folder, known)
-                    if not entries and not known:
+                    if not self._children(folder, known) and not known:
                         self._empty(rank, hi, lo)
-                    for entry in list(entries):
-                        wanted = (names is None or entry.job in names) and entry.version <= readable
-                        if wanted and (after is None or folder > after[1] or entry > after[0]):
+                    kept = self._lists.get(folder)
+                    for entry in [] if kept is None else list(kept.of(names)):
+                        if entry.version <= readable and (after is None or folder > after[1] or entry > after[0]):
                             yield entry, folder
 
     def _children(self, path: str, known: bool = False) -> list[Any]:
@@ -253,7 +241,7 @@ class View:
             [found] = self._store.connection.read([children(self._store.paths.at(path))])
         return found
 
-    def _keep(self, path: str, found: Any) -> _List:
+    def _keep(self, path: str, found: Any) -> KeptList:
         names, stat = found
         if path.count("/") == 3:
             entries = []
@@ -269,16 +257,14 @@ class View:
             names = [name for name in names if name.isdigit()]
         while len(self._lists) >= _LISTS:
             del self._lists[next(iter(self._lists))]
-        kept = self._lists[path] = _List(sorted(names), stat)
+        kept = self._lists[path] = KeptList(sorted(names), stat)
         return kept
 
     def _drop(self, folder: str, entry: Entry) -> None:
         kept = self._lists.get(folder)
         self._heads.pop(entry.uuid, None)
         if kept is not None:
-            at = bisect.bisect_left(kept.names, entry)
-            if at < len(kept.names) and kept.names[at] == entry:
-                del kept.names[at]
+            kept.drop(entry)
 
     def _empty(self, rank: str, hi: str, lo: str) -> None:
         """A folder in which nothing lies any more, if nothing will: the next look passes it by."""
@@ -341,9 +327,7 @@ class View:
         compared with, to see that it has grown, stays as it was read."""
         kept = self._lists.get(folder)
         if kept is not None:
-            at = bisect.bisect_left(kept.names, entry)
-            if kept.names[at : at + 1] != [entry]:
-                kept.names.insert(at, entry)
+            kept.add(entry)
 
     # What ends by itself
 

@@ -136,12 +136,24 @@ def test_jobs_that_others_take_meanwhile(make_board: Any) -> None:
     assert taken == jobs[4:44]
 
 
-def test_names_are_kept_apart(make_board: Any) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_names_are_kept_apart(make_board: Any, own: bool) -> None:
+    """Behind a thousand others, in the order of posts, however they have come and gone."""
     board, other = make_board(claim_ttl=60), make_board(claim_ttl=60)
-    board.post_many([Posting("other")] * 20 + [Posting("mine")] * 20)
+    poster = board if own else other
+    poster.post_many([Posting("other")] * 1000 + [Posting("mine"), Posting("yours")] * 40)
     warm(board, "mine")
-    first = other.post("mine", priority="HIGH")
+    first = poster.post("mine", priority="HIGH")
+    last = poster.post("mine")
     assert [take(board, names=["mine"]), take(board, names=["other"]).name] == [first, "other"]
+    board.abandon(first, "anna")
+    mine = [job for job in other.iterjobs(names=["mine"]) if job.seen_state == "UNCLAIMED"]
+    assert (mine[0], mine[-1]) == (first, last)
+    assert [take(board, names=["mine"]) for _ in range(len(mine) - 5)] == mine[:-5]
+    left = [job for job in other.iterjobs(names=["mine", "yours"]) if job.seen_state == "UNCLAIMED"]
+    assert {job.name for job in left} == {"mine", "yours"}
+    assert board.claim_many("anna", 100, names=["yours", "mine"]) == left
+    assert board.claim_next("anna", names=["mine", "yours"]) is None
 
 
 def test_a_last_attempt_that_has_lapsed_with_its_keeper_ends_nothing(make_board: Any, caller: KazooClient) -> None:
