@@ -228,6 +228,19 @@ def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard
     assert len(asked) == 1
 
 
+def test_a_claim_that_has_changed_is_read_anew(boards: tuple[Any, JobBoard]) -> None:
+    """By the next try, and not by a repetition of the call."""
+    slow, other = boards
+    slow.post("a")
+    job = take(slow)
+    other.extend(other.get(job.uuid), "anna", 10)
+    act = Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME)
+    tries: list[int] = []
+    slow.engine.meanwhile = [lambda: tries.append(1)] * 3
+    assert slow.engine.finish([act], Nonce("handle", 1, 1)) == [OK]
+    assert len(tries) == 2
+
+
 def test_few_claims_are_remembered(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, _ = boards
     monkeypatch.setattr(ending, "MOST", 3)

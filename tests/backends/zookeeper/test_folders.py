@@ -98,6 +98,23 @@ def test_a_tag_of_another_life_fits_nothing(make_board: Any) -> None:
     store.commit([Change(second, second.record._replace(who="other"))])
 
 
+def test_a_tag_of_an_earlier_claim_fits_nothing(make_board: Any) -> None:
+    """Where one session claims a job again, all of it lies where it did before: the version tells them apart."""
+    board = make_board(claim_ttl=60)
+    job, store = board.post("resize"), board.engine._opened
+    board.claim(job, "anna")
+    [first] = store.read([job.uuid]).jobs
+    board.release(board.get(job.uuid))
+    board.claim(board.get(job.uuid), "anna")
+    [second] = store.read([job.uuid]).jobs
+    assert (first.tag.entry, first.tag.listed) == (second.tag.entry, second.tag.listed)
+    for after in (None, first.record, first.record._replace(who="bert")):
+        with pytest.raises(Stale):
+            store.commit([Change(first, after)])
+    assert store.read([job.uuid]).jobs == [second]
+    store.commit([Change(second, None)])
+
+
 def test_a_tag_of_a_side_record_that_was_made_again(make_board: Any) -> None:
     from jobboard.engine import Mark
 
