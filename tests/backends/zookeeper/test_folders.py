@@ -130,6 +130,22 @@ def test_a_tag_of_a_side_record_that_was_made_again(make_board: Any) -> None:
     assert store.read([], [("key", "k")]).sides == [second]
 
 
+@pytest.mark.parametrize("kind", ["answer", "key", "entity"])
+def test_a_tag_of_an_earlier_value_fits_nothing(make_board: Any, kind: str) -> None:
+    """An answer's least of all: a try that comes late knows the one before its repetition's."""
+    from jobboard.engine import Mark
+
+    store = make_board().engine._opened
+    uuid = "00000000-0000-4000-8000-000000000001"
+    [absent] = store.read([], [(kind, "k")]).sides
+    [first] = store.commit([], [Mark(absent, b"1")]).sides
+    [second] = store.commit([], [Mark(first, b"2")]).sides
+    for late in (absent, first):
+        with pytest.raises(Stale):
+            store.commit([Change(None, draft(uuid))], [Mark(late, b"3")])
+    assert store.read([uuid], [(kind, "k")])[1:] == ([None], [second])
+
+
 def test_a_claim_outlives_neither_its_keeper_nor_is_it_kept_by_another(make_board: Any, caller: KazooClient) -> None:
     board, other = make_board(claim_ttl=60), make_board(claim_ttl=60)
     job, theirs = board.post("resize"), board.post("resize")
