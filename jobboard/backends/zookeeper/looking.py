@@ -41,6 +41,9 @@ _LISTS = 128
 _AHEAD = 32
 """How many records are read ahead of those that are asked for, or as many again where these are more."""
 
+_HEADS = 1000
+"""How many records are remembered."""
+
 _MINUTES = 30
 """How many minutes with nothing in them are passed over in one look for the next end."""
 
@@ -66,6 +69,8 @@ class View:
         self._lock = threading.RLock()
         self._lists: dict[str, KeptList] = {}
         self._heads: dict[str, Head] = {}
+        # Those of them that this look has read; what was read before is for claims that compare it.
+        self._read: set[str] = set()
         self._bell = self._alive = -1
         self._next: int | None = None
         self._aside: set[str] = set()
@@ -119,7 +124,10 @@ class View:
 
     def _look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
         store, paths = self._store, self._store.paths
-        self._heads.clear()
+        self._read.clear()
+        if len(self._heads) > _HEADS:
+            # Not later: what this look has read and does not find counts as gone.
+            self._heads.clear()
         wanted = itertools.islice(self._guess(names, readable), limit + self._more(limit))
         unread = [entry for entry, _ in wanted]
         heads = [get(paths.job(entry.uuid)) for entry in unread]
@@ -156,10 +164,10 @@ class View:
         ready: list[Stored] = []
         walk = self._walk(names, readable)
         while len(ready) < limit and (chunk := list(itertools.islice(walk, limit - len(ready)))):
-            unread = [entry for entry, _ in chunk if entry.uuid not in self._heads]
+            unread = [entry for entry, _ in chunk if entry.uuid not in self._read]
             if unread:
                 more = list(itertools.islice(self._guess(names, readable, chunk[-1]), self._more(limit)))
-                unread += [entry for entry, _ in more if entry.uuid not in self._heads]
+                unread += [entry for entry, _ in more if entry.uuid not in self._read]
                 self._learn(unread, store.connection.read([get(store.paths.job(entry.uuid)) for entry in unread]))
             found: list[tuple[Entry, str, Head]] = []
             for entry, folder in chunk:
@@ -183,6 +191,7 @@ class View:
 
     def _learn(self, entries: Sequence[Entry], data: Sequence[Any]) -> None:
         for entry, each in zip(entries, data, strict=True):
+            self._read.add(entry.uuid)
             head = self._store.head(entry.uuid, each)
             if head is None:
                 self._heads.pop(entry.uuid, None)

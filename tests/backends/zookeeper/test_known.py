@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from jobboard import codec
+from jobboard.backends.zookeeper import looking
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
 from jobboard.testing import eventually
@@ -154,6 +155,18 @@ def test_names_are_kept_apart(make_board: Any, own: bool) -> None:
     assert {job.name for job in left} == {"mine", "yours"}
     assert board.claim_many("anna", 100, names=["yours", "mine"]) == left
     assert board.claim_next("anna", names=["mine", "yours"]) is None
+
+
+def test_what_is_forgotten_hides_no_job(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many are gone, one look reads twice: what it has read first still counts."""
+    monkeypatch.setattr(looking, "_HEADS", 3)
+    board, other = make_board(claim_ttl=60), make_board(claim_ttl=60)
+    board.post_many([Posting("resize")] * 120)
+    warm(board)
+    jobs = list(other.iterjobs())
+    assert other.claim_many("bert", 45) == jobs[:45]
+    other.post("resize", priority="LOW")
+    assert [take(board) for _ in range(20)] == jobs[45:65]
 
 
 def test_a_last_attempt_that_has_lapsed_with_its_keeper_ends_nothing(make_board: Any, caller: KazooClient) -> None:
