@@ -14,6 +14,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from jobboard.backends.zookeeper.batch import Batch, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
 from jobboard.backends.zookeeper.paths import (
     FULL,
+    TREES,
     UNKNOWN,
     entry_of,
     folder_number,
@@ -412,13 +413,15 @@ class Writer:
         over: list[str] = []
         for path in deleted:
             folder = path[root:].rpartition("/")[0]
-            tree = folder.partition("/")[0]
-            if tree not in ("ready", "busy", "later", "timed", "trash"):
+            tree, rank, *_ = folder.split("/")
+            if tree not in (*TREES.values(), "timed", "trash"):
                 continue
-            last = self._left.get(tree)
+            # Those of another priority are gone back to soon.
+            walk = f"{tree}/{rank}" if tree in TREES.values() else tree
+            last = self._left.get(walk)
             if last is not None and last != folder:
                 over.append(last)
-            self._left[tree] = folder
+            self._left[walk] = folder
         if over:
             self.remove(over)
 

@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from jobboard import codec
-from jobboard.backends.zookeeper.paths import FULL
+from jobboard.backends.zookeeper.paths import FULL, place_of
 from jobboard.engine import Change, Stale
 from jobboard.job import Posting
 from jobboard.primitives import Arrival, Draft
@@ -74,6 +74,31 @@ def test_empty_folders_go(make_board: Any, caller: KazooClient) -> None:
     board.engine._opened.sync()
     root = board.engine._opened.paths.root
     assert [len(caller.get_children(f"{root}/{tree}/100/0000000")) for tree in ("ready", "busy")] == [1, 1]
+
+
+def test_a_folder_that_is_there_before_it_is_begun(make_board: Any, caller: KazooClient) -> None:
+    board = make_board()
+    board.post_many([Posting("resize")] * FULL)
+    root = board.engine._opened.paths.root
+    for tree in ("ready", "busy"):
+        caller.ensure_path(f"{root}/{tree}/100/0000000/001")
+    jobs = board.post_many([Posting("resize")] * FULL)
+    assert [place_of(job.sequence)[0] for job in jobs] == [1] * FULL
+    assert [job.uuid for job in board.iterjobs()][FULL:] == [job.uuid for job in jobs]
+
+
+def test_two_priorities_in_turn_make_no_folder_anew(make_board: Any) -> None:
+    board = make_board(claim_ttl=60)
+    board.post_many([Posting("a"), Posting("b", priority="HIGH")] * 30)
+
+    def both() -> None:
+        for name in ("a", "b"):
+            board.consume(take(board, names=[name]), "anna")
+
+    for _ in range(5):
+        both()
+    requests, _ = counted(board, lambda: [both() for _ in range(20)])
+    assert requests <= 100, "four for each two jobs, and some that read ahead"
 
 
 def draft(uuid: str) -> Draft:
