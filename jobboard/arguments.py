@@ -89,12 +89,12 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
     raise TypeError(f"a posting must be a Posting or a mapping of post()'s arguments, not {type(value).__name__}")
 
 
-def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Content]:
+def draft(given: Posting, max_details: int, wire: codec.Wire) -> Draft:
     """Check a posting and make of it what is stored."""
     name = codec.check_text("a job's name", given.name)
-    details, book = codec.check_details(given.details, max_details), _book(given.book)
-    delay, due = micros("delay", given.delay) or None, _due(given)
-    content = codec.Content(details, book, codec.check_context(given.context), delay, due)
+    book, delay, due = _book(given.book), micros("delay", given.delay) or None, _due(given)
+    context = codec.check_context(given.context)
+    posting = codec.encode_checked(given.details, max_details, wire, book, context, delay, due)
     if given.key is not None:
         codec.check_text("a job's key", given.key)
     if given.group is not None:
@@ -111,12 +111,12 @@ def draft(given: Posting, max_details: int, wire: Any) -> tuple[Draft, codec.Con
         priority=rank_of(JobPriority.convert(given.priority)),
         key=given.key,
         version=codec.VERSION,
-        posting=codec.encode(content, wire),
+        posting=posting,
         max_attempts=attempts,
         delay=delay,
         due=due,
         group=given.group,
-    ), content
+    )
 
 
 def aware(what: str, value: datetime.datetime) -> int:

@@ -285,7 +285,10 @@ class BoardBase(Board):
         """:raises codec.Undecodable: the record is damaged."""
         if record.priority not in RANKS:
             raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
-        return codec.decode(record.posting, self.engine.wire)
+        return self._decoded(record.posting)
+
+    def _decoded(self, posting: bytes | str) -> codec.Content:
+        return codec.decode(posting, self.engine.wire)
 
     def _readable(self, seen: Seen) -> Job | None:
         assert seen.record is not None

@@ -108,23 +108,21 @@ class JobBoard(Claiming):
         while start < len(drafts):
             end = _batch_end(drafts, start)
             try:
-                answers = self._mutate(self.engine.insert, [draft for draft, _ in drafts[start:end]], **extra)
+                answers = self._mutate(self.engine.insert, drafts[start:end], **extra)
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
             fresh = []
             gone: dict[str | None, Job] = {}
-            for (created, record), (draft, content), posting in zip(
-                answers, drafts[start:end], postings[start:end], strict=True
-            ):
+            for (created, record), draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
                 if record is None and created:
                     # The answer came again after the job had already been consumed.
-                    job = gone[draft.key] = Job(self, draft.record(0, 0), content, COMPLETE, posting.book)
+                    job = gone[draft.key] = Job(self, draft.record(0, 0), draft.posting, COMPLETE, posting.book)
                 elif record is None:
                     # An earlier posting of this very call had the key.
                     job = gone[draft.key]
                 elif created:
-                    job = Job(self, record, content, record.state, posting.book)
+                    job = Job(self, record, draft.posting, record.state, posting.book)
                 else:
                     job = self._job(record, record.state)
                 if created:
@@ -439,11 +437,11 @@ def _nothing() -> None:
     """A posting that is rolled back leaves nothing to undo here."""
 
 
-def _batch_end(drafts: list[tuple[Draft, codec.Content]], start: int) -> int:
+def _batch_end(drafts: Sequence[Draft], start: int) -> int:
     """Where the batch that begins at ``start`` ends: after 500 postings, or 512 KiB of them."""
     size = 0
     for index in range(start, min(start + POST_BATCH, len(drafts))):
-        size += len(drafts[index][0].posting)
+        size += len(drafts[index].posting)
         if size > POST_BYTES and index > start:
             return index
     return min(start + POST_BATCH, len(drafts))

@@ -27,12 +27,17 @@ MAX_CONTEXT = 16 * 1024
 """The largest context of a job, in bytes of JSON."""
 
 _MAX_DEPTH = 100
-_INT64 = range(-(2**63), 2**63)
+_LEAST, _MOST = -(2**63), 2**63 - 1
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 _LOADS = json.JSONDecoder().decode
-_SCALARS = frozenset({bool, type(None)})
+_SCALARS = frozenset({str, bool, type(None)})
+_CONTAINERS = frozenset({dict, list, tuple})
+_JSON_GROWTH = 6
+"""How many bytes of JSON one of msgpack becomes at most: a control character, or False and its comma."""
+
+Wire = Literal["msgpack", "json"]
 
 
 class Content(NamedTuple):
@@ -49,6 +54,7 @@ class Content(NamedTuple):
 
 _KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int}
 _OPTIONAL = Content._fields[1:]
+_NO_MORE = (None,) * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
@@ -90,6 +96,57 @@ def check_details(details: Any, limit: int) -> dict[str, Any]:
     return checked
 
 
+def encode_checked(
+    details: Any,
+    limit: int,
+    wire: Wire,
+    book: dict[str, str] | None = None,
+    context: dict[str, str] | None = None,
+    delay: int | None = None,
+    due: int | None = None,
+) -> bytes | str:
+    """What :func:`check_details` makes of the details, as a posting with the rest, which is checked already. Raises as
+    that does.
+
+    Most details are plain. Those are not copied, as the posting is the copy; and only where it comes near the limit is
+    their size worked out.
+    """
+    as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
+    shaped = details if as_it_is else check_details(details, limit)
+    try:
+        posting = encode(Content(shaped, book, context, delay, due), wire)
+        most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
+    except UnicodeEncodeError:
+        check_details(details, limit)  # which tells where the lone surrogate is
+        raise
+    if most > limit:
+        check_details(details, limit)
+    return posting
+
+
+def _plain(value: Any, depth: int) -> bool:
+    """Whether a dict, list or tuple is of JSON's shape as it is, of no more than ``depth`` levels. It leaves lone
+    surrogates to the encoding. What it refuses may still be of that shape: see :func:`_shaped`."""
+    if type(value) is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        value = value.values()
+    for item in value:
+        kind = type(item)
+        if kind in _SCALARS:
+            continue
+        if kind is int:
+            if not _LEAST <= item <= _MOST:
+                return False
+        elif kind is float:
+            if not math.isfinite(item):
+                return False
+        elif kind not in _CONTAINERS or depth == 1 or not _plain(item, depth - 1):
+            return False
+    return True
+
+
 def check_context(context: Any) -> dict[str, str] | None:
     """A copy of the ``context`` of a job, a mapping of str to str; None where it is empty."""
     if context is None:
@@ -108,7 +165,7 @@ def check_context(context: Any) -> dict[str, str] | None:
 
 def _shaped(value: Any, path: str, depth: int) -> Any:
     kind = type(value)
-    if kind in _SCALARS:
+    if value is None or kind is bool:
         return value
     if isinstance(value, str):
         if _SURROGATE.search(value):
@@ -127,8 +184,8 @@ def _shaped(value: Any, path: str, depth: int) -> Any:
 
 def _shaped_number(value: float, path: str) -> float:
     if isinstance(value, int):
-        number = int(value)  # of a subclass, `in` would count the whole range through
-        if number not in _INT64:
+        number = int(value)
+        if not _LEAST <= number <= _MOST:
             raise ValueError(f"{path}: {number} does not fit into 64 bits; post it as a str")
         return number
     if not math.isfinite(value):
@@ -144,12 +201,15 @@ def _shaped_key(key: Any, path: str) -> str:
     return str.__str__(key)
 
 
-def encode(content: Content, wire: Literal["msgpack", "json"]) -> bytes | str:
+def encode(content: Content, wire: Wire) -> bytes | str:
     """A checked content as a posting of :data:`VERSION`."""
-    return _pack({name: value for name, value in zip(_KINDS, content, strict=True) if value is not None}, wire)
+    body: dict[str, Any] = {"details": content.details}
+    if content[1:] != _NO_MORE:
+        body |= {name: value for name, value in zip(_OPTIONAL, content[1:], strict=True) if value is not None}
+    return _pack(body, wire)
 
 
-def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
+def decode(posting: bytes | str, wire: Wire) -> Content:
     """The content of a stored posting.
 
     :raises Undecodable: it is not a posting.
@@ -171,7 +231,7 @@ def decode(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Content:
     return content
 
 
-def transcode(posting: bytes | str, wire: Literal["msgpack", "json"], other: Literal["msgpack", "json"]) -> bytes | str:
+def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
     """A stored posting for another wire, with all that newer writers may have put into it.
 
     :raises Undecodable: it is not a posting.
@@ -185,11 +245,11 @@ def transcode(posting: bytes | str, wire: Literal["msgpack", "json"], other: Lit
         raise Undecodable(f"the posting holds what {other} can't: {type(error).__name__}") from error
 
 
-def _pack(body: dict[str, Any], wire: Literal["msgpack", "json"]) -> bytes | str:
+def _pack(body: dict[str, Any], wire: Wire) -> bytes | str:
     return _JSON(body) if wire == "json" else bytes(msgpack.packb(body))
 
 
-def _unpack(posting: bytes | str, wire: Literal["msgpack", "json"]) -> Any:
+def _unpack(posting: bytes | str, wire: Wire) -> Any:
     return _LOADS(posting) if wire == "json" else msgpack.unpackb(posting)  # type: ignore[arg-type]
 
 

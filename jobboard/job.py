@@ -150,6 +150,7 @@ class Board(Protocol):
     ) -> None: ...
     def _refresh(self, job: Job) -> Seen: ...
     def _load_book(self, uuid: str) -> Any: ...
+    def _decoded(self, posting: bytes | str) -> Content: ...
 
 
 class Claim:
@@ -259,16 +260,18 @@ class Job:
     read brought along; :attr:`state` asks the server. Neither ``str()`` nor ``repr()`` shows the details.
     """
 
-    __slots__ = ("__weakref__", "_book", "_content", "_record", "board", "claim", "context", "seen_state")
+    __slots__ = ("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "seen_state")
 
-    def __init__(self, board: Board, record: Record, content: Content, seen_state: State, book: Any = None) -> None:
+    def __init__(
+        self, board: Board, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
+    ) -> None:
         self.board = board
         self.claim: Claim | None = None
         self.seen_state = seen_state
         self._record = record
-        self._content = content
+        self._posted = posted
         self._book = book
-        self.context = content.context or {}
+        self._context: dict[str, str] | None = None
 
     @property
     def uuid(self) -> str:
@@ -279,8 +282,25 @@ class Job:
         return self._record.name
 
     @property
+    def _content(self) -> Content:
+        """What was posted. Whoever has just posted it seldom asks, so that it is decoded only then."""
+        if not isinstance(self._posted, Content):
+            self._posted = self.board._decoded(self._posted)
+        return self._posted
+
+    @property
     def details(self) -> dict[str, Any]:
         return self._content.details
+
+    @property
+    def context(self) -> dict[str, str]:
+        if self._context is None:
+            self._context = self._content.context or {}
+        return self._context
+
+    @context.setter
+    def context(self, context: dict[str, str]) -> None:
+        self._context = context
 
     @property
     def priority(self) -> int:
