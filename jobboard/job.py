@@ -49,6 +49,8 @@ class JobPriority(int, enum.Enum):
         :raises TypeError: neither an int (a bool is none) nor a name.
         :raises ValueError: there is no such priority.
         """
+        if isinstance(value, cls):
+            return value
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         kind: type[Exception] = ValueError
@@ -87,11 +89,12 @@ class JobPriority(int, enum.Enum):
 
 
 _NAMED: dict[int, JobPriority] = {int(priority): priority for priority in JobPriority}
+_HIGHEST = int(JobPriority.VERY_HIGH)
 
 
 def rank_of(priority: int) -> int:
     """A priority as records have it; and the other way round."""
-    return JobPriority.VERY_HIGH - priority
+    return _HIGHEST - priority
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobboard.states import Failure, Holder, Record, State, Status, Verb, settle
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb, settle
 
 POLL_CAP = 1.0
 """The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
@@ -90,13 +90,19 @@ class Draft(NamedTuple):
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
-        record = self._posted(sequence, now)
-        came = self.arrival
+        # Each post makes one, and by keywords it would take three times as long.
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group = self
+        until = due if delay is None else now + delay
+        state = SCHEDULED
+        if until is None or until <= now:
+            state, until = UNCLAIMED, None
+        claims = (state, 0, max_attempts, 0, None, None, until)
+        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, now, now, (), 0, group))
         if came is None:
             return record
         held = came.trashed_on is None
         return record._replace(
-            state=State.CLAIMED if held else State.TRASHED,
+            state=CLAIMED if held else TRASHED,
             attempts=came.attempts,
             retries=came.retries,
             # Of two arrivals of one job, which may follow each other, a token must not fit both.
@@ -106,29 +112,6 @@ class Draft(NamedTuple):
             created_on=came.created_on,
             modified_on=came.trashed_on or now,
             errors=came.errors,
-        )
-
-    def _posted(self, sequence: int, now: int) -> Record:
-        until = self.due if self.delay is None else now + self.delay
-        scheduled = until is not None and until > now
-        return Record(
-            uuid=self.uuid,
-            name=self.name,
-            priority=self.priority,
-            sequence=sequence,
-            key=self.key,
-            version=self.version,
-            posting=self.posting,
-            state=State.SCHEDULED if scheduled else State.UNCLAIMED,
-            attempts=0,
-            max_attempts=self.max_attempts,
-            token=0,
-            who=None,
-            keeper=None,
-            lock_until=until if scheduled else None,
-            created_on=now,
-            modified_on=now,
-            group=self.group,
         )
 
 
@@ -202,7 +185,7 @@ class Seen(NamedTuple):
     def at(cls, now: int, record: Record) -> Seen:
         """A stored job as it stands at ``now``, though nobody has swept."""
         record = settle(record, now)
-        fixed = record.state == State.CLAIMED and record.keeper is None
+        fixed = record.state == CLAIMED and record.keeper is None
         return cls(record.state, record, record.lock_until - now if fixed and record.lock_until is not None else None)
 
 
