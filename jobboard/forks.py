@@ -7,6 +7,18 @@ import os
 
 from jobboard.exceptions import JobFailure
 
+generation = 0
+"""How many forks lie between this process and the one that has imported this: what was made in another generation is
+inherited. To ask the kernel for the process's id takes several times as long."""
+
+
+def _count() -> None:
+    global generation  # noqa: PLW0603 - there is one for each process
+    generation += 1
+
+
+os.register_at_fork(after_in_child=_count)
+
 
 def keep(*inherited: object) -> None:
     """In a forked child: have connections of the parent's never collected.

@@ -6,13 +6,13 @@ import contextlib
 import datetime
 import enum
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from jobboard import forks
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
@@ -163,7 +163,7 @@ class Claim:
     claim that was overtaken.
     """
 
-    __slots__ = ("_job", "_lock", "_pid", "_standing", "deadline", "kept", "token", "who")
+    __slots__ = ("_generation", "_job", "_lock", "_standing", "deadline", "kept", "token", "who")
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
         self._job = job
@@ -172,7 +172,7 @@ class Claim:
         self.kept = kept
         self.deadline = deadline
         self._standing = Standing.HELD
-        self._pid = os.getpid()
+        self._generation = forks.generation
         # The holder, the heartbeat and the conductor step at once. Reentrant, as a signal handler may read it, too.
         self._lock = threading.RLock()
 
@@ -217,7 +217,7 @@ class Claim:
     @property
     def inherited(self) -> bool:
         """Whether the claim is that of a process from which this one was forked."""
-        return self._pid != os.getpid()
+        return self._generation != forks.generation
 
     def expires_in(self) -> float | None:
         """Seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the claim."""

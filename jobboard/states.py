@@ -226,15 +226,11 @@ def claim(
     record = settle(record, now)
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
-    return OK, record._replace(
-        state=CLAIMED,
-        attempts=record.attempts + 1,
-        token=next_token(record.token, now),
-        who=who,
-        keeper=keeper,
-        lock_until=lock_until,
-        modified_on=now,
-    )
+    # By _replace it would take twice as long, and every job is claimed.
+    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group = record
+    lease = (next_token(token, now), who, keeper, lock_until)
+    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, errors, retries, group)
+    return OK, Record._make(claimed)
 
 
 def check(record: Record | None, holder: Holder, now: int) -> Status:

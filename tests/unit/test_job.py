@@ -2,13 +2,13 @@
 
 import datetime
 import json
-import os
 import pickle
 import re
 from typing import Any
 
 import pytest
 
+from jobboard import forks
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
@@ -182,7 +182,7 @@ class TestClaim:
     def test_of_another_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         claim = Claim(make(), 7, "anna", True, None)
         assert not claim.inherited
-        monkeypatch.setattr(os, "getpid", lambda: -1)
+        monkeypatch.setattr(forks, "generation", 1)
         assert claim.inherited
         assert claim.lost
 

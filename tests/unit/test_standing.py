@@ -1,6 +1,5 @@
 """How a claim stands: every step from every state, and what a claim shows of it."""
 
-import os
 import sys
 import threading
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobboard import forks
 from jobboard.job import Claim
 from jobboard.standing import STEPS, Standing, Trigger
 
@@ -92,7 +92,7 @@ def test_in_a_forked_child_nothing_changes_it(monkeypatch: pytest.MonkeyPatch) -
     holder = threading.Thread(target=hold)
     holder.start()
     assert locked.wait(10)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(forks, "generation", 1)
     asker = threading.Thread(target=lambda: claim.lost, daemon=True)
     asker.start()
     asker.join(5)
