@@ -57,11 +57,11 @@ class _Shelf:
         self.lock = threading.Lock()
         self.jobs: dict[str, Stored] = {}
         self.sides: dict[tuple[str, str], Side] = {}
-        # Heaps keep what has left them until it comes to their top.
+        # Heaps keep what has left them until it comes to their top. A name has one once somebody asks for it.
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
         self.timed: list[tuple[int, str]] = []
-        self.sequence = 0
+        self.sequences = itertools.count(1)
         self.tags = itertools.count(1)
         self.listeners: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
         if isinstance(clock, ManualClock):
@@ -79,27 +79,40 @@ class _Shelf:
         if record.state == UNCLAIMED:
             place = (record.priority, record.sequence, record.uuid)
             heapq.heappush(self.ready, place)
-            heapq.heappush(self.by_name.setdefault(record.name, []), place)
+            if record.name in self.by_name:
+                heapq.heappush(self.by_name[record.name], place)
         if record.lock_until is not None:
             heapq.heappush(self.timed, (record.lock_until, record.uuid))
         return stored
 
     def first(self, limit: int, names: Sequence[str] | None, readable: int) -> list[Stored]:
         """The jobs that are served next; what is no longer claimable goes from the heaps that it is met in."""
-        heaps = [self.ready] if names is None else [self.by_name[name] for name in names if name in self.by_name]
+        heaps = [self.ready] if names is None else [self._of(name) for name in names]
+        alone = heaps[0] if len(heaps) == 1 else None
         met: list[tuple[list[_Place], _Place]] = []
         found: dict[str, Stored] = {}
-        while len(found) < limit and (heap := min(filter(None, heaps), key=_top, default=None)):
+        while len(found) < limit and (heap := alone or min(filter(None, heaps), key=_top, default=None)):
             place = heapq.heappop(heap)
-            stored = self.jobs.get(place[2])
-            if stored is None or stored.record.state != UNCLAIMED or place[2] in found:
+            uuid = place[2]
+            stored = self.jobs.get(uuid)
+            if stored is None or stored.record.state != UNCLAIMED or uuid in found:
                 continue
             met.append((heap, place))
             if stored.record.version <= readable:
-                found[place[2]] = stored
+                found[uuid] = stored
         for heap, place in met:
             heapq.heappush(heap, place)
         return list(found.values())
+
+    def _of(self, name: str) -> list[_Place]:
+        """The heap of the jobs of one name."""
+        heap = self.by_name.get(name)
+        if heap is None:
+            heap = self.by_name[name] = [
+                place for place in self.ready if (stored := self.jobs.get(place[2])) and stored.record.name == name
+            ]
+            heapq.heapify(heap)
+        return heap
 
     def side(self, kind: str, key: str) -> Side:
         return self.sides.get((kind, key)) or Side(kind, key, None, None, None)
@@ -236,16 +249,16 @@ class MemoryStore(Store):
             self._check(changes, marks)
             now = shelf.now()
             jobs = []
+            wakes = False
             for before, after, _ in changes:
-                if isinstance(after, Draft):
-                    shelf.sequence += 1
-                    jobs.append(shelf.put(after.record(shelf.sequence, now)))
-                elif after is not None:
-                    jobs.append(shelf.put(after))
-                elif before is not None:
+                if after is None:
+                    assert before is not None
                     del shelf.jobs[before.record.uuid]
+                    continue
+                record = after.record(next(shelf.sequences), now) if isinstance(after, Draft) else after
+                jobs.append(shelf.put(record))
+                wakes = wakes or record.state == UNCLAIMED or record.lock_until is not None
             sides = [side for mark in marks if (side := shelf.mark(mark, now)) is not None]
-            wakes = any(stored.record.state == UNCLAIMED or stored.record.lock_until is not None for stored in jobs)
         if wakes:
             shelf.tell()
         return Committed(jobs, sides)
