@@ -22,6 +22,7 @@ from jobboard.standing import Trigger
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
+    CONSUME,
     FINISHES,
     OK,
     SCHEDULED,
@@ -33,6 +34,7 @@ from jobboard.states import (
     Verb,
     failed,
 )
+from jobboard.tracing import NO_TRACING
 
 LOG = logging.getLogger(__name__)
 
@@ -303,8 +305,9 @@ class Claiming(BoardBase):
             job.claim = claim
         if span is None:
             self._live().hold(*claims)
-        for job in jobs:
-            self.tracing.claimed(job, start)
+        if self.tracing is not NO_TRACING:
+            for job in jobs:
+                self.tracing.claimed(job, start)
         self._notify(notifier.CLAIMED, *jobs)
 
     # Ending a claim
@@ -340,7 +343,7 @@ class Claiming(BoardBase):
     @final
     def consume(self, job: Job, who: str, **extra: Any) -> None:
         """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
-        self._end(arguments.job(job), job.claim, who, Verb.CONSUME, **self._extras("consume", extra))
+        self._end(arguments.job(job), job.claim, who, CONSUME, **self._extras("consume", extra))
 
     @final
     def trash(self, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
@@ -353,7 +356,7 @@ class Claiming(BoardBase):
 
         :raises JobFailures: with one error for each that could not be; the others were consumed.
         """
-        ends = [_End(arguments.job(job), job.claim, Verb.CONSUME) for job in jobs]
+        ends = [_End(arguments.job(job), job.claim, CONSUME) for job in jobs]
         self._end_many(ends, who, self._extras("consume_many", extra))
 
     @final
@@ -421,7 +424,7 @@ class Claiming(BoardBase):
             # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
             original = first.setdefault((job.uuid, holder), index)
             if original == index:
-                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, retry=retried)))
+                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)))
             else:
                 repeated.append((index, original))
         for start in range(0, len(asked), BATCH):
@@ -433,20 +436,25 @@ class Claiming(BoardBase):
             except BaseException:
                 session.hold(*kept)
                 raise
-            answered = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
-            done = [ends[index] for index, status in answered if status == OK]
-            back = [claim for end in done if (claim := end.claim) in kept and claim is not None]
+            done = []
+            for (index, _), status in zip(chunk, statuses, strict=True):
+                if status == OK:
+                    done.append(ends[index])
+                else:
+                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
             self.engine.after_commit(
                 extra,
                 functools.partial(self._ended, session, done, who),
-                functools.partial(session.hold, *back),
+                functools.partial(self._not_ended, session, done, kept),
             )
-            for index, status in answered:
-                if status != OK:
-                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
         for index, original in repeated:
             results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
+
+    @staticmethod
+    def _not_ended(session: Session, ends: list[_End], kept: set[Claim]) -> None:
+        """The caller's transaction was rolled back: the claims stand as before."""
+        session.hold(*(claim for end in ends if (claim := end.claim) in kept and claim is not None))
 
     def _ended(self, session: Session, ends: list[_End], who: str) -> None:
         abandoned: list[Job] = []
@@ -462,11 +470,10 @@ class Claiming(BoardBase):
             elif error is not None:
                 # By this machine's clock, until it is read again.
                 job._record = failed(job._record, int(time.time() * 1e6), who, error)
-            record = job._record
-            if verb == Verb.CONSUME:
+            if verb == CONSUME:
                 job.seen_state = COMPLETE
                 consumed.append(job)
-            elif verb == Verb.ABANDON and (refund or retried or not record.exhausted):
+            elif verb == Verb.ABANDON and (refund or retried or not job._record.exhausted):
                 job.seen_state = SCHEDULED if delay else UNCLAIMED
                 abandoned.append(job)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 
 
-class Standing(enum.Enum):
+class Standing(enum.StrEnum):
     HELD = enum.auto()
     """Nothing speaks against it."""
 
@@ -29,7 +29,7 @@ class Standing(enum.Enum):
     """Ended, and the work under it, where it goes on, is to see that it was given up or overtaken."""
 
 
-class Trigger(enum.Enum):
+class Trigger(enum.StrEnum):
     EXTENDED = enum.auto()
     """The holder has extended it."""
 

@@ -52,7 +52,9 @@ class Verb(enum.StrEnum):
     LAPSE = "lapse"
 
 
-FINISHES = frozenset({Verb.ABANDON, Verb.CONSUME, Verb.TRASH})
+CONSUME = Verb.CONSUME
+
+FINISHES = frozenset({Verb.ABANDON, CONSUME, Verb.TRASH})
 """The verbs with which a holder ends its claim."""
 
 PARTINGS = frozenset({Verb.CANCEL, Verb.PURGE})
@@ -275,7 +277,7 @@ def finish(
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
-    if verb == Verb.CONSUME:
+    if verb == CONSUME:
         return OK, None
     record = settle(record, now)
     if error is not None:

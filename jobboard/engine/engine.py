@@ -286,8 +286,9 @@ class StoreEngine(Engine, Generic[S]):
             if len(looked) < limit:
                 look()
             made = Plan([], [])
+            lease = self._lease(expiry, nonce, now)
             for stored in looked[:limit]:
-                status, record = states.claim(stored.record, now, who, *self._lease(expiry, nonce, now))
+                status, record = states.claim(stored.record, now, who, *lease)
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
                     made.done.append(Deed(OK, record.uuid, record.token))
