@@ -83,7 +83,7 @@ def extras(backend: str, verb: str, given: Mapping[str, Any], known: frozenset[s
 def posting(value: Posting | Mapping[str, Any]) -> Posting:
     if isinstance(value, Posting):
         return value
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return Posting(**value)
     raise TypeError(f"a posting must be a Posting or a mapping of post()'s arguments, not {type(value).__name__}")
 

@@ -114,7 +114,7 @@ def encode_checked(
     as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
     shaped = details if as_it_is else check_details(details, limit)
     try:
-        posting = encode(Content(shaped, book, context, delay, due), wire)
+        posting = _pack(_body(shaped, book, context, delay, due), wire)
         most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
     except UnicodeEncodeError:
         check_details(details, limit)  # which tells where the lone surrogate is
@@ -203,10 +203,15 @@ def _shaped_key(key: Any, path: str) -> str:
 
 def encode(content: Content, wire: Wire) -> bytes | str:
     """A checked content as a posting of :data:`VERSION`."""
-    body: dict[str, Any] = {"details": content.details}
-    if content[1:] != _NO_MORE:
-        body |= {name: value for name, value in zip(_OPTIONAL, content[1:], strict=True) if value is not None}
-    return _pack(body, wire)
+    return _pack(_body(*content), wire)
+
+
+def _body(details: dict[str, Any], *more: Any) -> dict[str, Any]:
+    """What a posting maps to what, of a :class:`Content`'s fields."""
+    body = {"details": details}
+    if more != _NO_MORE:
+        body |= {name: value for name, value in zip(_OPTIONAL, more, strict=True) if value is not None}
+    return body
 
 
 def decode(posting: bytes | str, wire: Wire) -> Content:
