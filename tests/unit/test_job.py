@@ -29,6 +29,10 @@ class Board:
 
     _end = _extend
 
+    def _decoded(self, posting: bytes) -> Content:
+        self.asked.append(posting)
+        return Content({"n": 1}, None, {"user": "anna"})
+
     def _load_book(self, uuid: str) -> str:
         self.asked.append(uuid)
         return f"book {uuid}"
@@ -110,6 +114,16 @@ def test_details_are_not_shown() -> None:
     assert [repr(make(priority=rank)).split()[3] for rank in (0, 1, 150, 200, 201)] == [
         *("VERY_HIGH", "99", "LOW", "VERY_LOW", "VERY_LOW")
     ]
+
+
+def test_what_was_posted_is_decoded_once_and_when_asked_for() -> None:
+    job = make(content=b"posting")
+    assert (job.uuid, job.board.asked) == ("u", [])
+    assert (job.details, job.context, job.book_name) == ({"n": 1}, {"user": "anna"}, None)
+    assert job.details is job.details
+    assert job.board.asked == [b"posting"]
+    job.context = {}
+    assert job.context == {}
 
 
 def test_a_book_is_loaded_once() -> None:

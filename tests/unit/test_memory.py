@@ -139,6 +139,17 @@ def test_taking_looks_at_few_jobs(board: Any, monkeypatch: pytest.MonkeyPatch) -
     assert len(looked) < 20
 
 
+def test_a_name_that_is_asked_for_late(board: Any) -> None:
+    """What was posted before anybody asked for its name is found, and so is what comes afterwards."""
+    first, other, second = (board.post(name) for name in ("crop", "resize", "crop"))
+    assert board.claim_next("anna") == first
+    board.abandon(first, "anna")
+    assert board.claim_next("anna", names=["crop"]) == first
+    third = board.post("crop", priority="HIGH")
+    assert board.claim_many("anna", 5, names=["crop", "paint"]) == [third, second]
+    assert board.claim_many("anna", 5, names=["paint", "resize"]) == [other]
+
+
 def test_connected_from_many_threads(clock: ManualClock) -> None:
     name = f"unit {next(_names)}"
     boards = [jobboard.fetch(name, "memory") for _ in range(8)]
