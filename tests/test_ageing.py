@@ -1,0 +1,36 @@
+"""``benchmarks/ageing.py`` runs, and tells what it is for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = pytest.mark.backends("sqlite")
+
+PROGRAM = Path(__file__).parent.parent / "benchmarks" / "ageing.py"
+
+
+def run(folder: Path, *arguments: str) -> tuple[str, list[dict[str, Any]]]:
+    command = [sys.executable, str(PROGRAM), *arguments, "--only", "sqlite", "--folder", str(folder)]
+    files = ("--json", str(folder / "all.json"), "--chart", str(folder / "chart.svg"))
+    done = subprocess.run([*command, *files], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "all.json").read_text())
+
+
+def test_drain_under_a_pin(tmp_path: Path) -> None:
+    out, [curve] = run(tmp_path, "drain", "--jobs", "60", "--every", "20", "--batch", "10", "--pin", "read")
+    assert curve["laps"][-1]["done"] == 60
+    assert set(curve["laps"][0]["verbs"]) == {"claim", "consume"}
+    assert "sqlite, pin read" in out
+    assert len(list(ElementTree.parse(tmp_path / "chart.svg").iter("{http://www.w3.org/2000/svg}polyline"))) == 1
+
+
+def test_steady_has_retries(tmp_path: Path) -> None:
+    _, [curve] = run(tmp_path, "steady", "--minutes", "0.015", "--rate", "400", "--pin", "none", "--batch", "20")
+    verbs = {verb for lap in curve["laps"] for verb in lap["verbs"]}
+    assert {"post", "claim", "consume", "abandon"} <= verbs
