@@ -55,8 +55,6 @@ DRIVERS = {
     "prometheus_client": {"contrib"},
     "opentelemetry": {"contrib"},
 }
-# The ZooKeeper store still has a class of each name, beside orm.Batch, which is public, and the engine's Look.
-NAMES_NOT_YET_THEIR_OWN = {"Batch", "Look"}
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}
 BACKEND_NAME = re.compile(r"jobboard\.backends\.\w[\w.:]*")
@@ -266,9 +264,7 @@ def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def test_no_two_classes_of_one_name() -> None:
-    twice = named_twice({module: path.read_text() for module, path in SOURCES.items()})
-    assert {name: modules for name, modules in twice.items() if name not in NAMES_NOT_YET_THEIR_OWN} == {}
-    assert twice.keys() >= NAMES_NOT_YET_THEIR_OWN
+    assert named_twice({module: path.read_text() for module, path in SOURCES.items()}) == {}
 
 
 def test_the_checker_catches_two_classes_of_one_name() -> None:

@@ -143,7 +143,7 @@ class Engine(abc.ABC):
 
     def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
-        ago. Called when a board is opened, one that only looks too, and every ten minutes while it renews anything."""
+        ago. Called when a board is opened, unless for looking only, and every ten minutes while it renews anything."""
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd in the store, beside what :meth:`page` and :meth:`trash_page` show. Reads in pages, and writes

@@ -44,7 +44,7 @@ class Step(NamedTuple):
         return self.change.before is None and self.place[1] == UNKNOWN
 
 
-class Batch:
+class CommitOps:
     """The operations of one multi; ``about`` tells for each what its refusal means: the job's uuid, or a word."""
 
     def __init__(self) -> None:

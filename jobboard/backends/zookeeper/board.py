@@ -52,7 +52,7 @@ class ZooKeeperEngine(StoreEngine[ZooKeeperStore]):
             Paths("" if self._client is not None else chroot, conf["namespace"], self._name),
             self._name,
             conf["read_only"],
-            conf["auto_setup"],
+            self._creates,
             self.news,
             self.reconnected,
             self._overheard,

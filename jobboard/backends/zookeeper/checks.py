@@ -30,15 +30,15 @@ _ROOT = {"layout", "bell", "clock", "jobs", "tail", *TREES.values(), "timed", "t
 
 def oddities(store: ZooKeeperStore) -> list[Odd]:
     """It reads the whole board, and writes nothing."""
-    first = list(_Look(store).all())
+    first = list(_Inspection(store).all())
     if not first:
         return []
     # A board is read in many requests, and while others work on it they don't go together. What is odd, stays so.
-    again = set(_Look(store).all())
+    again = set(_Inspection(store).all())
     return [each for each in first if each in again]
 
 
-class _Look:
+class _Inspection:
     def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
         self._paths = store.paths

@@ -415,7 +415,7 @@ class View:
         for keeper in dead:
             [listed] = store.connection.read([children(f"{store.paths.kept}/{keeper}")])
             names = [name for name in (listed[0] if listed else ()) if f"{keeper}/{name}" not in self._aside]
-            if listed is not None and not listed[0] and not store.is_read_only:
+            if listed is not None and not listed[0] and not store.read_only:
                 store.connection.try_later([delete(f"{store.paths.kept}/{keeper}")])
             jobs = store.read(names[: max(0, most - len(overdue))]).jobs
             for name, stored in zip(names, jobs, strict=False):

@@ -66,7 +66,7 @@ class ZooKeeperStore(Store):
         paths: Paths,
         name: str,
         read_only: bool,
-        auto_setup: bool,
+        creates: bool,
         news: Callable[[], None],
         reconnected: Callable[[], None],
         heard: Callable[[str, Record], None],
@@ -75,8 +75,8 @@ class ZooKeeperStore(Store):
         self.paths = paths
         self.news = news
         self._name = name
-        self._read_only = read_only
-        self._auto_setup = auto_setup
+        self.read_only = read_only
+        self._creates = creates
         self._reconnected = reconnected
         self._heard = heard
         self._reset()
@@ -98,7 +98,6 @@ class ZooKeeperStore(Store):
 
     def setup(self) -> None:
         """Create the znodes: any number of times, in any number of processes at once."""
-        self.check_writable()
         try:
             self._prepare(create_it=True)
         finally:
@@ -106,7 +105,7 @@ class ZooKeeperStore(Store):
 
     def open(self) -> Characteristics:
         try:
-            self._prepare(create_it=self._auto_setup and not self._read_only)
+            self._prepare(create_it=self._creates)
             alone = self.connection.alone()
         except BaseException:
             self.connection.close()
@@ -172,7 +171,7 @@ class ZooKeeperStore(Store):
         self.connection.hurry()
         self.events.close()
         with contextlib.suppress(JobBoardError):
-            if self.connection.alive and not self._read_only:
+            if self.connection.alive and not self.read_only:
                 gone = [delete(f"{self.paths.kept}/{keeper}") for keeper in self._keepers]
                 self.view.disarm()
                 if self.connection.shared:
@@ -218,17 +217,9 @@ class ZooKeeperStore(Store):
             self.events.wake()
         self.news()
 
-    @property
-    def is_read_only(self) -> bool:
-        return self._read_only
-
     def past(self, day: int, minute: int) -> bool:
         """Whether a minute is surely over."""
         return (day * 24 * 60 + minute + 2) * MINUTE < self.clock.earliest()
-
-    def check_writable(self) -> None:
-        if self._read_only:
-            raise JobFailure("this board was opened with read_only=true, for looking only")
 
     def mend(self, wanted: Sequence[str] = ()) -> None:
         """Make anew what every board has, and the folders in which these are to lie.
@@ -239,7 +230,7 @@ class ZooKeeperStore(Store):
         [layout] = self.connection.read([exists(self.paths.layout)])
         if layout is None:
             raise JobFailure(f"the board at {root} was deleted; connect() again makes a new one")
-        if self._read_only:
+        if self.read_only:
             raise JobFailure(f"something is missing from the board at {root}, and this one is for looking only")
         folders: dict[str, None] = {}
         made_with_them = set(wanted)
@@ -260,7 +251,7 @@ class ZooKeeperStore(Store):
     # Time
 
     def now(self) -> int:
-        if self._read_only:
+        if self.read_only:
             [stat] = self.connection.read([exists(self.paths.clock)])
             return 0 if stat is None else int(stat.mtime * 1000)
         for _ in range(2):
@@ -280,7 +271,7 @@ class ZooKeeperStore(Store):
         return self.clock.earliest()
 
     def judged(self, jobs: Sequence[Stored | None]) -> int:
-        if self._read_only:
+        if self.read_only:
             return self.now()
         if not self.clock.known:
             self.now()
@@ -408,8 +399,7 @@ class ZooKeeperStore(Store):
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
     def tidy(self) -> None:
-        if not self._read_only:
-            self._side_records.tidy()
+        self._side_records.tidy()
 
     # Keepers
 
@@ -471,11 +461,11 @@ class ZooKeeperStore(Store):
         return self._writer.tail_folder(rank)
 
     def remove(self, folders: Sequence[str]) -> None:
-        if not self._read_only and folders:
+        if not self.read_only and folders:
             self._writer.remove(folders)
 
     def listen(self, on: bool) -> None:
-        if on and not self._read_only:
+        if on and not self.read_only:
             self.events.listen()
         else:
             self.events.close()

@@ -138,7 +138,7 @@ class Walker:
         store = self._store
         found = store.read([entry.uuid for entry in entries]).jobs
         over = [store.paths.at(entry.path) for entry, stored in zip(entries, found, strict=True) if stored is None]
-        if over and not store.is_read_only:
+        if over and not store.read_only:
             # One that could not be read was purged: what it had here was not known.
             store.connection.try_later([delete(path) for path in over])
         for entry, stored in zip(entries, found, strict=True):

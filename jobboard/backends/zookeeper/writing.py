@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from jobboard.backends.zookeeper.batch import Batch, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
+from jobboard.backends.zookeeper.batch import CommitOps, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
 from jobboard.backends.zookeeper.paths import (
     FULL,
     TREES,
@@ -61,7 +61,6 @@ class Writer:
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
         store = self._store
-        store.check_writable()
         now = store.earliest()
         steps = self._steps(changes, now)
         gone: set[str] = set()
@@ -114,7 +113,7 @@ class Writer:
         """Places among the posts, for jobs that are not ready from the start."""
         gone: set[str] = set()
         for _ in range(TRIES):
-            batch, numbers = Batch(), {}
+            batch, numbers = CommitOps(), {}
             folders = self._folders(Counter(record.priority for record in records), batch, gone)
             for record in records:
                 folder = folder_of(UNCLAIMED, record.priority, folders[record.priority])
@@ -136,7 +135,7 @@ class Writer:
             return places
         raise Stale
 
-    def _folders(self, ranks: Counter[int], batch: Batch, gone: set[str]) -> dict[int, int]:
+    def _folders(self, ranks: Counter[int], batch: CommitOps, gone: set[str]) -> dict[int, int]:
         """Where posts of these priorities go, as this commit compares it."""
         folders = {}
         for rank, count in ranks.items():
@@ -151,7 +150,7 @@ class Writer:
                 folders[rank] = tail.folder
         return folders
 
-    def _begin(self, rank: int, number: int, batch: Batch, gone: set[str]) -> None:
+    def _begin(self, rank: int, number: int, batch: CommitOps, gone: set[str]) -> None:
         """Make the folders that these jobs will go through, which cost a refused commit each otherwise."""
         for state in (UNCLAIMED, CLAIMED):
             folder = self._at(folder_of(state, rank, number))
@@ -195,8 +194,8 @@ class Writer:
         gone: set[str],
         shelves: dict[str, str],
         ahead: bool = False,
-    ) -> tuple[Batch, Done]:
-        store, batch = self._store, Batch()
+    ) -> tuple[CommitOps, Done]:
+        store, batch = self._store, CommitOps()
         done = Done(self, steps, shelves, now)
         ranks = [step.after.priority for step in steps if step.is_post and step.after is not None]
         done.folders = self._folders(Counter(ranks), batch, gone) if ranks else {}
@@ -225,7 +224,7 @@ class Writer:
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
         return batch, done
 
-    def _post(self, step: Step, batch: Batch, done: Done, ahead: bool) -> None:
+    def _post(self, step: Step, batch: CommitOps, done: Done, ahead: bool) -> None:
         uuid, record, content, body = step.uuid, step.after, step.content, step.body
         assert record is not None
         assert content is not None
@@ -237,7 +236,7 @@ class Writer:
         if body and not ahead:
             batch.add(create(f"{path}~{body}", content), uuid)
 
-    def _change(self, step: Step, keeper: str, batch: Batch, done: Done, gone: set[str], ahead: bool) -> None:
+    def _change(self, step: Step, keeper: str, batch: CommitOps, done: Done, gone: set[str], ahead: bool) -> None:
         uuid, change, after, (folder, n), content, body = step
         before, path = change.before, self._store.paths.job(uuid)
         old = None if before is None else tag_of(before)
@@ -264,7 +263,7 @@ class Writer:
             batch.add(check(has[0]), uuid)
         done.tags[uuid] = tag
 
-    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: Batch, done: Done) -> Tag:
+    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: CommitOps, done: Done) -> Tag:
         """What the job's own znode is to hold; where its entries lie then."""
         before, uuid, content = step.change.before, step.uuid, step.content
         old, path = None if before is None else tag_of(before), self._store.paths.job(step.uuid)
@@ -310,7 +309,7 @@ class Writer:
         chosen[uuid] = f"{minute}/{self._seed}{count // _SHELF}"
         return chosen[uuid]
 
-    def _mark(self, mark: Mark, batch: Batch, done: Done, gone: set[str]) -> None:
+    def _mark(self, mark: Mark, batch: CommitOps, done: Done, gone: set[str]) -> None:
         (kind, key, _, _, tag), value, ttl = mark
         path = self._store.paths.side(kind, key)
         until = None if ttl is None else done.now + ttl
@@ -345,14 +344,14 @@ class Writer:
             step._replace(body=os.urandom(5).hex()) if small and step.content is not None and not step.body else step
             for step in steps
         ]
-        batch = Batch()
+        batch = CommitOps()
         for step in steps:
             if step.content is None or not step.body:
                 continue
             op = create(f"{self._store.paths.job(step.uuid)}~{step.body}", step.content)
             if batch.size + op.size > LIMIT:
                 self._store.connection.commit(batch.ops)
-                batch = Batch()
+                batch = CommitOps()
             batch.add(op, step.uuid)
         if batch.ops:
             self._store.connection.commit(batch.ops)
@@ -360,7 +359,7 @@ class Writer:
 
     # What the server has said
 
-    def _refused(self, refusal: Refused, batch: Batch, steps: Sequence[Step], gone: set[str]) -> None:
+    def _refused(self, refusal: Refused, batch: CommitOps, steps: Sequence[Step], gone: set[str]) -> None:
         """Mend what can be mended, so that the commit is tried again.
 
         :raises Stale: somebody was quicker.
