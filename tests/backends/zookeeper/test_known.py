@@ -189,3 +189,33 @@ def test_a_looker_is_told_of_what_is_new(make_board: Any) -> None:
     other.consume_many(other.claim_many("bert", 100), "bert")
     assert known(board), "and it does not know"
     assert not board.engine.peek(None, codec.VERSION).any
+
+
+def test_a_keeper_that_has_come_during_a_look(
+    make_board: Any, caller: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look has asked who lives, then met a claim of somebody who came after that; when that one is gone, its job is
+    the next, though nothing has told so."""
+    board, other, late = make_board(claim_ttl=60), make_board(claim_ttl=60), make_board(claim_ttl=60)
+    board.post_many([Posting("resize")] * 60)
+    first = take(other, "bert")
+    warm(board)
+    view, connection = board.engine._opened.view, board.engine._opened.connection
+    claimed: list[Any] = []
+    read = connection.read
+
+    def reading(reads: Any, *more: Any, **options: Any) -> Any:
+        if not any(each.path.endswith("/bell") for each in reads) and not claimed:
+            claimed.append(take(late, "carl"))
+        return read(reads, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(view, "_more", lambda limit: 0)
+        patch.setattr(connection, "read", reading)
+        other.claim_many("bert", 1)
+        view.look(1, None, codec.VERSION)
+    assert claimed
+    keeper = late.engine._opened._keeper[0]
+    caller.delete(f"{late.engine._opened.paths.alive}/{keeper}")
+    assert take(board) == claimed[0]
+    assert first != claimed[0]
