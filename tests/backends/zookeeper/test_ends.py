@@ -155,7 +155,7 @@ def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any)
 def test_authentication_that_is_refused_later(private_board: Any) -> None:
     from kazoo.exceptions import AuthFailedError
 
-    board = private_board(claim_ttl=5, retry_for=20)
+    board = private_board(claim_ttl=5, retry_for=4)
     job = board.post("resize")
     connection = board.engine._opened.connection
     make, refuse = connection._make, [True]
