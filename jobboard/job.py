@@ -97,38 +97,20 @@ def rank_of(priority: int) -> int:
     return _HIGHEST - priority
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Posting:
     """A job to be posted: the arguments of :meth:`JobBoard.post <jobboard.board.JobBoard.post>`."""
 
     name: str
-    book: Any
-    details: Mapping[str, Any] | None
-    priority: int | str
-    key: str | None
-    delay: float | datetime.timedelta | None
-    due: datetime.datetime | None
-    max_attempts: int | None
-    context: Mapping[str, str] | None
-    group: str | None
-
-    def __init__(
-        self,
-        name: str,
-        book: Any = None,
-        details: Mapping[str, Any] | None = None,
-        priority: int | str = JobPriority.NORMAL,
-        *,
-        key: str | None = None,
-        delay: float | datetime.timedelta | None = None,
-        due: datetime.datetime | None = None,
-        max_attempts: int | None = None,
-        context: Mapping[str, str] | None = None,
-        group: str | None = None,
-    ) -> None:
-        # That of a frozen dataclass sets each by itself, which takes twice as long.
-        self.__dict__.update(name=name, book=book, details=details, priority=priority, key=key, delay=delay)
-        self.__dict__.update(due=due, max_attempts=max_attempts, context=context, group=group)
+    book: Any = None
+    details: Mapping[str, Any] | None = None
+    priority: int | str = JobPriority.NORMAL
+    key: str | None = field(default=None, kw_only=True)
+    delay: float | datetime.timedelta | None = field(default=None, kw_only=True)
+    due: datetime.datetime | None = field(default=None, kw_only=True)
+    max_attempts: int | None = field(default=None, kw_only=True)
+    context: Mapping[str, str] | None = field(default=None, kw_only=True)
+    group: str | None = field(default=None, kw_only=True)
 
 
 class Act(NamedTuple):
