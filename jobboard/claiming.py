@@ -34,7 +34,6 @@ from jobboard.states import (
     Verb,
     failed,
 )
-from jobboard.tracing import NO_TRACING
 
 LOG = logging.getLogger(__name__)
 
@@ -305,9 +304,8 @@ class Claiming(BoardBase):
             job.claim = claim
         if span is None:
             self._live().hold(*claims)
-        if self.tracing is not NO_TRACING:
-            for job in jobs:
-                self.tracing.claimed(job, start)
+        for job in jobs:
+            self.tracing.claimed(job, start)
         self._notify(notifier.CLAIMED, *jobs)
 
     # Ending a claim
