@@ -78,13 +78,13 @@ class Connection:
         self._refused: Any = None
         self._alone: bool | None = None
         self._closed = False
-        self._hurried = self._unhurried = False
+        self._hurried = False
+        self._setting_up = False
         self._queueing = threading.Lock()
         self._owed: Any = None
         self._probe: tuple[Any, Any] = (None, None)
         self._why = _AWAY
         self.sent = 0
-        self.bytes = 0
         self.session_timeout = 0.0
 
     @property
@@ -107,7 +107,7 @@ class Connection:
     def patience(self) -> float:
         """How long one request may take, in seconds: so long that a beat which gets no answer is over before the claims
         that it was to keep count as lost."""
-        if self._unhurried:
+        if self._setting_up:
             return self._timeout
         return min(5.0, max(0.7, self.session_timeout / 3))
 
@@ -126,13 +126,13 @@ class Connection:
                 broken.append(error)
                 raise ForceRetryError from error
 
-        self._unhurried = True
+        self._setting_up = True
         try:
             self.open().retry(attempt)
         except RetryFailedError:
             raise broken[-1] from None
         finally:
-            self._unhurried = False
+            self._setting_up = False
 
     def open(self) -> KazooClient:
         """The client, connected for as far as that can be had: within the time limit of ``connect()`` if it is new, and
@@ -379,7 +379,6 @@ class Connection:
         [results] = self.send([self._multi(ops)], changes=True)
         if isinstance(results, Exception):
             raise translated(results) from results
-        self.bytes += sum([op.size for op in ops])
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
                 if isinstance(result, (kazoo.NoAuthError, kazoo.NotReadOnlyCallError)):

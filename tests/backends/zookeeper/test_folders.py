@@ -23,9 +23,20 @@ MANY = 1_000_000 if "JOBBOARD_TEST_FULL" in os.environ else 20_000
 def counted(board: Any, act: Any) -> tuple[int, int]:
     """Requests, and the bytes of their changes."""
     connection = board.engine._opened.connection
-    before = connection.sent, connection.bytes
-    act()
-    return connection.sent - before[0], connection.bytes - before[1]
+    before, commit = connection.sent, connection.commit
+    sizes: list[int] = []
+
+    def committed(ops: Any) -> Any:
+        answers = commit(ops)
+        sizes.extend(op.size for op in ops)
+        return answers
+
+    connection.commit = committed
+    try:
+        act()
+    finally:
+        del connection.commit
+    return connection.sent - before, sum(sizes)
 
 
 def folders(caller: KazooClient, path: str) -> Iterator[tuple[str, int]]:
