@@ -493,4 +493,4 @@ def _level(debug: bool) -> int:
 def _seconds(expire: float | None) -> float:
     if expire is None:
         raise TypeError("expire must be a number of seconds, not None")
-    return (arguments.micros("expire", expire) or 0) / 1e6
+    return arguments.seconds("expire", expire) or 0.0
