@@ -174,7 +174,7 @@ class View:
                 head = self._heads.get(entry.uuid)
                 if head is None or not (head.is_damaged or _is_at(head, entry, folder)):
                     self._drop(folder, entry)
-                    if head is not None and _keeper_of(head) not in (None, *self._keepers):
+                    if head is not None and head.tag.keeper not in (None, *self._keepers):
                         # It has come since this look began, and could go again before it counts as known.
                         self.doubt()
                 else:
@@ -460,12 +460,6 @@ class View:
         if self._armed and store.connection.shared:
             name = f"{store.paths.alive}/{store.handle}"
             store.connection.each([put(store.paths.bell, b""), create(name), delete(name)])
-
-
-def _keeper_of(head: Head) -> str | None:
-    """What keeps the claim, if a session does."""
-    tree, _, listed = head.tag.listed.partition("/")
-    return listed.partition("/")[0] if tree == "kept" else None
 
 
 def _is_at(head: Head, entry: Entry, folder: str) -> bool:

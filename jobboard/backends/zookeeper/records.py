@@ -32,6 +32,12 @@ class Tag(NamedTuple):
     listed: str
     body: str
 
+    @property
+    def keeper(self) -> str | None:
+        """What keeps the claim, if a session does."""
+        tree, _, listed = self.listed.partition("/")
+        return listed.partition("/")[0] if tree == "kept" else None
+
 
 class Guard(NamedTuple):
     """What holds as long as nothing has come in before a job that was known to be the next one: the bell's version, and

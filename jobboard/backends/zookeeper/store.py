@@ -345,14 +345,14 @@ class ZooKeeperStore(Store):
             path = f"{self.paths.job(head.uuid)}~{tag.body}"
             yield path, get(path)
         if record.state == CLAIMED and record.lock_until is None:
-            path = self._alive(tag.listed)
+            path = self._alive(tag.keeper)
             yield path, exists(path)
         if tag.n == UNKNOWN and head.uuid not in self._numbers:
             path = self.paths.at(folder_of(UNCLAIMED, record.priority, tag.folder))
             yield path, children(path)
 
-    def _alive(self, index: str) -> str:
-        return f"{self.paths.alive}/{index.split('/')[1] if index.startswith('kept/') else '-'}"
+    def _alive(self, keeper: str | None) -> str:
+        return f"{self.paths.alive}/{keeper or '-'}"
 
     def assembled(self, head: Head, got: dict[str, Any], last: bool = False) -> Stored | None:
         """None: it has changed meanwhile."""
@@ -384,8 +384,9 @@ class ZooKeeperStore(Store):
             entry = entry_of(record, tag.folder, n)
             shown = broken.record._replace(name=record.name, priority=record.priority, sequence=sequence)
             return Stored(shown, tag._replace(n=n, entry=entry))
-        alive = got.get(self._alive(tag.listed)) is not None if tag.listed.startswith("kept/") else True
-        if record.state == CLAIMED and record.lock_until is None and not tag.listed.startswith("kept/"):
+        keeper = tag.keeper
+        alive = keeper is None or got.get(self._alive(keeper)) is not None
+        if record.state == CLAIMED and record.lock_until is None and keeper is None:
             alive = False
         return Stored(record, tag._replace(n=n, entry=entry_of(record, tag.folder, n)), alive)
 
