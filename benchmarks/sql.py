@@ -52,10 +52,10 @@ class Raw:
     def __init__(self, board: Any) -> None:
         self.board = board
         board.claim_next("raw")  # the board's own connection is then made and set up
-        links = board.engine._opened
+        links = board.engine._opened.links
         link = links.run(lambda link: link)
         self.dialect, self.cursor, self.raw, self.product = link.dialect, link.cursor, link.raw, link.product
-        self.statements = board.engine._store.statements
+        self.statements = board.engine._opened.statements
         self.call = 0
         self.base = {"p_board": board.name, "p_handle": HANDLE, "p_slot": 1}
         self.lease = {"p_who": "raw", "p_keeper": HANDLE, "p_ttl": 30_000_000}
@@ -109,7 +109,7 @@ class Raw:
             return
         self.product.begin(self.cursor)
         self.execute(self.statements.consume, {**self.base, "p_uuids": uuids, "p_token": jobs[0][1]})
-        self.keep("* 0")
+        self.keep(f"* {len(uuids)}")
         self.product.commit(self.raw, self.cursor)
 
     def ready(self, batch: int) -> None:
@@ -202,7 +202,7 @@ def growth(database: str, uri: str) -> None:
 
 def vacuum(board: Any) -> None:
     """What a server does by itself soon after a bulk load."""
-    links = board.engine._opened
+    links = board.engine._opened.links
     if links.engine.dialect.name == "postgresql":
         with links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("VACUUM ANALYZE")

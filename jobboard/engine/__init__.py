@@ -1,17 +1,25 @@
 """What a board holds: an engine. One is written once, over stores that only keep records, compare and set."""
 
+from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result
 from jobboard.engine.contract import Engine, Life, Seat
+from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
+    "Answer",
     "Change",
     "Committed",
+    "Committer",
+    "Deed",
     "Engine",
     "Found",
     "Life",
     "Look",
     "Mark",
+    "Plan",
+    "Recent",
+    "Result",
     "Seat",
     "Side",
     "Stale",

@@ -132,16 +132,18 @@ class Committer:
 
     def do(
         self,
-        nonce: Nonce,
+        nonce: Nonce | None,
         plan: Callable[[], Plan],
         again: Callable[[Answer], Plan | None] | None = None,
         beaten: set[str] | None = None,
     ) -> Result:
         """Do what ``plan`` says, unless this call has done so already.
 
+        :param nonce: None: in a transaction of the caller's, where the store has such.
         :param again: what an answer that was stored already leaves to be done; None: nothing.
         :param beaten: takes in the jobs at which others were quicker.
         """
+        assert nonce is not None
         began = boottime()
         slot, stored = self._remembered(nonce), None
         for _ in self.tries():

@@ -21,7 +21,8 @@ class Recent:
     They may have changed since. Whoever relies on them commits with their tags, which the store compares, and reads
     them where that is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._claims: dict[str, Stored] = {}
 
@@ -31,7 +32,7 @@ class Recent:
             return
         with self._lock:
             self._claims.update(claims)
-            while len(self._claims) > MOST:
+            while len(self._claims) > self._most:
                 del self._claims[next(iter(self._claims))]
 
     def pop(self, acts: Sequence[Finish]) -> list[Stored] | None:

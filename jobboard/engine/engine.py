@@ -49,6 +49,9 @@ class StoreEngine(Engine, Generic[S]):
     @abc.abstractmethod
     def _make_store(self) -> S: ...
 
+    def _make_committer(self, store: S) -> Committer:
+        return Committer(store, self._pause)
+
     # Life
 
     def open(self) -> None:
@@ -57,7 +60,7 @@ class StoreEngine(Engine, Generic[S]):
         self._begin(store)
 
     def _begin(self, store: S) -> None:
-        self._committer = Committer(store, self._pause)
+        self._committer = self._make_committer(store)
         self._keeper = ClaimKeeper(self._committer)
         self._recent = Recent()
         self._opened = store
@@ -118,14 +121,13 @@ class StoreEngine(Engine, Generic[S]):
     # Posting
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
-        assert nonce is not None  # there are no transactions of a caller's to take part in
         store = self._live
         holders: dict[str, Record] = {}
 
         def again(answer: Answer) -> Plan | None:
             """A draft that another job's key kept out is tried anew if that job has gone meanwhile, by a later try than
             any that was answered: nobody waits for an earlier one."""
-            if nonce.attempt <= answer.attempt:
+            if nonce is None or nonce.attempt <= answer.attempt:
                 return None
             mine = {uuid for status, uuid, _ in answer.done if status == OK}
             found = store.read([uuid for _, uuid, _ in answer.done])
@@ -311,10 +313,11 @@ class StoreEngine(Engine, Generic[S]):
         if self._opened is not None and self._opened.keeps == "session":
             self._keeper.doubt(nonce)
 
-    def _call(self, nonce: Nonce) -> Committer:
+    def _call(self, nonce: Nonce | None) -> Committer:
         """For a call of this slot, once it is known what became of the one before."""
         _ = self._live
-        self._keeper.clear_up_before(nonce)
+        if nonce is not None:
+            self._keeper.clear_up_before(nonce)
         return self._committer
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
@@ -334,8 +337,6 @@ class StoreEngine(Engine, Generic[S]):
     # Ending claims, and what operators do
 
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
-        assert nonce is not None
-
         recent = self._recent.pop(acts)
 
         def plan() -> Plan:

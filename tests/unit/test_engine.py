@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryEngine, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Mark, Stale, Store, calls, ending
+from jobboard.engine import Change, Committed, Mark, Recent, Stale, Store, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -241,9 +241,9 @@ def test_a_claim_that_has_changed_is_read_anew(boards: tuple[Any, JobBoard]) -> 
     assert len(tries) == 2
 
 
-def test_few_claims_are_remembered(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+def test_few_claims_are_remembered(boards: tuple[Any, JobBoard]) -> None:
     slow, _ = boards
-    monkeypatch.setattr(ending, "MOST", 3)
+    slow.engine._recent = Recent(3)
     slow.post_many([{"name": "a"}] * 5)
     jobs = slow.claim_many("anna", 5)
     assert len(slow.engine._recent._claims) == 3

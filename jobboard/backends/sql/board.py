@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 
 from jobboard import conf as configuration
 from jobboard import forks
-from jobboard.backends.sql import doctor, engines, migrations, transactions
-from jobboard.backends.sql.reading import Reader
+from jobboard.backends.sql import engines, migrations, transactions
+from jobboard.backends.sql.calls import SQLCommitter
+from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.single import Single
-from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.store import Answer, SQLStore, record_in
+from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import Tables
 from jobboard.backends.sql.taking import Taker, TakeRequest
-from jobboard.backends.sql.waiting import SQLWaiter, waiter
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Engine, Seat
-from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import (
-    Characteristics,
-    Claimed,
-    Draft,
-    Finish,
-    Nonce,
-    Oddity,
-    Peeked,
-    Renewed,
-    Seen,
-    Taken,
-)
+from jobboard.engine import Committer, Recent, Seat, StoreEngine
+from jobboard.exceptions import JobFailure
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
 from jobboard.session import time_left
-from jobboard.sql.dialects import Database, database
+from jobboard.sql.dialects import database
 from jobboard.sql.links import ConstraintViolated, Link, Links
-from jobboard.sql.prepared import Prepared, Runner
+from jobboard.sql.prepared import Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
-from jobboard.states import CLAIMED, OK, Holder, Record, State, Status, Verb
+from jobboard.states import CLAIMED, OK, Holder, Record, Status, Verb
 
 T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
 
 
-class SQLEngine(Engine):
+class SQLEngine(StoreEngine[SQLStore]):
     """A board in the tables of an SQL database.
 
     ``client``: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
@@ -77,7 +65,6 @@ class SQLEngine(Engine):
         else:
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
         self._tables = Tables(self._conf["table"])
-        self._opened: Links | None = None
 
     @property
     def table(self) -> sa.Table:
@@ -100,59 +87,26 @@ class SQLEngine(Engine):
     def open(self) -> None:
         if self._client is None:
             engines.check_there(self._url, self._creates)
-        links = self._links()
-        try:
-            links.run(lambda link: migrations.prepare(link.connection, link.product, self._tables, self._creates))
-        except BaseException:
-            links.close()
-            raise
-        product = links.known_product()
-        statements = Statements(self._tables, product)
-        self._product: Database = product
-        self._single = Single(statements) if product.returning else None
-        self._store = SQLStore(links, statements, self._name)
-        self._writer = RowWriter(statements, self._name, fenced=not (product.skip_locked or product.exclusive))
-        self._reader = Reader(self._store)
-        self._taker = Taker(self._store, self._writer, self._single)
-        calls = product.wakes and self._conf["notify"]
-        self._call = {"p_channel": self._tables.prefix, "p_notify": calls}
-        self._place: object = None
-        self._waiter: SQLWaiter = waiter(
-            *(lambda: self.life, links, product, calls, self._tables.prefix, self._name, self._conf["claim_ttl"])
-        )
+        super().open()
+        hears = self._live.waiter.hears
         # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
-        self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if self._waiter.hears else type(self).poll_cap
-        self.characteristics = self._promises(product)
-        self._opened = links
+        self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if hears else type(self).poll_cap
 
-    def _promises(self, product: Database) -> Characteristics:
-        return Characteristics(
-            durable=self._conf["synchronous"] == "full" or product.dialect.name != "sqlite",
-            survives_failover=False,
-            exact_order=True,
-            blocking_wait=self._waiter.hears,
-            remote_events=False,
-            transactional=True,
-            claim_ttl=self._conf["claim_ttl"],
-            notes=f"{product.dialect.name}; "
-            + ("passes over locked rows" if product.skip_locked else "one writer at a time")
-            + "; what the server acknowledged is as durable as it is set up to be",
-        )
+    def _make_store(self) -> SQLStore:
+        return SQLStore(self._links(), self._tables, self._name, self._conf, lambda: self.life)
 
-    def closing(self) -> None:
-        if self._opened is not None:
-            self._opened.watch.hurry()
+    def _make_committer(self, store: SQLStore) -> Committer:
+        return SQLCommitter(store, self._pause)
 
-    def shut(self) -> None:
-        links, self._opened = self._opened, None
-        self._waiter.close()
-        if links is not None:
-            links.close()
-
-    def forked(self) -> None:
-        if self._opened is not None:
-            self._waiter.forked()
-            self._opened.leak()
+    def _begin(self, store: SQLStore) -> None:
+        super()._begin(store)
+        # What a call relies on it locks; and what it has claimed others may have prolonged.
+        self._recent = Recent(0)
+        product = store.product
+        self._single = Single(store.statements) if product.returning else None
+        self._writer = RowWriter(store.statements, self._name, fenced=not (product.skip_locked or product.exclusive))
+        self._taker = Taker(store, self._writer, self._single)
+        self._place: object = None
 
     def _links(self) -> Links:
         home = os.getpid()
@@ -187,22 +141,6 @@ class SQLEngine(Engine):
             return min(limit, 1.0)
         return limit if left is None else min(limit, left + 3)
 
-    def _run(self, work: Callable[[Link], T], patience: float | None = None) -> T:
-        links = self._opened
-        if links is None:
-            raise ConnectionFailure(f"{self!r} is closed")
-        return links.run(work, patience)
-
-    def tidy(self) -> None:
-        store, st = self._store, self._store.statements
-        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
-            if found := [row[0] for row in store.query(old)]:
-                self._clean(gone, **{name: found})
-        self._clean(st.entities_old)
-
-    def _clean(self, statement: Prepared, **params: Any) -> None:
-        self._store.transact(None, lambda run, _: self._writer.clean(run, statement, **params))
-
     # Transactions of the caller's
 
     def joins(self, extra: dict[str, Any]) -> bool:
@@ -217,29 +155,30 @@ class SQLEngine(Engine):
     def _transaction(self, given: object) -> Transaction:
         return Transaction(given, "connection=", clause=self.table)
 
-    def _join(self, given: object, work: Callable[[Runner], T]) -> T:
+    def _join(self, given: object, work: Callable[[], T]) -> T:
         """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
-        if self._opened is None:
-            raise ConnectionFailure(f"{self!r} is closed")
+        store = self._live
         with self._transaction(given).joined(REMEDY) as run:
             self._check_place(run)
-            if self._call["p_notify"] and isinstance(run.connection.get_transaction(), sa.TwoPhaseTransaction):
+            if store.call["p_notify"] and isinstance(run.connection.get_transaction(), sa.TwoPhaseTransaction):
                 raise JobFailure(
                     "PostgreSQL prepares no transaction that wakes who waits: open the board with notify=false for "
                     "connection= in two phases"
                 )
-            if self._product.exclusive:
+            if store.product.exclusive:
                 check_savepoint(run.connection, "connection=")
                 # A transaction there that reads before it writes can no longer write once another has.
-                run.count(self._store.statements.touch, {})
-            return work(run)
+                run.count(store.statements.touch, {})
+            with store.within(run):
+                return work()
 
     def _check_place(self, run: Runner) -> None:
         """:raises JobFailure: a connection does not lead to the tables of this board."""
         dialect = run.connection.dialect
-        if type(database(dialect)) is not type(self._product):
-            raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {self._product.dialect.name}")
-        place = self._store.statements.place
+        store = self._live
+        if type(database(dialect)) is not type(store.product):
+            raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {store.product.dialect.name}")
+        place = store.statements.place
         there = leads_to(run, place)
         if there == self._place:
             return
@@ -251,7 +190,8 @@ class SQLEngine(Engine):
 
         # Not asked for before, or no longer true: a server was started anew, or another has taken its place.
         life = self.life
-        self._place = self._run(look) if life is None else life.query(self._run, look)
+        run_one = store.links.run
+        self._place = run_one(look) if life is None else life.query(run_one, look)
         if there != self._place:
             raise JobFailure(
                 "connection= leads to another database than the board's, or to another schema, or to a copy of it"
@@ -263,28 +203,20 @@ class SQLEngine(Engine):
         self, drafts: Sequence[Draft], nonce: Nonce | None, connection: Any = None, **extra: Any
     ) -> list[tuple[bool, Record | None]]:
         if connection is not None:
-            return self._join(connection, lambda run: self._inserted(run, drafts, None)[0])
-        attempt = 1 if nonce is None else nonce.attempt
+            return self._join(connection, lambda: super(SQLEngine, self).insert(drafts, None))
         if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
             try:
                 return self._insert_at_once(drafts, nonce)
             except ConstraintViolated:
                 # This call was answered before, or overtaken: found out under the lock of its slot.
                 nonce = nonce._replace(attempt=2)
-        return self._store.transact(nonce, lambda run, earlier: self._inserted(run, drafts, earlier, attempt))
-
-    def _inserted(
-        self, run: Runner, drafts: Sequence[Draft], earlier: Answer | None, attempt: int = 1
-    ) -> tuple[list[tuple[bool, Record | None]], Answer]:
-        result = self._writer.insert(run, drafts, earlier, attempt)
-        self._tell(run)
-        return result
+        return super().insert(drafts, nonce)
 
     def _insert_at_once(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:
         assert self._single is not None
         params = {
             **self._of(nonce),
-            **self._call,
+            **self._live.call,
             "p_uuid": [draft.uuid for draft in drafts],
             "p_name": [draft.name for draft in drafts],
             "p_priority": [draft.priority for draft in drafts],
@@ -296,7 +228,7 @@ class SQLEngine(Engine):
             "p_delay": [draft.delay for draft in drafts],
         }
         statement = self._single.insert
-        rows = self._store.single(statement, params)
+        rows = self._live.single(statement, params)
         places = {row[0]: row for row in rows}
         return [(True, draft.record(*places[draft.uuid][1:3])) for draft in drafts]
 
@@ -308,32 +240,29 @@ class SQLEngine(Engine):
             "p_call": nonce.call,
         }
 
-    def _tell(self, run: Runner) -> None:
-        """Wake those who wait, when this transaction commits."""
-        if self._call["p_notify"]:
-            run.rows(self._store.statements.call, {"p_board": self._name, **self._call})
-
     # Claiming
 
-    def _lease(self, who: str, expiry: int | None, nonce: Nonce) -> dict[str, Any]:
+    def _terms(self, who: str, expiry: int | None, nonce: Nonce) -> dict[str, Any]:
+        """The lease of a claim, as parameters."""
         ttl = self._ttl if expiry is None else expiry
         return {"p_who": who, "p_keeper": nonce.handle if expiry is None else None, "p_ttl": ttl}
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
-        lease = self._lease(who, expiry, nonce)
         if self._single is not None and nonce.attempt == 1:
+            lease = self._terms(who, expiry, nonce)
             statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
             try:
-                rows = self._store.single(statement, params)
+                rows = self._live.single(statement, params)
             except ConstraintViolated:
                 nonce = nonce._replace(attempt=2)
             else:
                 if rows:
                     return Claimed(OK, record_in(rows[0], CLAIMED), lease["p_ttl"])
-        status, record, margin = self._store.transact(
-            nonce, lambda run, earlier: self._writer.claim(run, uuid, lease, earlier)
-        )
-        return Claimed(status, record, margin - self._product.precision if status == OK else None)
+        status, record, margin = super().claim(uuid, who, expiry, nonce)
+        return Claimed(status, record, self._surely(margin))
+
+    def _surely(self, margin: int | None) -> int | None:
+        return None if margin is None else margin - self._live.product.precision
 
     def take(
         self,
@@ -346,49 +275,40 @@ class SQLEngine(Engine):
         where: Any = None,
         **extra: Any,
     ) -> Taken:
-        mark = self._waiter.mark()
-        lease = self._lease(who, expiry, nonce)
+        mark = self._live.waiter.mark()
+        lease = self._terms(who, expiry, nonce)
         request = TakeRequest(lease, limit, readable, names, where)
         try:
             result = self._taker.take(request, nonce)
         except ConstraintViolated:
             result = self._taker.take(request, nonce._replace(attempt=2))
-        margin = (lease["p_ttl"] if result.margin is None else result.margin) - self._product.precision
+        margin = self._surely(lease["p_ttl"] if result.margin is None else result.margin)
         return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        patience = min(5.0, ttl / 4e6)
+        store = self._live
 
         def work(link: Link) -> list[tuple[str, int]]:
             # A transaction of the caller's may hold the database for long, and the next beat comes soon. Until then
             # many short waits get a turn among busy writers, where one long wait would ask ever less often.
-            self._product.hurry(link.cursor, 0.03)
+            store.product.hurry(link.cursor, 0.03)
             try:
-                return self._store.once(link, None, lambda run, _: self._writer.renew(run, handle, held, ttl))
+                return store.once(link, None, lambda run, _: self._writer.renew(run, handle, held, ttl))
             finally:
-                self._product.hurry(link.cursor, self._conf["retry_for"])
+                store.product.hurry(link.cursor, self._conf["retry_for"])
 
-        lost = self._run(work, patience)
-        return Renewed(lost, ttl - self._product.precision)
+        lost = store.links.run(work, min(5.0, ttl / 4e6))
+        return Renewed(lost, self._surely(ttl))
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
-        lease = self._lease(holder.who, expiry, nonce)
-
-        def work(run: Runner, _: Answer | None) -> tuple[Status, Answer]:
-            (status, sooner), answer = self._writer.extend(run, uuid, holder, lease)
-            if sooner:
-                # Who waits has reckoned with a later end.
-                self._tell(run)
-            return status, answer
-
-        status = self._store.transact(nonce, work)
-        return status, lease["p_ttl"] - self._product.precision if status == OK else None
+        status, margin = super().extend(uuid, holder, expiry, nonce)
+        return status, self._surely(margin) if status == OK else None
 
     # Ending claims
 
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, connection: Any = None, **extra: Any) -> list[Status]:
         if connection is not None:
-            return self._join(connection, lambda run: self._finished(run, acts, None)[0])
+            return self._join(connection, lambda: super(SQLEngine, self).finish(acts, None))
         if nonce is not None and nonce.attempt == 1 and all(_consumes(act) for act in acts):
             if self._single is not None:
                 try:
@@ -396,13 +316,13 @@ class SQLEngine(Engine):
                         return [OK] * len(acts)
                 except ConstraintViolated:
                     pass
-                # What it did not find is judged under the lock of the slot, beside the answer that it may have left.
+                # What it did not find is judged under the lock of the slot.
                 nonce = nonce._replace(attempt=2)
-            elif len({act.holder.token for act in acts}) == 1 and self._store.transact(
+            elif len({act.holder.token for act in acts}) == 1 and self._live.transact(
                 nonce, lambda run, _: self._writer.consume(run, acts)
             ):
                 return [OK] * len(acts)
-        return self._store.transact(nonce, lambda run, earlier: self._finished(run, acts, earlier))
+        return super().finish(acts, nonce)
 
     def _consume_at_once(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         assert self._single is not None
@@ -411,72 +331,32 @@ class SQLEngine(Engine):
             "p_uuids": ",".join([act.uuid for act in acts]),
             "p_tokens": ",".join([str(act.holder.token) for act in acts]),
         }
-        [(done,)] = self._store.single(self._single.consume, params)
+        [(done,)] = self._live.single(self._single.consume, params)
         return bool(done == len(acts))
-
-    def _finished(self, run: Runner, acts: Sequence[Finish], earlier: Answer | None) -> tuple[list[Status], Answer]:
-        statuses, answer = self._writer.finish(run, acts, earlier)
-        if any(act.verb == Verb.ABANDON and status == OK for act, status in zip(acts, statuses, strict=True)):
-            self._tell(run)
-        return statuses, answer
-
-    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
-        def work(run: Runner, earlier: Answer | None) -> tuple[Status, Answer]:
-            status, answer = self._writer.operate(run, verb, uuid, error, token, earlier)
-            if status == OK and verb in (Verb.RELEASE, Verb.RESTORE):
-                self._tell(run)
-            return status, answer
-
-        try:
-            return self._store.transact(nonce, work)
-        except ConstraintViolated:
-            # Of all that these verbs write, only a key that comes back can be refused.
-            if self._store.transact(None, lambda run, _: self._writer.free_key_of(run, uuid)):
-                return self.operate(verb, uuid, error, nonce)
-            return Status.KEY
 
     # Looking
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
-        return self._reader.read(uuids)
-
-    def page(
-        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
-    ) -> list[Seen]:
-        return self._reader.page(after, limit, names, states)
-
-    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        return self._reader.trash_page(after, limit)
-
-    def examine(self) -> Iterator[Oddity]:
-        return doctor.examine(self._store, self.characteristics.durable)
-
-    def now(self) -> int:
-        return self._store.now()
-
-    def tally(self) -> dict[State, int]:
-        return self._reader.tally()
+        return self._live.reader.read(uuids)
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        mark = self._waiter.mark()
-        return Peeked(*self._reader.peek(names, readable), mark)
+        mark = self._live.waiter.mark()
+        return Peeked(*self._live.reader.peek(names, readable), mark)
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        self._waiter.wait(mark, limit)
+        self._live.waiter.wait(mark, limit)
 
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        self._store.transact(None, lambda run, _: self._writer.enlist(run, handle, kind, name, metadata, ttl))
+        self._live.enlist(handle, kind, name, metadata, ttl)
 
     def delist(self, handle: str) -> None:
-        self._clean(self._store.statements.delist, p_handle=handle)
-
-    def boards(self, most: int) -> list[str]:
-        return self._reader.boards(most)
+        self._live.clean(self._live.statements.delist, p_handle=handle)
 
     def roster(self) -> list[tuple[str, str, str]]:
-        return [(kind, name, metadata) for kind, name, metadata in self._store.query(self._store.statements.roster)]
+        store = self._live
+        return [(kind, name, metadata) for kind, name, metadata in store.query(store.statements.roster)]
 
 
 def _plain(draft: Draft) -> bool:

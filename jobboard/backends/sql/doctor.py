@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.backends.sql.statements import HOUR
-from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import literal
 from jobboard.primitives import Oddity
 from jobboard.sql.prepared import Prepared, param
 from jobboard.states import TRASHED, UNCLAIMED
+
+if TYPE_CHECKING:
+    from jobboard.backends.sql.store import SQLStore
 
 _PAGE = 500
 _ROW = "the claim that meets it may move it to the trash; else put the row right, or delete it, by hand"

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.answers import DONE, Items
+from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.statements import SWEEP, Statements
-from jobboard.backends.sql.store import DONE, Answer, SQLStore, record_of
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, PURGED, RECORD, STORED, literal
 from jobboard.backends.sql.writing import set_aside
 from jobboard.primitives import RANKS
 from jobboard.sql.claims import locking
 from jobboard.sql.prepared import Prepared, Runner, param
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
+
+if TYPE_CHECKING:
+    from jobboard.backends.sql.store import SQLStore
 
 LOG = logging.getLogger(__name__)
 
@@ -70,7 +75,7 @@ class Aside:
         )
         self._pick = Prepared(locking(select.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True)), st.product))
 
-    def __call__(self, run: Runner, board: str) -> tuple[list[Record], Answer]:
+    def __call__(self, run: Runner, board: str) -> tuple[list[Record], Items]:
         trashed = []
         for row in run.rows(self._pick, {"p_board": board}):
             record = record_of(row)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.statements import Statements, claimable, logical_state, not_exhausted, now
-from jobboard.backends.sql.store import SQLStore, record_of, seen
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.primitives import Seen
-from jobboard.sql.prepared import Prepared, elements, param
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
+from jobboard.sql.prepared import Prepared, Row, elements, param
+from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
+
+if TYPE_CHECKING:
+    from jobboard.backends.sql.store import SQLStore
 
 
 class Reader:
@@ -22,7 +25,7 @@ class Reader:
         self._jobs = jobs = self._st.jobs
         self._mine = self._st.mine
         self._record = (*self._st.tables.record, now)
-        self._pages: dict[tuple[bool, bool, frozenset[State] | None], Prepared] = {}
+        self._pages: dict[tuple[bool, bool, frozenset[State]], Prepared] = {}
         c = jobs.c
         live = sa.or_(*(c.state == literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)))
         self._live = live
@@ -48,8 +51,8 @@ class Reader:
         return [seen(found.get(uuid)) for uuid in uuids]
 
     def page(
-        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State] | None
-    ) -> list[Seen]:
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+    ) -> list[Row]:
         key = (after is None, names is None, states)
         statement = self._pages.get(key)
         if statement is None:
@@ -59,16 +62,16 @@ class Reader:
             params |= {"p_priority": after.priority, "p_id": after.sequence}
         if names is not None:
             params["p_names"] = names
-        return [seen(row) for row in self._store.query(statement, **params)]
+        return self._store.query(statement, **params)
 
-    def _page_statement(self, first: bool, unnamed: bool, states: frozenset[State] | None) -> Prepared:
+    def _page_statement(self, first: bool, unnamed: bool, states: frozenset[State]) -> Prepared:
         c = self._jobs.c
         conditions = [self._mine, self._live]
         if not unnamed:
             conditions.append(c.name.in_(elements("names", sa.String())))
         # By the stored state, which the planner knows how to reckon with: what time has made of a job since may differ,
         # and such a job is answered with its own state.
-        if states is not None:
+        if states < LIVE:
             stored = [c.state == literal(state) for state in sorted(states)]
             conditions.append(sa.or_(sa.false(), *stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
         lists = () if unnamed else ("p_names",)
@@ -149,3 +152,13 @@ class Reader:
         )
         event = self._st.first_event(c.wake_at > now).scalar_subquery()
         return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names",)))
+
+
+def seen(row: Row | None) -> Seen:
+    """What a row of a record and the time shows."""
+    if row is None:
+        return Seen(COMPLETE, None, None)
+    record = record_of(row)
+    if record is None:
+        return Seen(TRASHED, None, None)
+    return Seen.at(row[RECORD], record)

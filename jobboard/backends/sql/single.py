@@ -11,8 +11,8 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
+from jobboard.backends.sql.answers import ALL, JOINT
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
-from jobboard.backends.sql.store import ALL, JOINT
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
@@ -129,8 +129,9 @@ class Single:
             .returning(c.uuid, c.token)
             .cte("taken")
         )
+        # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
-        done = sa.case((whole, sa.literal(f"{ALL} 0")), else_=sa.select(_each(taken)).scalar_subquery())
+        done = sa.case((whole, f"{ALL} " + sa.cast(sa.func.count(), sa.Text)))
         return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(self._answer(taken, done)))
 
     def _insert(self) -> Prepared:

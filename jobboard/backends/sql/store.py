@@ -1,40 +1,121 @@
-"""One board's rows: transactions with their answers, and what rows mean."""
+"""One board's rows as the engine wants them, and the transactions in which it reads and writes them.
+
+What others do in many small requests, a database does in one transaction, which locks what it reads. So a call of the
+engine is carried out :meth:`~SQLStore.within` one: what is read there stays as it is until the commit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.tables import RECORD, STORED
-from jobboard.codec import failures_as_json, failures_from_json
+from jobboard.backends.sql import doctor, migrations
+from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
+from jobboard.backends.sql.reading import Reader
+from jobboard.backends.sql.rows import changed, inserted, record_of
+from jobboard.backends.sql.statements import DAY, Statements
+from jobboard.backends.sql.tables import PURGED, RECORD, Tables
+from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
+from jobboard.conf import Settings
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Nonce, Seen
+from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
+from jobboard.sql.dialects import Database
 from jobboard.sql.links import ConstraintViolated, Link, Links
-from jobboard.sql.prepared import Prepared, Row, Runner
-from jobboard.states import COMPLETE, TRASHED, Record, State
+from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
+from jobboard.states import SCHEDULED, UNCLAIMED, Record, State
 
 T = TypeVar("T")
 
-Answer = list[tuple[str, int]]
-"""What a call did, to be answered again: uuids, each with a number (a token; for a post the job's place). Of a take it
-is the ids of the rows that share a token, with :data:`JOINT` between them; and of an end of claims that ended them all
-:data:`ALL`: what is short is written within its page."""
+Work = Callable[[Runner, Items | None], tuple[T, Items]]
+"""What is done in a transaction: it gets what an earlier try of this call answered, None if there was none, and gives
+its result and what it did; nothing done, nothing written."""
 
-DONE: Answer = [("", 0)]
-"""Something was done, and no repetition will ask for it."""
-
-JOINT = "+"
-ALL = "*"
+_REPEATS = 3
+"""How often a call is repeated because a constraint refused what others were quicker at."""
 
 
-class SQLStore:
-    """:param base: the parameters that every statement gets."""
+class SQLStore(Store):
+    """:param session: the connected life of the board."""
 
-    def __init__(self, links: Links, statements: Statements, board: str) -> None:
+    keeps = "lease"
+
+    product: Database
+    statements: Statements
+    reader: Reader
+    waiter: SQLWaiter
+
+    def __init__(
+        self, links: Links, tables: Tables, board: str, conf: Settings, session: Callable[[], Napper | None]
+    ) -> None:
         self.links = links
-        self.statements = statements
+        self.tables = tables
+        self.board = board
         self.base = {"p_board": board}
+        self._conf = conf
+        self._session = session
+        self._local = threading.local()
+
+    # Life
+
+    def open(self) -> Characteristics:
+        conf, creates = self._conf, self._conf["auto_setup"] and not self._conf["read_only"]
+        try:
+            self.links.run(lambda link: migrations.prepare(link.connection, link.product, self.tables, creates))
+        except BaseException:
+            self.links.close()
+            raise
+        self.product = product = self.links.known_product()
+        self.statements = Statements(self.tables, product)
+        self.reader = Reader(self)
+        calls = product.wakes and conf["notify"]
+        self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
+        self.waiter = waiter(
+            self._session, self.links, product, calls, self.tables.prefix, self.board, conf["claim_ttl"]
+        )
+        self._durable = conf["synchronous"] == "full" or product.dialect.name != "sqlite"
+        return Characteristics(
+            durable=self._durable,
+            survives_failover=False,
+            exact_order=True,
+            blocking_wait=self.waiter.hears,
+            remote_events=False,
+            transactional=True,
+            claim_ttl=conf["claim_ttl"],
+            notes=f"{product.dialect.name}; "
+            + ("passes over locked rows" if product.skip_locked else "one writer at a time")
+            + "; what the server acknowledged is as durable as it is set up to be",
+        )
+
+    def closing(self) -> None:
+        self.links.watch.hurry()
+
+    def close(self) -> None:
+        self.waiter.close()
+        self.links.close()
+
+    def forked(self) -> None:
+        self.waiter.forked()
+        self.links.leak()
+        self._local = threading.local()
+
+    # Transactions
+
+    @property
+    def running(self) -> Runner | None:
+        """The transaction that this thread is in."""
+        return getattr(self._local, "run", None)
+
+    @contextlib.contextmanager
+    def within(self, run: Runner) -> Iterator[None]:
+        """What this thread reads here it locks, and what it commits belongs to this transaction."""
+        self._local.run = run
+        try:
+            yield
+        finally:
+            self._local.run = None
 
     def query(self, statement: Prepared, **params: Any) -> list[Row]:
         """Read something, outside of any transaction."""
@@ -49,32 +130,30 @@ class SQLStore:
         link.end_read()
         return rows
 
-    def transact(self, nonce: Nonce | None, work: Callable[[Runner, Answer | None], tuple[T, Answer]]) -> T:
-        """Run ``work`` in a transaction and keep its answer with it.
+    def transact(self, nonce: Nonce | None, work: Work[T]) -> T:
+        """Do some work in a transaction, and keep its answer with it."""
+        for repeat in range(_REPEATS + 1):
+            try:
+                return self.links.run(lambda link: self.once(link, nonce, work))  # noqa: B023
+            except ConstraintViolated:
+                if nonce is None or repeat == _REPEATS:
+                    raise
+                # Perhaps this very call was answered before, or another has taken a key just now.
+                nonce = nonce._replace(attempt=max(nonce.attempt, 2))
+        raise AssertionError("unreachable")
 
-        ``work`` gets what an earlier try of this call answered, None if there was none, and gives its result and what
-        it did; nothing done, nothing written.
-        """
-        try:
-            return self.links.run(lambda link: self.once(link, nonce, work))
-        except ConstraintViolated:
-            if nonce is None or nonce.attempt > 1:
-                raise
-            # Perhaps this very call was answered before.
-            return self.transact(nonce._replace(attempt=2), work)
-
-    def once(self, link: Link, nonce: Nonce | None, work: Callable[[Runner, Answer | None], tuple[T, Answer]]) -> T:
+    def once(self, link: Link, nonce: Nonce | None, work: Work[T]) -> T:
         link.begin()
         earlier = self._earlier(link, nonce) if nonce is not None and nonce.attempt > 1 else None
-        result, answer = work(link, earlier)
-        if not answer and (nonce is None or nonce.attempt == 1):
+        result, items = work(link, earlier)
+        if not items and (nonce is None or nonce.attempt == 1):
             link.rollback()
             return result
-        self._keep(link, nonce, answer)
+        self._keep(link, nonce, items)
         link.commit()
         return result
 
-    def _earlier(self, link: Runner, nonce: Nonce) -> Answer | None:
+    def _earlier(self, link: Runner, nonce: Nonce) -> Items | None:
         """Lock the call's slot against a first try that is still on its way; what that answered."""
         st = self.statements
         key = {"p_handle": nonce.handle, "p_slot": nonce.slot}
@@ -82,9 +161,9 @@ class SQLStore:
         [(call, answer)] = link.rows(st.slot, key)
         if call > nonce.call:
             raise JobFailure("this call comes after a later one of its slot; its caller has long gone on")
-        return parse(answer) if call == nonce.call else None
+        return items_in(answer) if call == nonce.call else None
 
-    def _keep(self, link: Runner, nonce: Nonce | None, answer: Answer) -> None:
+    def _keep(self, link: Runner, nonce: Nonce | None, items: Items) -> None:
         if nonce is None:
             return
         st = self.statements
@@ -92,7 +171,7 @@ class SQLStore:
             "p_handle": nonce.handle,
             "p_slot": nonce.slot,
             "p_call": nonce.call,
-            "p_answer": ",".join([f"{uuid} {number}" for uuid, number in answer]),
+            "p_answer": text_of(items),
         }
         if nonce.attempt > 1:
             link.count(st.answer_again, params)
@@ -100,52 +179,174 @@ class SQLStore:
             # A slot's first call; or one that its own repetition has overtaken, which the primary key refuses.
             link.count(st.answer_first, params)
 
+    # Reading
+
     def now(self) -> int:
         return int(self.query(self.statements.clock)[0][0])
 
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        st, run = self.statements, self.running
+        keys = [key for kind, key in sides if kind == "key"]
+        wanted = list(dict.fromkeys([*uuids, *(key for kind, key in sides if kind == "purged")]))
+        statement = st.by_uuid if run is None else st.lock
+        rows: dict[str, Row] = {}
+        for some in chunks(wanted, LONGEST):
+            rows.update((row[0], row) for row in self._rows(statement, p_uuids=some))
+        found = list(rows.values())
+        holders: dict[str, str] = {}
+        for some in chunks(keys, LONGEST):
+            held = self._rows(st.by_key, p_keys=some)
+            holders.update((row[4], row[0]) for row in held)
+            found += held
+        jobs = [_stored(rows.get(uuid)) for uuid in uuids]
+        marks = [
+            Side(kind, key, *_holding(holders.get(key))) if kind == "key" else Side(kind, key, *_purged(rows.get(key)))
+            for kind, key in sides
+        ]
+        return Found(found[0][RECORD] if found else 0, jobs, marks)
 
-def parse(answer: str) -> Answer:
-    pairs = (item.split(" ") for item in answer.split(",")) if answer else ()
-    return [(uuid, int(number)) for uuid, number in pairs]
+    def _rows(self, statement: Prepared, **params: Any) -> list[Row]:
+        run = self.running
+        return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
+
+    def listed(self, kind: str) -> Found:
+        raise NotImplementedError("the roster has a table of its own here")
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+        raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
+
+    def page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+    ) -> tuple[int, list[Stored]]:
+        rows = self.reader.page(after, limit, names, states)
+        jobs = [stored for row in rows if (stored := _stored(row)) is not None]
+        return rows[0][RECORD] if rows else 0, jobs
+
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        return self.reader.trash_page(after, limit)
+
+    def counts(self) -> dict[State, int]:
+        return self.reader.tally()
+
+    def boards(self, most: int) -> list[str]:
+        return self.reader.boards(most)
+
+    def examine(self) -> Iterator[Oddity]:
+        return doctor.examine(self, self._durable)
+
+    # Writing
+
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
+        unique."""
+        run = self.running
+        if run is not None:
+            return self._write(run, changes, marks)
+
+        def work(run: Runner, _: Items | None) -> tuple[Committed, Items]:
+            return self._write(run, changes, marks), DONE
+
+        return self.transact(None, work)
+
+    def _write(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+        st = self.statements
+        purged = {side.key: value is not None for side, value, _ in marks if side.kind == "purged"}
+        if back := [uuid for uuid, gone in purged.items() if not gone]:
+            run.count(st.purged_again, {**self.base, "p_uuids": back})
+        ended: list[int] = []
+        for before, after, _ in changes:
+            if before is None:
+                continue
+            if after is None and purged.get(before.record.uuid):
+                run.count(st.purge, {"p_id": before.record.sequence})
+            elif after is None:
+                ended.append(before.record.sequence)
+            elif isinstance(after, Record) and not run.count(st.store, changed(after, before.record)):
+                raise Stale([after.uuid])
+        if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
+            raise Stale
+        # Behind what sets their keys free.
+        fresh = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
+        stored = [
+            Stored(after if isinstance(after, Record) else next(fresh), None)
+            for _, after, _ in changes
+            if after is not None
+        ]
+        if any(_wakes(change) for change in changes):
+            self.tell(run)
+        return Committed(stored, [])
+
+    def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
+        if not drafts:
+            return []
+        st = self.statements
+        now = run.rows(st.clock, {})[0][0]
+        records = [draft.record(0, now) for draft in drafts]
+        run.many(st.insert, [{**self.base, **inserted(record)} for record in records])
+        mine = {**self.base, "p_uuids": [record.uuid for record in records]}
+        ids = dict(run.rows(st.ids, mine))
+        if arrivals := {record.uuid: (record.who, record.token) for record in records if record.token}:
+            # Another may have brought the same job along.
+            there = run.rows(st.by_uuid, {**self.base, "p_uuids": list(arrivals)})
+            ids = {**ids, **{row[0]: None for row in there if (row[11], row[10]) != arrivals[row[0]]}}
+        if missing := [record.uuid for record in records if ids.get(record.uuid) is None]:
+            # Another was quicker, with a key or with an arrival.
+            raise Stale(missing)
+        return [record._replace(sequence=ids[record.uuid]) for record in records]
+
+    def tell(self, run: Runner) -> None:
+        """Wake those who wait, when this transaction commits."""
+        if self.call["p_notify"]:
+            run.rows(self.statements.call, {**self.base, **self.call})
+
+    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
+        st, key = self.statements, {**self.base, "p_kind": kind, "p_name": name}
+        told = {"p_handle": handle, "p_metadata": metadata, "p_ttl": ttl}
+
+        def work(run: Runner, _: Items | None) -> tuple[None, Items]:
+            if not run.count(st.enlist_again, {**key, **told}):
+                run.count(st.enlist, {**key, **told})
+            return None, DONE
+
+        self.transact(None, work)
+
+    def clean(self, statement: Prepared, **params: Any) -> None:
+        """Delete something; where nothing was found, nothing is written."""
+
+        def work(run: Runner, _: Items | None) -> tuple[None, Items]:
+            return None, DONE if run.count(statement, {**self.base, **params}) else []
+
+        self.transact(None, work)
+
+    def tidy(self) -> None:
+        st = self.statements
+        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
+            if found := [row[0] for row in self.query(old)]:
+                self.clean(gone, **{name: found})
+        self.clean(st.entities_old)
 
 
-def record_of(row: Sequence[Any]) -> Record | None:
-    """The job in a row; None if it was purged."""
-    state = STORED.get(row[7])
-    return None if state is None else record_in(row, state)
+def _stored(row: Row | None) -> Stored | None:
+    record = None if row is None else record_of(row)
+    return None if record is None else Stored(record, None)
 
 
-def record_in(row: Sequence[Any], state: State) -> Record:
-    """The job in a row, in this state."""
-    return Record._make((*row[:7], state, *row[8:16], failures_from_json(row[16]), *row[17:RECORD]))
+def _holding(uuid: str | None) -> tuple[bytes | None, None, object]:
+    return (None, None, None) if uuid is None else (uuid.encode(), None, uuid)
 
 
-def seen(row: Sequence[Any] | None) -> Seen:
-    """What a row of a record and the time shows."""
-    if row is None:
-        return Seen(COMPLETE, None, None)
-    record = record_of(row)
-    if record is None:
-        return Seen(TRASHED, None, None)
-    return Seen.at(row[RECORD], record)
+def _purged(row: Row | None) -> tuple[bytes | None, int | None, object]:
+    return (b"", row[15] + DAY, row[3]) if row is not None and row[7] == PURGED else (None, None, None)
 
 
-def stored(record: Record, was: Record) -> dict[str, Any]:
-    """The parameters that write a changed record."""
-    live = record.state != TRASHED
-    return {
-        "p_id": record.sequence,
-        "p_was_token": was.token,
-        "p_was_state": was.state.value,
-        "p_state": record.state.value,
-        "p_attempts": record.attempts,
-        "p_token": record.token,
-        "p_who": record.who,
-        "p_keeper": record.keeper,
-        "p_lock_until": record.lock_until,
-        "p_modified_on": record.modified_on,
-        "p_errors": failures_as_json(record.errors),
-        "p_retries": record.retries,
-        "p_live_key": record.key if live else None,
-        "p_wake_at": record.lock_until,
-    }
+def _wakes(change: Change) -> bool:
+    """Whether something becomes claimable by this, or sooner than those who wait have reckoned with."""
+    after = change.after
+    if after is None:
+        return False
+    if isinstance(after, Draft):
+        return True
+    if after.state in (UNCLAIMED, SCHEDULED):
+        return True
+    was = None if change.before is None else change.before.record.lock_until
+    return was is not None and after.lock_until is not None and after.lock_until < was

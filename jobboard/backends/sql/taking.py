@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.answers import Items
 from jobboard.backends.sql.oddities import Aside
+from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.statements import SWEEP
-from jobboard.backends.sql.store import Answer, SQLStore, record_in
+from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.exceptions import JobFailure
@@ -94,7 +96,7 @@ class Taker:
                 return self._at_once(statement, request, nonce, swept)
             return self._at_once_of_candidates(request, nonce, swept)
 
-        def work(run: Runner, earlier: Answer | None) -> tuple[Glance, Answer]:
+        def work(run: Runner, earlier: Items | None) -> tuple[Glance, Items]:
             if earlier:
                 standing, now = self._writer.still_held(run, earlier)
                 if standing:
@@ -154,7 +156,7 @@ class Taker:
 
     def _of_candidates(
         self, run: Runner, request: TakeRequest, sweep_first: bool
-    ) -> tuple[tuple[list[Record], bool], Answer]:
+    ) -> tuple[tuple[list[Record], bool], Items]:
         # Rows that are looked at must not be locked before they are known to be taken: an engine locks what it reads.
         conditions = () if request.where is None else (request.where,)
         statement = self._st.ready_ids if request.where is None else self._st.pick_ids(*conditions)

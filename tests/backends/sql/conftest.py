@@ -15,8 +15,8 @@ class Spy:
 
     def __init__(self, board: JobBoard, before: Callable[[str], None] | None = None) -> None:
         assert board.engine._opened is not None
-        board.engine._opened.run(lambda link: None)
-        self._link = board.engine._opened._local.link
+        board.engine._opened.links.run(lambda link: None)
+        self._link = board.engine._opened.links._local.link
         self._before = before
         self.texts: list[str] = []
 

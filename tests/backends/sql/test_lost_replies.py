@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard import codec
+from jobboard.backends.sql.answers import DONE
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
@@ -58,7 +59,7 @@ class TestOnce:
         """A token only rises, also where the clock was set back since the job's last claim."""
         ahead, behind = far.post_many([{"name": "a"}] * 2)
         token = 10**16
-        with far.engine._opened.engine.begin() as connection:
+        with far.engine._opened.links.engine.begin() as connection:
             connection.execute(sa.update(far.table).where(far.table.c.uuid == ahead.uuid).values(token=token))
         fault = proxy.lose(what, matching=decisive)
         jobs = far.claim_many("anna", 2)
@@ -135,17 +136,17 @@ class TestLate:
 
         def first() -> None:
             def work(run: Any, earlier: Any) -> Any:
-                pick = board.engine._store.statements.ready
+                pick = board.engine._opened.statements.ready
                 params = {"p_readable": 1, "p_limit": 1}
                 claim = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
                 answer = board.engine._writer.take(run, pick, params, claim, True)
                 # Its answer is written, and not committed yet.
-                board.engine._store._keep(run, nonce, answer[1])
+                board.engine._opened._keep(run, nonce, answer[1])
                 began.set()
                 go_on.wait(10)
-                return answer[0], [("", 0)]
+                return answer[0], DONE
 
-            board.engine._store.transact(None, work)
+            board.engine._opened.transact(None, work)
 
         def again() -> None:
             results.append(other.engine.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
@@ -200,16 +201,16 @@ class TestLate:
         if late is not None:
             params = {
                 **board.engine._of(first),
-                **board.engine._lease("anna", None, first),
+                **board.engine._terms("anna", None, first),
                 "p_readable": 1,
                 "p_swept": True,
             }
             with pytest.raises(ConstraintViolated):
-                board.engine._store.single(late.take("any", 1), params)
+                board.engine._opened.single(late.take("any", 1), params)
         else:
             with pytest.raises(ConstraintViolated):
-                board.engine._store.links.run(
-                    lambda link: board.engine._store.once(link, first, lambda *_: (None, [("", 0)]))
+                board.engine._opened.links.run(
+                    lambda link: board.engine._opened.once(link, first, lambda *_: (None, DONE))
                 )
         assert board.stats().claimed == 0
 

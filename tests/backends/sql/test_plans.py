@@ -66,7 +66,7 @@ def fill(board: JobBoard, backend: str) -> None:
         ),
         "mariadb": ("ANALYZE TABLE plans",),
     }
-    with board.engine._opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with board.engine._opened.links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in analyze.get(backend, ()):
             connection.exec_driver_sql(statement)
 
@@ -74,7 +74,7 @@ def fill(board: JobBoard, backend: str) -> None:
 def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
     """The plan of each statement on the jobs' table that ``call`` runs, as text."""
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(
-        board.engine._opened.engine.dialect.name, "EXPLAIN FORMAT=JSON "
+        board.engine._opened.links.engine.dialect.name, "EXPLAIN FORMAT=JSON "
     )
     found: list[str] = []
     with spy(board) as seen:
@@ -101,7 +101,7 @@ CALLS = {
     "extend": lambda b: b.extend(_claimed(b), "anna"),
     "release": lambda b: b.release(_claimed(b)),
     "heartbeat": lambda b: (_claimed(b), b._renew_held(b._session)),
-    "sweep": lambda b: b.engine._store.transact(None, lambda run, _: b.engine._writer.sweep(run)),
+    "sweep": lambda b: b.engine._opened.transact(None, lambda run, _: b.engine._writer.sweep(run)),
     "peek": lambda b: b.engine.peek(["n3"], codec.VERSION),
     "read": lambda b: b.engine.read([f"no-such-{i}" for i in range(100)]),
     "siblings": lambda b: b.siblings(),
@@ -124,7 +124,7 @@ def test_no_statement_walks_the_table(full: JobBoard, call: str, spy: Any) -> No
 
 
 def _walks(board: JobBoard, plan: str) -> bool:
-    name = board.engine._opened.engine.dialect.name
+    name = board.engine._opened.links.engine.dialect.name
     if name == "sqlite":
         return bool(re.search(r"SCAN plans(?! USING| VIRTUAL)", plan)) or "SCAN plans USING" in plan
     if name == "postgresql":
@@ -141,7 +141,7 @@ def test_the_ready_jobs_come_from_their_index(full: JobBoard, call: str, index: 
 def test_no_index_holds_the_lease(full: JobBoard) -> None:
     held = {column.name for index in full.table.indexes for column in index.columns}
     assert "lock_until" not in held
-    with full.engine._opened.engine.connect() as connection:
+    with full.engine._opened.links.engine.connect() as connection:
         made = sa.inspect(connection).get_indexes("plans")
     assert {"plans_ready", "plans_by_name", "plans_wake"} <= {index["name"] for index in made}
     assert not any("lock_until" in index["column_names"] for index in made)
@@ -162,13 +162,13 @@ def test_how_many_statements_a_verb_takes(full: JobBoard, spy: Any, backend_trip
         else:
             full.consume(job, "anna")
     # SQLite's begin, commit and look at its commit counter, and MariaDB's commit, cost what a statement costs.
-    commits = 1 if full.engine._opened.engine.dialect.name == "mariadb" else 0
-    assert len(seen.texts) + commits <= backend_trips[full.engine._opened.engine.dialect.name]
+    commits = 1 if full.engine._opened.links.engine.dialect.name == "mariadb" else 0
+    assert len(seen.texts) + commits <= backend_trips[full.engine._opened.links.engine.dialect.name]
 
 
 def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
-    link = full.engine._opened.run(lambda link: link)
+    link = full.engine._opened.links.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as count:
         full.consume(_claimed(full), "anna")
@@ -178,7 +178,7 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
 
 
 def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
-    link = full.engine._opened.run(lambda link: link)
+    link = full.engine._opened.links.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as first:
         page = full.engine.page(None, 50, None, None)
@@ -193,7 +193,7 @@ def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
 def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -> None:
     """Also while nobody has analysed the table, whatever the database thought of its statements when it was small."""
     board = make_board(table="fresh")
-    link = board.engine._opened.run(lambda link: link)
+    link = board.engine._opened.links.run(lambda link: link)
     if link.dialect.name == "postgresql":
         link.cursor.execute("ALTER TABLE fresh SET (autovacuum_enabled = false)")
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]

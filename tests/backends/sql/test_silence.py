@@ -110,7 +110,7 @@ def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyP
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far.engine._opened.watch.silences
+    assert far.engine._opened.links.watch.silences
     assert not any(claim.lost for claim in claims)
 
 
@@ -143,7 +143,7 @@ def test_one_who_sleeps_is_still_woken(
     with ThreadPoolExecutor(1) as pool:
         sleeping = pool.submit(far.claim_next, "anna", timeout=30)
         if backend == "postgresql":
-            eventually(lambda: far.engine._waiter._ear is not None and far.engine._waiter._ear.listens)
+            eventually(lambda: far.engine._opened.waiter._ear is not None and far.engine._opened.waiter._ear.listens)
         proxy.silence_all()
         near = make_board()
         near.post("a")
@@ -152,7 +152,7 @@ def test_one_who_sleeps_is_still_woken(
             # And those after it, by a call.
             calls = proxy.counter(b"LISTEN")
             sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-            eventually(lambda: far.engine._waiter._ear.listens)
+            eventually(lambda: far.engine._opened.waiter._ear.listens)
             near.post("b")
             assert sleeping.result(8).name == "b"
             assert calls.count <= 1
@@ -175,7 +175,7 @@ def test_who_waits_for_a_lock_is_no_silent_one(
         assert not claim.done()
         locker.rollback()
         assert claim.result(20).token
-    assert far.engine._opened.watch.silences == 0
+    assert far.engine._opened.links.watch.silences == 0
     assert far.get(job.uuid).attempts == 1
 
 

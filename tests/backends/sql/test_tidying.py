@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.
         with engine.connect() as connection:
             return connection.execute(sa.select(table.c.stamp).where(mine)).scalar_one()
 
-    for post in (lambda: board.post("a"), lambda: board.post("a", key="same")):
+    for post in (lambda: board.post("a"), lambda: board.post("a", key=str(uuid.uuid4()))):
         post()
         fresh = stamp()
         post()
@@ -71,7 +72,7 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.
 
 @SQL
 def test_old_answers_are_found_by_an_index(backend: str, board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
-    text, params = board.engine._store.statements.answers_old.compiled(board.engine._product.dialect, {})
+    text, params = board.engine._opened.statements.answers_old.compiled(board.engine._opened.product.dialect, {})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         analyze = "ANALYZE TABLE " if backend == "mariadb" else "ANALYZE "
         connection.exec_driver_sql(analyze + answers.name)

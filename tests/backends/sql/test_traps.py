@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
+from jobboard.backends.sql.answers import DONE
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import MySQLDatabase
-from jobboard.states import Verb
-from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, part
+from jobboard.states import Record, Verb
+from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, insert, part
 from jobboard.testing.conformance.support import Background, eventually
 
 ALL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -58,19 +59,27 @@ def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_boar
 
 
 @pytest.mark.backends("postgresql")
-def test_a_row_that_is_purged_only_now_does_not_pass_for_an_arrival(board: JobBoard, other: JobBoard) -> None:
-    old = arrived(board, arrival(board, trashed_on=LONG_AGO))
-    original = board.engine._writer._insert_new
-    purges = [part(old, Verb.PURGE)]
+@pytest.mark.parametrize("purged", [True, False])
+def test_what_another_brings_along_only_now_does_not_pass_for_an_arrival(
+    board: JobBoard, other: JobBoard, purged: bool
+) -> None:
+    store = board.engine._opened
+    original = store._insert
+    theirs: list[Record] = []
 
-    def insert_new(*args: Any) -> dict[str, int]:
-        if purges:
-            finish(other, purges.pop())
+    def insert_late(*args: Any) -> list[Record]:
+        # The job was not there when this call looked.
+        if not theirs:
+            theirs.append(arrived(other, arrival(other, trashed_on=LONG_AGO)))
+            if purged:
+                finish(other, part(theirs[0], Verb.PURGE))
         return original(*args)
 
-    board.engine._writer.__dict__["_insert_new"] = insert_new
-    record = arrived(board, arrival(board))
-    assert other.engine.read([record.uuid])[0].record == record
+    store.__dict__["_insert"] = insert_late
+    [(created, record)] = insert(board, arrival(board))
+    assert created == purged
+    assert other.engine.read([theirs[0].uuid])[0].record == record
+    assert (record == theirs[0]) != purged
 
 
 @pytest.mark.backends("postgresql")
@@ -141,7 +150,7 @@ def test_the_boards_own_connections_are_at_read_committed(
         link.rollback()
         return answer.lower().replace("-", " ")
 
-    assert other.engine._opened.run(asked) == "read committed"
+    assert other.engine._opened.links.run(asked) == "read committed"
 
 
 @pytest.mark.backends("postgresql", "mariadb")
@@ -152,16 +161,22 @@ def test_a_deadlock_reaches_no_caller(board: JobBoard, make_board: Callable[...,
     tries: list[JobBoard] = []
 
     def cross(mine: JobBoard, order: list[str]) -> str:
+        store = mine.engine._opened
+
+        def read(run: Any, uuids: list[str]) -> None:
+            with store.within(run):
+                store.read(uuids)
+
         def work(run: Any, earlier: Any) -> Any:
             tries.append(mine)
-            mine.engine._writer.lock(run, order[:1])
+            read(run, order[:1])
             if tries.count(mine) == 1:
                 # Each has got its first row, and now wants the other's.
                 both.wait(10)
-            mine.engine._writer.lock(run, order[1:])
-            return "done", [("", 0)]
+            read(run, order[1:])
+            return "done", DONE
 
-        return mine.engine._store.transact(None, work)
+        return store.transact(None, work)
 
     theirs = Background(lambda: cross(other, uuids[::-1]))
     assert cross(board, uuids) == "done"
@@ -173,7 +188,9 @@ def test_a_deadlock_reaches_no_caller(board: JobBoard, make_board: Callable[...,
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoard, spy: Any, times: int) -> None:
-    codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[board.engine._opened.engine.dialect.name]
+    codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[
+        board.engine._opened.links.engine.dialect.name
+    ]
     job = board.post("a")
     claim = board.claim(job, "anna")
     for code in codes:
@@ -192,7 +209,7 @@ def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoa
 
 
 def _error(board: JobBoard, code: Any) -> Exception:
-    dbapi = board.engine._opened.engine.dialect.dbapi
+    dbapi = board.engine._opened.links.engine.dialect.dbapi
     if isinstance(code, int):
         return dbapi.OperationalError(code, "forced")
     error = dbapi.OperationalError("forced")
@@ -324,7 +341,7 @@ def test_matched_rows_are_counted_not_only_changed_ones(board: JobBoard) -> None
         link.rollback()
         return count
 
-    assert board.engine._opened.run(work) == 1
+    assert board.engine._opened.links.run(work) == 1
 
 
 @pytest.mark.backends("mariadb")

@@ -1,22 +1,21 @@
 WITH taken AS
 (DELETE FROM jobboard WHERE jobboard.id = ANY (array((SELECT found.id
 FROM unnest(string_to_array(%(p_uuids)s::VARCHAR, %(string_to_array_1)s::VARCHAR),
-  CAST(string_to_array(%(p_tokens)s::VARCHAR, %(string_to_array_2)s::VARCHAR) AS BIGINT[])) AS anon_5(uuid, token)
+  CAST(string_to_array(%(p_tokens)s::VARCHAR, %(string_to_array_2)s::VARCHAR) AS BIGINT[])) AS anon_6(uuid, token)
   JOIN LATERAL (SELECT jobboard.id AS id, jobboard.token AS token, jobboard.who IS NOT NULL AND (jobboard.state =
   'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
   jobboard.max_attempts)) AS held
 FROM jobboard
-WHERE jobboard.uuid = anon_5.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
+WHERE jobboard.uuid = anon_6.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
  LIMIT 1 FOR UPDATE) AS found ON true
-WHERE found.token = anon_5.token AND found.held))) RETURNING jobboard.uuid, jobboard.token),
+WHERE found.token = anon_6.token AND found.held))) RETURNING jobboard.uuid, jobboard.token),
 answer AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =
-  cardinality(string_to_array(%(p_uuids)s::VARCHAR, %(string_to_array_1)s::VARCHAR))) THEN %(param_1)s::VARCHAR ELSE
-  (SELECT string_agg(taken.uuid || %(uuid_1)s::VARCHAR || CAST(taken.token AS TEXT), %(string_agg_2)s::VARCHAR) AS
-  string_agg_1
-FROM taken) END AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_6
+  cardinality(string_to_array(%(p_uuids)s::VARCHAR, %(string_to_array_1)s::VARCHAR))) THEN %(param_1)s::VARCHAR ||
+  CAST(count(*) AS TEXT) END AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  anon_5
 FROM taken
 HAVING count(*) > %(count_1)s::INTEGER ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN
   (jobboard_answers.call < excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN

@@ -1,0 +1,67 @@
+"""What the rows of the jobs' table mean, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jobboard.backends.sql.tables import RECORD, STORED
+from jobboard.codec import failures_as_json, failures_from_json
+from jobboard.states import TRASHED, Record, State
+
+
+def record_of(row: Sequence[Any]) -> Record | None:
+    """The job in a row; None if it was purged."""
+    state = STORED.get(row[7])
+    return None if state is None else record_in(row, state)
+
+
+def record_in(row: Sequence[Any], state: State) -> Record:
+    """The job in a row, in this state."""
+    return Record._make((*row[:7], state, *row[8:16], failures_from_json(row[16]), *row[17:RECORD]))
+
+
+def changed(record: Record, was: Record) -> dict[str, Any]:
+    """The parameters that write a changed record."""
+    live = record.state != TRASHED
+    return {
+        "p_id": record.sequence,
+        "p_was_token": was.token,
+        "p_was_state": was.state.value,
+        "p_state": record.state.value,
+        "p_attempts": record.attempts,
+        "p_token": record.token,
+        "p_who": record.who,
+        "p_keeper": record.keeper,
+        "p_lock_until": record.lock_until,
+        "p_modified_on": record.modified_on,
+        "p_errors": failures_as_json(record.errors),
+        "p_retries": record.retries,
+        "p_live_key": record.key if live else None,
+        "p_wake_at": record.lock_until,
+    }
+
+
+def inserted(record: Record) -> dict[str, Any]:
+    """The parameters that write a new record, beside its board."""
+    return {
+        "p_uuid": record.uuid,
+        "p_name": record.name,
+        "p_priority": record.priority,
+        "p_key": record.key,
+        "p_version": record.version,
+        "p_posting": record.posting,
+        "p_state": record.state.value,
+        "p_attempts": record.attempts,
+        "p_max_attempts": record.max_attempts,
+        "p_token": record.token,
+        "p_who": record.who,
+        "p_lock_until": record.lock_until,
+        "p_created_on": record.created_on,
+        "p_modified_on": record.modified_on,
+        "p_errors": failures_as_json(record.errors),
+        "p_retries": record.retries,
+        "p_job_group": record.group,
+        "p_live_key": None if record.state == TRASHED else record.key,
+        "p_wake_at": record.lock_until,
+    }
