@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.backends.sql.statements import HOUR
 from jobboard.backends.sql.tables import literal
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import Oddity
 from jobboard.sql.prepared import Prepared, param
 from jobboard.states import TRASHED, UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.backends.sql.store import SQLStore
+
+PINNED = 60.0
+"""For how many seconds a transaction may be open before it is told of."""
 
 _PAGE = 500
 _ROW = "the claim that meets it may move it to the trash; else put the row right, or delete it, by hand"
@@ -39,6 +43,7 @@ _SETTINGS["mariadb"] = _SETTINGS["mysql"]
 def examine(store: SQLStore, durable: bool) -> Iterator[Oddity]:
     """:param durable: as the board's own options have it."""
     yield from _settings(store, durable)
+    yield from pins(store)
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
     yield from _rows(store)
     yield from _answers(store)
@@ -54,6 +59,63 @@ def _settings(store: SQLStore, durable: bool) -> Iterator[Oddity]:
         if str(value) not in safe:
             reason = f"it is {value}: a crash may lose what was acknowledged"
             yield Oddity(f"setting {name}", reason, f"set it to {min(safe)} on the server")
+
+
+def pins(store: SQLStore, since: float = PINNED) -> Iterator[Oddity]:
+    """The transactions that have been open for longer than ``since`` seconds, as far as the board's user may see them.
+    What was done since one began can't be cleared away, and whoever looks for a job walks past it."""
+    look = _PINS.get(store.statements.product.dialect.name)
+    if look is None:
+        return
+    try:
+        rows = [row for select in look() for row in store.query(Prepared(select))]
+    except JobFailure:
+        # MariaDB and MySQL show these only to users with the privilege PROCESS.
+        return
+    for what, who, state, age, end in rows:
+        if age is not None and age >= since:
+            told = f" ({state})" if state else ""
+            reason = f"its transaction has been open for {int(age)} s{told}: what was done since can't be cleared away"
+            yield Oddity(f"{what} of {who}" if who else str(what), reason, f"have it end, or end it: {end}")
+
+
+def _postgresql_pins() -> Iterator[sa.Select[Any]]:
+    def text(expression: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
+        return sa.cast(expression, sa.Text)
+
+    def age(since: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp() - since), sa.Float)
+
+    names = ("pid", "usename", "application_name", "state", "xact_start", "backend_xmin", "backend_xid")
+    c = sa.table("pg_stat_activity", *map(sa.column, names), schema="pg_catalog").c
+    application = sa.case((c.application_name != "", " in " + c.application_name), else_="")
+    yield sa.select(
+        *("session " + text(c.pid), c.usename + application, c.state, age(c.xact_start)),
+        "SELECT pg_terminate_backend(" + text(c.pid) + ")",
+    ).where(sa.or_(c.backend_xmin.is_not(None), c.backend_xid.is_not(None)), c.pid != sa.func.pg_backend_pid())
+    p = sa.table("pg_prepared_xacts", *map(sa.column, ("gid", "owner", "prepared")), schema="pg_catalog").c
+    yield sa.select(
+        *("prepared transaction " + p.gid, p.owner, sa.literal("prepared"), age(p.prepared)),
+        "COMMIT PREPARED or ROLLBACK PREPARED '" + p.gid + "'",
+    )
+
+
+def _mysql_pins() -> Iterator[sa.Select[Any]]:
+    of_innodb = ("trx_mysql_thread_id", "trx_started")
+    open_ones = sa.table("innodb_trx", *map(sa.column, of_innodb), schema="information_schema")
+    t = open_ones.c
+    names = ("id", "user", "host", "command")
+    of = sa.table("processlist", *map(sa.column, names), schema="information_schema")
+    p = of.c
+    age = sa.func.timestampdiff(sa.literal_column("SECOND"), t.trx_started, sa.func.now())
+    number = sa.cast(t.trx_mysql_thread_id, sa.String(20))
+    yield sa.select(
+        *(sa.func.concat("session ", number), sa.func.concat(p.user, "@", p.host), p.command, age),
+        sa.func.concat("KILL ", number),
+    ).select_from(sa.join(open_ones, of, p.id == t.trx_mysql_thread_id))
+
+
+_PINS = {"postgresql": _postgresql_pins, "mysql": _mysql_pins, "mariadb": _mysql_pins}
 
 
 def _rows(store: SQLStore) -> Iterator[Oddity]:
