@@ -25,6 +25,10 @@ _serial = itertools.count(1)
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 
 
+SHARED = "shared"
+"""The tables of tests that make none of their own."""
+
+
 def selected() -> list[str]:
     try:
         return selected_backends()
@@ -186,8 +190,8 @@ def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..
     """
     import jobboard
 
-    # The name is all that tells one memory board from another.
-    suffix = f"-{next(_serial)}" if backend == "memory" else ""
+    # The name is all that tells one memory board from another, or boards whose tables a test shares.
+    suffix = f"-{next(_serial)}" if backend == "memory" or board_conf.get("table") == SHARED else ""
     with contextlib.ExitStack() as stack:
 
         def make(name: str = "board", **options: Any) -> Any:

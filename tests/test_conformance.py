@@ -1,3 +1,16 @@
 """The suite that every backend has to pass, on each selected backend; the fixtures are in conftest.py."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
+from tests.conftest import SHARED
+
+
+@pytest.fixture
+def board_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """To make tables takes longer than most tests. So the boards of all have the same, and names of their own."""
+    conf = conf_of(backend)
+    return {**conf, "table": SHARED} if "table" in conf else conf

@@ -7,10 +7,10 @@ import pytest
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish, Nonce
+from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish
 from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, lost_reply, record_of, take, uuids
+from jobboard.testing.conformance.support import LIMIT, first_call, lost_reply, record_of, take, uuids
 
 MOVER = "mover"
 LONG_AGO = 1_500_000_000_123_000
@@ -188,7 +188,7 @@ class TestArriving:
 
     def test_late_request(self, board: JobBoard) -> None:
         """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
-        first = Nonce("handle", 1, 1)
+        first = first_call()
         [(_, record)] = board.engine.insert([arrival(board)], first._replace(attempt=2))
         assert record is not None
         finish(board, free(record))

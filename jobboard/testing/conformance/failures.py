@@ -23,6 +23,7 @@ from jobboard.testing.conformance.support import (
     Background,
     EventLog,
     MakeBoard,
+    first_call,
     lost_reply,
     plant,
     record_of,
@@ -257,7 +258,8 @@ class TestLateRequests:
 
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_insert(self, board: JobBoard, gone_on: bool) -> None:
-        first, retry = Nonce("handle", 1, 1), Nonce("handle", 1, 1, 2)
+        first = first_call()
+        retry = first._replace(attempt=2)
         posting = codec.encode(codec.Content({}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, None, codec.VERSION, posting, None, None, None)
         board.engine.insert([draft], retry)
@@ -273,7 +275,7 @@ class TestLateRequests:
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_take(self, board: JobBoard, gone_on: bool) -> None:
         board.post_many([Posting("resize")] * 4)
-        first = Nonce("handle", 1, 1)
+        first = first_call()
         board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
         if gone_on:
             board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
@@ -296,7 +298,7 @@ class TestLateRequests:
             "extend": lambda uuid, nonce: board.engine.extend(uuid, by_name, 1_000_000_000, nonce),
             "release": lambda uuid, nonce: board.engine.operate(Verb.RELEASE, uuid, None, nonce),
         }
-        act, first = acts[primitive], Nonce("handle", 1, 1)
+        act, first = acts[primitive], first_call()
         if primitive != "claim":
             board.claim(job, "anna")
             board.claim(another, "anna")
@@ -468,8 +470,8 @@ class TestPoison:
             Draft(f"00000000-0000-4000-9000-{n:012d}", "newer", 0, None, codec.VERSION + 1, posting, None, None, None)
             for n in range(501)
         ]
-        board.engine.insert(drafts[:500], Nonce("plant", 1, 1))
-        board.engine.insert(drafts[500:], Nonce("plant", 1, 2))
+        board.engine.insert(drafts[:500], first_call())
+        board.engine.insert(drafts[500:], first_call())
         good = board.post("resize", priority="LOW")
         assert uuids(board.iterjobs()) == [good.uuid]
         assert take(board) == good

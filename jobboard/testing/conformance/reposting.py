@@ -11,9 +11,9 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Posting
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Draft
 from jobboard.states import COMPLETE, UNCLAIMED
-from jobboard.testing.conformance.support import EventLog, lost_reply, replaced, take, uuids
+from jobboard.testing.conformance.support import EventLog, first_call, lost_reply, replaced, take, uuids
 
 
 class TestRepeatedPosts:
@@ -107,9 +107,10 @@ class TestRepeatedPosts:
         holder = board.post("resize", key="k")
         posting = codec.encode(codec.Content({}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
+        first = first_call()
         for attempt in {1, 2, 3} - {late}:
-            [(created, record)] = board.engine.insert([draft], Nonce("handle", 1, 1, attempt))
+            [(created, record)] = board.engine.insert([draft], first._replace(attempt=attempt))
             assert (created, record and record.uuid) == (False, holder.uuid)
         board.consume(take(board), "anna")
-        board.engine.insert([draft], Nonce("handle", 1, 1, late))
+        board.engine.insert([draft], first._replace(attempt=late))
         assert board.job_count == 0

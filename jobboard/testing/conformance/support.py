@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 import pytest
 
@@ -107,8 +108,13 @@ def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION, n
     number = next(_numbers)
     uuid = f"00000000-0000-4000-8000-{number:012d}"
     draft = Draft(uuid, name, 0, None, version, posting, None, None, None)
-    board.engine.insert([draft], Nonce(f"plant{number}", 1, 1))
+    board.engine.insert([draft], first_call())
     return uuid
+
+
+def first_call() -> Nonce:
+    """The first call of a handle that nobody else has."""
+    return Nonce(uuid4().hex, 1, 1)
 
 
 @contextlib.contextmanager
