@@ -1,0 +1,231 @@
+"""Our boards behind TaskFlow's API: what its entry points in ``taskflow.jobboards`` lead to."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from taskflow import exceptions as theirs
+from taskflow import logging
+from taskflow.jobs import base
+from taskflow.types import notifier
+
+from jobboard import backends
+from jobboard.contrib.taskflow import options
+from jobboard.contrib.taskflow.encoding import encode_details
+from jobboard.contrib.taskflow.errors import translated
+from jobboard.contrib.taskflow.job import TaskFlowIterator, TaskFlowJob
+from jobboard.job import Job, JobPriority
+from jobboard.notifier import ANY
+from jobboard.states import SCHEDULED
+
+LOG = logging.getLogger(__name__)
+
+_CLOSED = "CLOSED"
+"""The state of a KazooClient that was never started, or was stopped."""
+
+
+class TaskFlowBoard(base.NotifyingJobBoard):
+    """A board on the backend that the option ``url`` names.
+
+    :param name: a label; boards are told apart by ``path`` or ``namespace`` alone.
+    :param conf: TaskFlow's options or ours, see :mod:`jobboard.contrib.taskflow.options`.
+    :param client: a client of the caller's; a KazooClient is started if it was not.
+    :param persistence: where the logbooks of jobs are.
+    :param emit_notifications: whether ``notifier`` tells anything.
+    :raises ValueError, TypeError: an option does not fit.
+
+    ``jobboard`` is our board underneath, for what TaskFlow has no name for: the trash, ``claim_next``, counts.
+    """
+
+    scheme: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        name: str,
+        conf: Mapping[str, Any],
+        client: Any = None,
+        persistence: Any = None,
+        emit_notifications: bool = True,
+    ) -> None:
+        super().__init__(name, conf)
+        where = options.locate(conf, self.scheme, client)
+        with translated():
+            self.jobboard = backends.fetch(where.name, where.conf, client=client)
+        self.notifier = RelayingNotifier(self._relay if emit_notifications else lambda on: None)
+        self._client = client
+        self._persistence = persistence
+        self._expiry = where.expiry
+        self._claimed: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+
+    # Its life
+
+    @property
+    def connected(self) -> bool:
+        return self.jobboard.connected
+
+    def connect(self) -> None:
+        """:raises JobFailure: the backend can't be reached."""
+        if getattr(self._client, "client_state", None) == _CLOSED:
+            try:
+                self._client.start()
+            except self._client.handler.timeout_exception as error:
+                raise theirs.JobFailure(f"{self.jobboard!r} can't be reached", error) from error
+        with translated():
+            self.jobboard.connect()
+
+    def close(self) -> None:
+        """Give back what was claimed without an expiry. A client of the caller's stays open."""
+        with translated():
+            self.jobboard.close()
+
+    # Posting and looking
+
+    def post(
+        self,
+        name: str,
+        book: Any = None,
+        details: Any = None,
+        priority: base.JobPriority | str = base.JobPriority.NORMAL,
+    ) -> TaskFlowJob:
+        """:raises TypeError: the details hold what TaskFlow's boards don't take either; nothing was posted."""
+        number = JobPriority[base.JobPriority.convert(priority).name]
+        with translated():
+            job = self.jobboard.post(name, book, encode_details(details), number)
+        return TaskFlowJob(self, job, self._persistence, book)
+
+    def iterjobs(self, only_unclaimed: bool = False, ensure_fresh: bool = False) -> TaskFlowIterator:
+        """The jobs in the order in which they are to be worked on: the highest priority first, then the oldest."""
+        return TaskFlowIterator(self, LOG, self._fetch_jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
+
+    def _fetch_jobs(self, ensure_fresh: bool = False, only_unclaimed: bool = False) -> Iterator[TaskFlowJob]:
+        with translated():
+            for job in self.jobboard.iterjobs(only_unclaimed, ensure_fresh):
+                # TaskFlow has no state for what can't be claimed yet.
+                if job.seen_state != SCHEDULED:
+                    yield TaskFlowJob(self, job, self._persistence)
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        initial_delay: float | None = None,
+        max_delay: float | None = None,
+        sleep_func: Callable[[float], object] | None = None,
+    ) -> TaskFlowIterator:
+        """Wait until a job can be claimed, and iterate over what can.
+
+        ``initial_delay``, ``max_delay`` and ``sleep_func`` steer a loop of TaskFlow's that there is not here.
+
+        :raises NotFound: no job in time.
+        """
+        with translated():
+            self.jobboard.wait(timeout)
+        return self.iterjobs(only_unclaimed=True)
+
+    @property
+    def job_count(self) -> int:
+        with translated():
+            return self.jobboard.job_count
+
+    def find_owner(self, job: TaskFlowJob) -> str | None:
+        with translated():
+            return self.jobboard.find_owner(job.jobboard_job)
+
+    # Claims
+
+    def claim(self, job: TaskFlowJob, who: str, expiry: float | None = None) -> None:
+        """Claim the job for ``who``.
+
+        :param expiry: seconds after which the claim lapses unless it is extended; None: what the option ``ttl`` says,
+            and without it, for as long as this process lives and the board is open.
+        :raises UnclaimableJob: somebody has claimed it, ``who`` included.
+        :raises NotFound: it is not on the board.
+        """
+        held = self._claimed.get(job.uuid)
+        if held is not None and held.claim is not None and not held.claim.ended and not held.claim.lost:
+            # A conductor of TaskFlow's tries this with all that it is working on, at every pass.
+            raise theirs.UnclaimableJob(f"{job} was claimed by {held.claim.who!r} on this very board")
+        with translated():
+            self.jobboard.claim(job.jobboard_job, who, self._expiry if expiry is None else expiry)
+        self._claimed[job.uuid] = job.jobboard_job
+
+    def consume(self, job: TaskFlowJob, who: str) -> None:
+        self._end(self.jobboard.consume, job, who)
+
+    def abandon(self, job: TaskFlowJob, who: str) -> None:
+        self._end(self.jobboard.abandon, job, who)
+
+    def trash(self, job: TaskFlowJob, who: str) -> None:
+        self._end(self.jobboard.trash, job, who)
+
+    def _end(self, verb: Callable[[Job, str], None], job: TaskFlowJob, who: str) -> None:
+        with translated():
+            verb(job.jobboard_job, who)
+        self._claimed.pop(job.uuid, None)
+
+    # Around
+
+    def register_entity(self, entity: Any) -> None:
+        """Show an entity of any kind, a conductor for instance, for as long as this board is connected."""
+        with translated():
+            self.jobboard.register_entity(entity)
+
+    def _relay(self, on: bool) -> None:
+        """Begin to hear, or hear no longer, what happens on the board."""
+        if on:
+            self.jobboard.notifier.register(ANY, self._notify)
+        else:
+            self.jobboard.notifier.deregister(ANY, self._notify)
+
+    def _notify(self, event: str, details: dict[str, Any]) -> None:
+        self.notifier.notify(event, {"job": TaskFlowJob(self, details["job"], self._persistence)})
+
+
+class SQLTaskFlowBoard(TaskFlowBoard):
+    scheme = "sql"
+
+
+class RedisTaskFlowBoard(TaskFlowBoard):
+    scheme = "redis"
+
+
+class ZooKeeperTaskFlowBoard(TaskFlowBoard):
+    scheme = "zookeeper"
+
+
+class EtcdTaskFlowBoard(TaskFlowBoard):
+    scheme = "etcd"
+
+
+class RelayingNotifier(notifier.Notifier):
+    """TaskFlow's notifier, which is fed only while somebody listens: hearing what other processes do costs requests."""
+
+    def __init__(self, relay: Callable[[bool], None]) -> None:
+        super().__init__()
+        self._relay = relay
+        self._relayed = False
+
+    def register(self, *args: Any, **kwargs: Any) -> None:
+        super().register(*args, **kwargs)
+        self._follow()
+
+    def deregister(self, *args: Any, **kwargs: Any) -> bool:
+        known: bool = super().deregister(*args, **kwargs)
+        self._follow()
+        return known
+
+    def deregister_event(self, event_type: str) -> int:
+        count: int = super().deregister_event(event_type)
+        self._follow()
+        return count
+
+    def reset(self) -> None:
+        super().reset()
+        self._follow()
+
+    def _follow(self) -> None:
+        wanted = len(self) > 0
+        if wanted != self._relayed:
+            self._relayed = wanted
+            self._relay(wanted)

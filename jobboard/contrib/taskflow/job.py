@@ -1,0 +1,145 @@
+"""A job of ours as TaskFlow's users see it, and the walk over a board's jobs."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from taskflow import exceptions as theirs
+from taskflow import states
+from taskflow.jobs import base
+
+from jobboard.contrib.taskflow.encoding import decode_details
+from jobboard.contrib.taskflow.errors import translated
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
+from jobboard.job import Job, JobPriority
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+
+DOES_NOT_EXPIRE, NOT_CLAIMED = -1, -2
+"""What ``expires_in`` answers: TaskFlow's DOES_NOT_EXPIRE and KEY_NOT_FOUND. Their module wants redis-py."""
+
+_STATES = {
+    UNCLAIMED: states.UNCLAIMED,
+    SCHEDULED: states.UNCLAIMED,
+    CLAIMED: states.CLAIMED,
+    COMPLETE: states.COMPLETE,
+    TRASHED: states.COMPLETE,
+}
+
+
+@functools.total_ordering
+class TaskFlowJob(base.Job):
+    """A job on a board of this bridge. ``jobboard_job`` is ours underneath, for what TaskFlow has no name for."""
+
+    def __init__(self, board: Any, job: Job, persistence: Any = None, book: Any = None) -> None:
+        kept = {} if book is not None else {"name": job.book_name, "uuid": job.book_uuid}
+        super().__init__(board, job.name, job.uuid, backend=persistence, book=book, book_data=kept)
+        self.jobboard_job = job
+
+    @functools.cached_property
+    def details(self) -> Any:
+        try:
+            return decode_details(self.jobboard_job.details)
+        except ValueError as error:
+            raise theirs.JobFailure(f"{self} has details that can't be read: {error}", error) from error
+
+    @property
+    def priority(self) -> base.JobPriority:
+        """The nearest of TaskFlow's at or below what the job was posted with."""
+        number = self.jobboard_job.priority
+        return base.JobPriority[next((name for name in JobPriority if name <= number), JobPriority.VERY_LOW).name]
+
+    @property
+    def sequence(self) -> int:
+        return self.jobboard_job.sequence
+
+    @property
+    def created_on(self) -> datetime.datetime:
+        """In UTC and without a zone, as on TaskFlow's Redis board."""
+        return self.jobboard_job.created_on.replace(tzinfo=None)
+
+    @property
+    def last_modified(self) -> datetime.datetime:
+        """As :attr:`created_on`; asks the server."""
+        with translated():
+            self.jobboard_job.state  # noqa: B018 - it refreshes the rest
+        return self.jobboard_job.last_modified.replace(tzinfo=None)
+
+    @property
+    def state(self) -> str:
+        with translated():
+            return _STATES[self.jobboard_job.state]
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        delay: float = 0.01,
+        delay_multiplier: float = 2.0,
+        max_delay: float = 60.0,
+        sleep_func: Callable[[float], object] = time.sleep,
+    ) -> bool:
+        """Wait until the job is complete; whether it was, after ``timeout`` seconds.
+
+        :raises JobFailure: it lies in the trash, and will not complete by itself.
+        """
+        with translated():
+            return self.jobboard_job.wait(timeout, delay, delay_multiplier, max_delay, sleep_func)
+
+    def expires_in(self) -> float:
+        """Seconds left of the claim, whoever holds it; -1: a board keeps it; -2: the job is not claimed."""
+        with translated():
+            try:
+                left = self.jobboard_job.expires_in()
+            except NotFound:
+                return NOT_CLAIMED
+        return DOES_NOT_EXPIRE if left is None else left
+
+    def extend_expiry(self, expiry: float) -> bool:
+        """Have the claim expire in so many seconds; whether there is one that may be extended.
+
+        Through the handle that has made it, that very claim. Through any other, as of a thread that scans the board,
+        the claim of whoever holds the job: but one that its own board keeps is not made to expire by others.
+        """
+        job = self.jobboard_job
+        with translated():
+            try:
+                if job.claim is not None:
+                    job.claim.extend(expiry)
+                elif job.expires_in() is not None:
+                    self.board.jobboard.extend(job, job.owner, expiry)
+            except ConnectionFailure:
+                raise
+            except (NotFound, ClaimLost, JobFailure):
+                return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self.jobboard_job == other.jobboard_job if isinstance(other, TaskFlowJob) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self.jobboard_job < other.jobboard_job if isinstance(other, TaskFlowJob) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.jobboard_job)
+
+    def __str__(self) -> str:
+        """Without the details, which hold private data in real use."""
+        return f"{type(self).__name__}: {self.name} (priority={self.priority}, uuid={self.uuid})"
+
+
+class TaskFlowIterator(base.JobBoardIterator):
+    """Walks over a board's jobs page by page, each with the state that its page was read in. TaskFlow's own asks the
+    server once more for each job."""
+
+    _walk: Iterator[TaskFlowJob] | None = None
+
+    def __next__(self) -> TaskFlowJob:
+        if self._walk is None:
+            self._walk = self._board_fetch_func(ensure_fresh=self.ensure_fresh, only_unclaimed=self.only_unclaimed)
+        for job in self._walk:
+            if not self.only_unclaimed or job.jobboard_job.seen_state == UNCLAIMED:
+                return job
+        raise StopIteration
