@@ -1,0 +1,276 @@
+"""What TaskFlow's users meet on the bridge, beside what TaskFlow's own tests say, and where it does better."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from taskflow import exceptions, states
+from taskflow.jobs.base import POSTED, REMOVAL, Job, JobPriority
+from taskflow.listeners import claims
+from taskflow.types.entity import Entity
+from taskflow.utils import redis_utils
+
+from jobboard.exceptions import ClaimLost
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, let_lapse, replaced
+from tests.contrib.taskflow.boards import BACKENDS
+
+pytestmark = pytest.mark.backends(*BACKENDS)
+
+MakeTheirs = Callable[..., Any]
+
+
+@pytest.fixture
+def board(make_theirs: MakeTheirs) -> Any:
+    return make_theirs()
+
+
+@pytest.fixture
+def other(board: Any, make_theirs: MakeTheirs) -> Any:
+    """The same board, of another name and through a connection of its own."""
+    return make_theirs("other")
+
+
+def only(jobs: Any) -> Any:
+    [job] = jobs
+    return job
+
+
+def test_the_name_is_a_label(board: Any, other: Any) -> None:
+    job = board.post("resize")
+    assert list(other.iterjobs()) == [job]
+    assert (board.name, other.name) == ("board", "other")
+
+
+def test_the_highest_priority_and_the_oldest_post_come_first(board: Any, other: Any) -> None:
+    order = [JobPriority.LOW, "very_high", JobPriority.NORMAL, "VERY_LOW", JobPriority.HIGH]
+    posted = [board.post("resize", priority=priority) for _ in range(2) for priority in order]
+    found = list(other.iterjobs())
+    assert [job.priority for job in found] == [rank for rank in JobPriority for _ in range(2)]
+    assert found == sorted(posted)
+    assert found[0].sequence < found[1].sequence
+
+
+def test_priorities_between_the_names_show_the_nearest_below(board: Any) -> None:
+    shown = {100: "VERY_HIGH", 99: "HIGH", 0: "NORMAL", -1: "LOW", -51: "VERY_LOW", -100: "VERY_LOW"}
+    for number in shown:
+        board.jobboard.post(str(number), priority=number)
+    assert {int(job.name): job.priority.value for job in board.iterjobs()} == shown
+    with pytest.raises(ValueError, match="not a valid priority"):
+        board.post("resize", priority="99")
+
+
+def test_details_come_back_as_they_were(board: Any, other: Any) -> None:
+    details = {
+        "when": datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC),
+        "seen": {1, 2},
+        "id": uuid.UUID(int=7),
+        "blob": b"\xff",
+        3: {"deep": [{4: None}]},
+    }
+    assert board.post("resize", details=details).details == details
+    assert only(other.iterjobs()).details == details
+    with pytest.raises(TypeError, match="object"):
+        board.post("resize", details={"x": object()})
+    assert board.job_count == 1
+
+
+def test_details_may_be_large(board: Any, other: Any) -> None:
+    details = {"store": "x" * (700 * 1024)}
+    board.post("resize", details=details)
+    assert only(other.iterjobs()).details == details
+
+
+def test_a_job_tells_no_details(board: Any) -> None:
+    job = board.post("pay", details={"card": "4111"})
+    assert isinstance(job, Job)
+    assert str(job) == f"TaskFlowJob: pay (priority=JobPriority.NORMAL, uuid={job.uuid})"
+    assert "4111" not in repr(job)
+
+
+def test_times_are_naive_and_in_utc(board: Any) -> None:
+    job = board.post("resize")
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    assert abs(now - job.created_on) < datetime.timedelta(seconds=60)
+    assert job.last_modified == job.created_on
+    board.claim(job, "me")
+    assert job.last_modified > job.created_on
+
+
+def test_states_are_taskflows(board: Any, other: Any) -> None:
+    job, seen = board.post("resize"), only(other.iterjobs())
+    assert seen.state is states.UNCLAIMED
+    board.claim(job, "me")
+    assert seen.state is states.CLAIMED
+    assert other.find_owner(seen) == "me"
+    board.consume(job, "me")
+    assert seen.state is states.COMPLETE
+    assert seen.wait(0)
+    assert other.find_owner(seen) is None
+
+
+def test_waiting_for_a_trashed_job_raises(board: Any, other: Any) -> None:
+    job, seen = board.post("resize"), only(other.iterjobs())
+    board.claim(job, "me")
+    board.trash(job, "me")
+    assert seen.state == states.COMPLETE
+    with pytest.raises(exceptions.JobFailure, match="trash"):
+        seen.wait(LONG)
+    assert [each.uuid for each in board.jobboard.trashed()] == [job.uuid]
+    board.jobboard.restore(job.jobboard_job)
+    assert list(other.iterjobs(only_unclaimed=True)) == [job]
+
+
+def test_what_is_scheduled_can_not_be_seen_yet(board: Any) -> None:
+    board.jobboard.post("later", delay=LONG)
+    assert list(board.iterjobs()) == []
+    assert board.job_count == 1
+
+
+def test_waiting_is_for_what_can_be_claimed(board: Any, other: Any) -> None:
+    board.claim(board.post("resize"), "me")
+    with pytest.raises(exceptions.NotFound):
+        other.wait(timeout=0.1, initial_delay=0.01, max_delay=1, sleep_func=print)
+    job = board.post("crop")
+    assert list(other.wait(LONG)) == [job]
+
+
+def test_an_iterator_can_be_told_later(board: Any) -> None:
+    board.claim(board.post("resize"), "me")
+    job = board.post("crop")
+    jobs = board.iterjobs(ensure_fresh=True)
+    assert (jobs.board, jobs.only_unclaimed, jobs.ensure_fresh) == (board, False, True)
+    jobs.only_unclaimed = True
+    assert list(jobs) == [job]
+
+
+def test_a_job_that_somebody_has_can_not_be_claimed(board: Any, other: Any) -> None:
+    job = board.post("resize")
+    board.claim(job, "me")
+    for jobboard in (board, other):
+        with pytest.raises(exceptions.UnclaimableJob):
+            jobboard.claim(only(jobboard.iterjobs()), "me")
+    with pytest.raises(exceptions.JobFailure):
+        other.consume(only(other.iterjobs()), "you")
+    other.consume(only(other.iterjobs()), "me")
+    with pytest.raises((exceptions.JobFailure, exceptions.NotFound)):
+        board.consume(job, "me")
+    for who, error in ((3, TypeError), ("", ValueError)):
+        with pytest.raises(error):
+            board.claim(job, who)
+
+
+def test_a_conductor_does_not_ask_for_what_it_works_on(board: Any) -> None:
+    board.claim(board.post("resize"), "me")
+    asked: list[object] = []
+
+    def claim(original: Any, *args: Any) -> Any:
+        asked.append(args)
+        return original(*args)
+
+    with replaced(board.jobboard, "claim", claim):
+        with pytest.raises(exceptions.UnclaimableJob):
+            board.claim(only(board.iterjobs()), "me")
+        assert asked == []
+        board.abandon(only(board.iterjobs()), "me")
+        board.claim(only(board.iterjobs()), "me")
+        assert len(asked) == 1
+
+
+def test_a_stale_handle_ends_nothing_and_extends_nothing(board: Any, other: Any) -> None:
+    stale = board.post("resize")
+    let_lapse(board.jobboard, stale.jobboard_job, "me")
+    fresh = only(other.iterjobs())
+    other.claim(fresh, "me", expiry=LONG)
+    with pytest.raises(exceptions.JobFailure) as caught:
+        board.consume(stale, "me")
+    assert isinstance(caught.value.cause, ClaimLost)
+    assert not stale.extend_expiry(1)
+    assert fresh.expires_in() > LONG / 2
+    other.consume(fresh, "me")
+
+
+def test_expiry(board: Any, other: Any) -> None:
+    job = board.post("resize")
+    seen = only(other.iterjobs())
+    assert job.expires_in() == redis_utils.KEY_NOT_FOUND
+    assert not job.extend_expiry(LONG)
+    board.claim(job, "me")
+    assert seen.expires_in() == redis_utils.DOES_NOT_EXPIRE
+    # What its own board keeps stays kept, whoever looks after it.
+    assert seen.extend_expiry(1)
+    assert seen.expires_in() == redis_utils.DOES_NOT_EXPIRE
+    assert job.extend_expiry(LONG)
+    assert LONG / 2 < seen.expires_in() <= LONG
+    assert seen.extend_expiry(3 * LONG)
+    assert 2 * LONG < job.expires_in() <= 3 * LONG
+    board.consume(job, "me")
+    assert seen.expires_in() == redis_utils.KEY_NOT_FOUND
+
+
+def test_a_claim_may_be_given_an_expiry_by_the_configuration(make_theirs: MakeTheirs) -> None:
+    board = make_theirs(ttl=str(LONG))
+    one, two = board.post("resize"), board.post("resize")
+    board.claim(one, "me")
+    board.claim(two, "me", expiry=3 * LONG)
+    assert LONG / 2 < one.expires_in() <= LONG
+    assert two.expires_in() > 2 * LONG
+
+
+def test_a_closed_board_gives_back_what_it_kept(board: Any, other: Any) -> None:
+    board.claim(board.post("kept"), "me")
+    board.claim(board.post("fixed"), "me", expiry=LONG)
+    board.close()
+    assert [job.name for job in other.iterjobs(only_unclaimed=True)] == ["kept"]
+    assert not board.connected
+    for act in (board.iterjobs().__next__, lambda: board.job_count, lambda: board.post("late"), board.wait):
+        with pytest.raises(exceptions.JobFailure):
+            act()
+
+
+def test_listeners(board: Any, other: Any) -> None:
+    heard: list[tuple[Any, ...]] = []
+
+    def callback(event: str, *args: Any, details: dict[str, Any]) -> None:
+        heard.append((event, *args, details["job"]))
+
+    board.notifier.register(POSTED, callback, args=[1])
+    board.notifier.register(REMOVAL, callback)
+    job = board.post("resize")
+    eventually(lambda: heard == [(POSTED, 1, job)])
+    assert heard[0][2].board is board
+    theirs = other.post("crop")
+    if board.jobboard.characteristics.remote_events:
+        eventually(lambda: heard[1:] == [(POSTED, 1, theirs)])
+    board.claim(job, "me")
+    board.trash(job, "me")
+    eventually(lambda: heard[-1] == (REMOVAL, job))
+    board.notifier.deregister(POSTED, callback)
+    assert board.jobboard.notifier.listened_to
+    board.notifier.deregister_event(REMOVAL)
+    assert not board.jobboard.notifier.listened_to
+    board.notifier.register("*", callback)
+    board.notifier.reset()
+    assert not board.jobboard.notifier.listened_to
+
+
+def test_entities_of_any_kind(board: Any, other: Any) -> None:
+    board.register_entity(Entity("conductor", "one", {"pid": 3}))
+    board.register_entity(Entity("poster", "two", {}))
+    found = {(entity.kind, entity.name): entity.metadata for entity in other.jobboard.entities()}
+    assert found == {("conductor", "one"): {"pid": 3}, ("poster", "two"): {}}
+
+
+def test_the_listener_that_checks_claims(board: Any, other: Any) -> None:
+    lost: list[str] = []
+    job = board.post("resize")
+    board.claim(job, "me")
+    listener = claims.CheckingClaimListener(None, job, board, "me", on_job_loss=lambda *args: lost.append(args[1]))
+    listener._task_receiver("RUNNING", {})
+    other.jobboard.release(only(other.iterjobs()).jobboard_job)
+    listener._task_receiver("SUCCESS", {})
+    assert lost == ["SUCCESS"]
