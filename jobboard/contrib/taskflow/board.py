@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -24,6 +25,8 @@ LOG = logging.getLogger(__name__)
 
 _CLOSED = "CLOSED"
 """The state of a KazooClient that was never started, or was stopped."""
+
+_starting = threading.Lock()
 
 
 class TaskFlowBoard(base.NotifyingJobBoard):
@@ -67,11 +70,13 @@ class TaskFlowBoard(base.NotifyingJobBoard):
 
     def connect(self) -> None:
         """:raises JobFailure: the backend can't be reached."""
-        if getattr(self._client, "client_state", None) == _CLOSED:
-            try:
-                self._client.start()
-            except self._client.handler.timeout_exception as error:
-                raise theirs.JobFailure(f"{self.jobboard!r} can't be reached", error) from error
+        # Several boards that share a client connect at once.
+        with _starting:
+            if getattr(self._client, "client_state", None) == _CLOSED:
+                try:
+                    self._client.start()
+                except self._client.handler.timeout_exception as error:
+                    raise theirs.JobFailure(f"{self.jobboard!r} can't be reached", error) from error
         with translated():
             self.jobboard.connect()
 
