@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from taskflow.jobs import backends
 from taskflow.utils import kazoo_utils, redis_utils
+from taskflow.utils.kazoo_utils import make_client as make_kazoo_client
 
 from jobboard.testing.servers import selected_backends
 
@@ -25,18 +26,17 @@ def in_taskflows_words(conf: dict[str, Any]) -> dict[str, Any]:
     return {"url" if name == "board" else name: value for name, value in conf.items()} | {"board": "jobboard"}
 
 
-def make_client(conf: dict[str, Any]) -> Any:
+def make_client(url: str) -> Any:
     """A client as TaskFlow makes it, which has connected to nothing yet; an SQLAlchemy engine where TaskFlow has no
     board."""
-    uri = urlsplit(conf["board"])
+    uri = urlsplit(url)
     if uri.scheme == "redis":
         return redis_utils.RedisClient(host=uri.hostname, port=uri.port)
     if uri.scheme == "zookeeper":
-        return kazoo_utils.make_client({"hosts": uri.netloc, "timeout": 10.0})
+        return make_kazoo_client({"hosts": uri.netloc, "timeout": 10.0})
     import sqlalchemy
 
-    url = sqlalchemy.make_url(conf["board"])
-    engine = sqlalchemy.create_engine(url.set(drivername=DRIVERS[uri.scheme]))
+    engine = sqlalchemy.create_engine(sqlalchemy.make_url(url).set(drivername=DRIVERS[uri.scheme]))
     engine.close = engine.dispose  # as the others, for contextlib.closing
     return engine
 
@@ -55,11 +55,11 @@ class OnOurs:
 
     @pytest.fixture(autouse=True)
     def _conf(self, conf_of: Callable[[str], dict[str, Any]]) -> None:
-        self.conf = conf_of(self.backend)
+        self.conf = in_taskflows_words(conf_of(self.backend))
 
     def create_board(self, persistence: Any = None) -> tuple[Any, Any]:
-        client = make_client(self.conf)
-        board = backends.fetch("test-board", in_taskflows_words(self.conf), client=client, persistence=persistence)
+        client = make_client(self.conf["url"])
+        board = backends.fetch("test-board", self.conf, client=client, persistence=persistence)
         self.addCleanup(board.close)
         self.addCleanup(close_client, client)
         return client, board

@@ -22,21 +22,26 @@ else:
 
 
 @pytest.fixture
-def make_theirs(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[..., Any]]:
+def theirs_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """The configuration of the test's board, for TaskFlow's ``fetch``."""
+    from tests.contrib.taskflow.boards import in_taskflows_words
+
+    return in_taskflows_words(conf_of(backend))
+
+
+@pytest.fixture
+def make_theirs(theirs_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
     """``make_theirs(name='board', **options)``: a connected board of the bridge, closed when the test ends.
 
     ``client=`` and ``persistence=`` go to TaskFlow's ``fetch``. All the boards of one test share jobs.
     """
     from taskflow.jobs import backends
 
-    from tests.contrib.taskflow.boards import in_taskflows_words
-
-    conf = in_taskflows_words(conf_of(backend))
     with contextlib.ExitStack() as stack:
 
         def make(name: str = "board", **options: Any) -> Any:
             kwargs = {key: options.pop(key) for key in ("client", "persistence") if key in options}
-            board = backends.fetch(name, {**conf, **options}, **kwargs)
+            board = backends.fetch(name, {**theirs_conf, **options}, **kwargs)
             stack.callback(board.close)
             board.connect()
             return board
