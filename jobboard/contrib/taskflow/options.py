@@ -116,6 +116,15 @@ def _zookeeper(options: Options, backend: str) -> None:
         options["hosts"], _, options["chroot"] = hosts.partition("/")
 
 
+def _etcd(options: Options, backend: str) -> None:
+    if options.pop("protocol", "http") == "https":
+        options["use_ssl"] = True
+    for theirs, ours in (("host", "hosts"), ("ca_cert", "ca"), ("cert_cert", "certfile"), ("cert_key", "keyfile")):
+        if theirs in options:
+            options[ours] = options.pop(theirs)
+    _without_tls(options, "use_ssl", "ca", "certfile", "keyfile", "verify_certs")
+
+
 def _without_tls(options: Options, switch: str, *begins: str) -> None:
     """Where it is off, what else is said of it counts for nothing, as in TaskFlow."""
     if not strutils.bool_from_string(options.get(switch, False)):
@@ -147,7 +156,16 @@ _ZOOKEEPER = _Dialect(
     adapt=_zookeeper,
 )
 
+_ETCD = _Dialect(
+    "taskflow",
+    # Which version of the gateway speaks for etcd is not up to whoever configures the board.
+    needless=("api_path",),
+    connecting=("host", "port", "protocol", "ca_cert", "cert_key", "cert_cert", "timeout"),
+    adapt=_etcd,
+)
+
 _DIALECTS = {
     **dict.fromkeys(("redis", "rediss", "valkey"), _REDIS),
     **dict.fromkeys(("zookeeper", "zk"), _ZOOKEEPER),
+    "etcd": _ETCD,
 }

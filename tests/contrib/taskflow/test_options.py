@@ -9,6 +9,7 @@ from taskflow import exceptions
 from taskflow.jobs import backends
 
 from jobboard.contrib.taskflow import board as boards
+from jobboard.contrib.taskflow.options import MAX_DETAILS, NAME, locate
 
 TLS_OFF = {
     "ssl": "False",
@@ -110,6 +111,17 @@ def test_a_configuration_for_zookeeper() -> None:
     made = settings({**conf, "use_ssl": True, "hosts": "zk1,zk2:2182/octavia"})
     assert (made["hosts"], made["chroot"]) == ("zk1,zk2:2182", "/octavia")
     assert (made["keyfile"], made["verify_certs"]) == ("/key", False)
+
+
+def test_a_configuration_for_etcd() -> None:
+    tls = {"protocol": "https", "ca_cert": "/ca", "cert_cert": "/cert", "cert_key": "/key"}
+    where = {"host": "etcd1", "port": 2379, "path": "octavia", "timeout": 7.5, "ttl": 30, "api_path": "/v3/"}
+    made = locate({"board": "jobboard-etcd", **where, **tls}, "etcd", None)
+    expected = {"board": "etcd", "hosts": "etcd1", "port": 2379, "namespace": "octavia", "timeout": 7.5}
+    expected |= {"use_ssl": True, "ca": "/ca", "certfile": "/cert", "keyfile": "/key", "max_details": MAX_DETAILS}
+    assert made == (NAME, expected, 30)
+    made = locate({**where, **tls, "protocol": "http"}, "etcd", None)
+    assert made.conf.keys() == expected.keys() - {"use_ssl", "ca", "certfile", "keyfile"}
 
 
 def test_the_host_and_port_of_a_uri_count() -> None:
