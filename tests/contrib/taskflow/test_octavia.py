@@ -19,7 +19,7 @@ from tests.contrib.taskflow.boards import BACKENDS, close_client, make_client
 
 pytestmark = pytest.mark.backends(*BACKENDS)
 
-EXPIRY = 2.0
+EXPIRY = 6.0
 """Its ``jobboard_expiration_time``."""
 
 
@@ -95,9 +95,9 @@ def test_claims_that_expire_are_kept_alive_from_a_thread(theirs_conf: dict[str, 
         steps = tmp_path / "steps"
         eventually(lambda: steps.exists() and "resize" in steps.read_text())
         owner = board.find_owner(job)
-        # Each time more than half of it had passed: by now the claim would have lapsed.
-        eventually(lambda: sum(thread.extended for thread in keepers) >= 3, 30)
-        assert 0 < job.expires_in() <= EXPIRY
+        # The step goes on and tells nothing, so that the thread alone extends the claim, once half of it has passed.
+        assert job.expires_in() <= EXPIRY
+        eventually(lambda: sum(thread.extended for thread in keepers), 30)
         assert board.find_owner(job) == owner
         (tmp_path / "go").touch()
         eventually(lambda: job.state == "COMPLETE")
