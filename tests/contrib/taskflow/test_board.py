@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import uuid
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from taskflow import exceptions, states
+from taskflow.jobs import backends
 from taskflow.jobs.base import POSTED, REMOVAL, Job, JobPriority
 from taskflow.listeners import claims
 from taskflow.types.entity import Entity
@@ -17,7 +19,7 @@ from taskflow.utils import redis_utils
 from jobboard.exceptions import ClaimLost
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, let_lapse, replaced
-from tests.contrib.taskflow.boards import BACKENDS
+from tests.contrib.taskflow.boards import BACKENDS, close_client, make_client
 
 pytestmark = pytest.mark.backends(*BACKENDS)
 
@@ -44,6 +46,27 @@ def test_the_name_is_a_label(board: Any, other: Any) -> None:
     job = board.post("resize")
     assert list(other.iterjobs()) == [job]
     assert (board.name, other.name) == ("board", "other")
+
+
+def test_another_place_is_another_board(board: Any, make_theirs: MakeTheirs, theirs_conf: dict[str, Any]) -> None:
+    apart = make_theirs(**{"namespace" if "namespace" in theirs_conf else "path": "apart"})
+    board.post("resize")
+    assert apart.job_count == 0
+
+
+@pytest.mark.backends("redis", "zookeeper")
+def test_taskflows_own_board_may_lie_at_the_same_place(board: Any, theirs_conf: dict[str, Any]) -> None:
+    place = theirs_conf["namespace"]
+    client = make_client(theirs_conf["url"])
+    conf = {"board": theirs_conf["url"].partition(":")[0], "namespace": place, "path": f"/{place}"}
+    board.post("ours")
+    with contextlib.ExitStack() as stack:
+        stack.callback(close_client, client)
+        theirs = stack.enter_context(backends.backend("theirs", conf, client=client))
+        theirs.post("theirs")
+        assert [job.name for job in theirs.iterjobs(ensure_fresh=True)] == ["theirs"]
+        assert [job.name for job in board.iterjobs()] == ["ours"]
+        assert board.job_count == 1
 
 
 def test_the_highest_priority_and_the_oldest_post_come_first(board: Any, other: Any) -> None:
