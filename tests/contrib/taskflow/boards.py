@@ -28,12 +28,14 @@ def in_taskflows_words(conf: dict[str, Any]) -> dict[str, Any]:
 
 def make_client(url: str) -> Any:
     """A client as TaskFlow makes it, which has connected to nothing yet; an SQLAlchemy engine where TaskFlow has no
-    board."""
+    board; None for etcd, where our board takes none."""
     uri = urlsplit(url)
     if uri.scheme == "redis":
         return redis_utils.RedisClient(host=uri.hostname, port=uri.port)
     if uri.scheme == "zookeeper":
         return make_kazoo_client({"hosts": uri.netloc, "timeout": 10.0})
+    if uri.scheme == "etcd":
+        return None
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(sqlalchemy.make_url(url).set(drivername=DRIVERS[uri.scheme]))
@@ -44,7 +46,7 @@ def make_client(url: str) -> Any:
 def close_client(client: Any) -> None:
     if hasattr(client, "client_state"):
         kazoo_utils.finalize_client(client)
-    else:
+    elif client is not None:
         client.close()
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,11 @@ def make_flow() -> Any:
 
 
 @contextlib.contextmanager
-def logbooks(uri: str) -> Any:
-    persistence = persistences.fetch({"connection": uri})
-    with contextlib.closing(persistence), contextlib.closing(persistence.get_connection()) as connection:
-        connection.upgrade()
+def logbooks(uri: str) -> Iterator[Any]:
+    """Where the logbooks are, with all that they need there."""
+    with contextlib.closing(persistences.fetch({"connection": uri})) as persistence:
+        with contextlib.closing(persistence.get_connection()) as connection:
+            connection.upgrade()
         yield persistence
 
 
@@ -55,7 +57,8 @@ def post(board: Any, persistence: Any, folder: Path) -> Any:
 
 
 def main(conf: str, uri: str, name: str) -> None:
-    with logbooks(uri) as persistence, boards.backend(name, json.loads(conf), persistence=persistence) as board:
+    persistence = persistences.fetch({"connection": uri})
+    with boards.backend(name, json.loads(conf), persistence=persistence) as board:
         conductors.fetch("blocking", name, board, persistence=persistence, wait_timeout=0.1).run()
 
 
