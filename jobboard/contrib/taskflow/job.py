@@ -132,14 +132,11 @@ class TaskFlowJob(base.Job):
 
 class TaskFlowIterator(base.JobBoardIterator):
     """Walks over a board's jobs page by page, each with the state that its page was read in. TaskFlow's own asks the
-    server once more for each job."""
+    server once more for each job. ``only_unclaimed`` and ``ensure_fresh`` may be set until the first job."""
 
     _walk: Iterator[TaskFlowJob] | None = None
 
     def __next__(self) -> TaskFlowJob:
         if self._walk is None:
             self._walk = self._board_fetch_func(ensure_fresh=self.ensure_fresh, only_unclaimed=self.only_unclaimed)
-        for job in self._walk:
-            if not self.only_unclaimed or job.jobboard_job.seen_state == UNCLAIMED:
-                return job
-        raise StopIteration
+        return next(self._walk)
