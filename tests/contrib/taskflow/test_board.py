@@ -188,7 +188,8 @@ def test_a_job_that_somebody_has_can_not_be_claimed(board: Any, other: Any) -> N
 
 
 def test_a_conductor_does_not_ask_for_what_it_works_on(board: Any) -> None:
-    board.claim(board.post("resize"), "me")
+    job = board.post("resize")
+    board.claim(job, "me", expiry=LONG)
     asked: list[object] = []
 
     def claim(original: Any, *args: Any) -> Any:
