@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from jobboard import codec
 from jobboard.engine import Engine
-from jobboard.primitives import Draft, Finish, Seen
+from jobboard.exceptions import JobFailure
+from jobboard.primitives import BoardStats, Draft, Finish, Seen
 from jobboard.session import Session
 from jobboard.states import Record, State, Status
 
@@ -13,13 +16,29 @@ from jobboard.states import Record, State, Status
 class Door:
     """An open board's engine, each call of it repeated on a lost connection for as long as the board's verbs are.
 
-    What each takes and answers is told by :class:`~jobboard.engine.Engine`. Nothing is checked or translated here,
-    nobody is notified, and no claim is kept.
+    What each takes and answers is told by :class:`~jobboard.engine.Engine`. Nothing is checked here, nobody is
+    notified, and no claim is kept.
     """
 
     def __init__(self, engine: Engine, session: Session) -> None:
         self._engine = engine
         self._session = session
+
+    @property
+    def wire(self) -> codec.Wire:
+        return self._engine.wire
+
+    def posting(self, job: Record, wire: codec.Wire) -> bytes | str:
+        """The posting of a job of this board, for a board of that wire.
+
+        :raises JobFailure: it can't be told there.
+        """
+        if job.version > codec.VERSION and wire != self.wire:
+            raise JobFailure("posted by a newer version of this library; upgrade to move it")
+        try:
+            return codec.transcode(job.posting, self.wire, wire)
+        except codec.Undecodable as error:
+            raise JobFailure(str(error), error) from error
 
     def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]:
         return self._session.mutate(self._engine.insert, drafts)[0]
@@ -50,3 +69,36 @@ class Door:
 
     def now(self) -> int:
         return self._session.query(self._engine.now)
+
+
+class OriginDoor(Protocol):
+    """What a move asks of the board that it empties; each is as in :class:`Door`."""
+
+    @property
+    def wire(self) -> codec.Wire: ...
+    def posting(self, job: Record, wire: codec.Wire) -> bytes | str: ...
+    def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]: ...
+    def finish(self, acts: Sequence[Finish]) -> list[Status]: ...
+    def read(self, uuids: Sequence[str]) -> list[Seen]: ...
+    def page(
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None = None,
+        states: frozenset[State] | None = None,
+    ) -> list[Seen]: ...
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]: ...
+    def sync(self) -> None: ...
+    def now(self) -> int: ...
+
+
+class Origin(Protocol):
+    """A board that jobs are moved from: a :class:`~jobboard.board.JobBoard`, or one of another library."""
+
+    _shown: str
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def door(self) -> OriginDoor: ...
+    def stats(self) -> BoardStats: ...

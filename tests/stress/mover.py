@@ -12,13 +12,13 @@ import sys
 import threading
 from typing import Any
 
-from jobboard import moving
 from jobboard.backends import fetch
 from jobboard.cli import main
+from jobboard.moving import mover
 from jobboard.session import Session
 
 # So that there is something in between to be killed at.
-moving.BATCH = 7
+mover.BATCH = 7
 
 
 def killed(after: int, seconds: float) -> None:

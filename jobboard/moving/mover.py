@@ -1,4 +1,4 @@
-"""Carrying the jobs of one board to another, on any two backends; ``jobboard move`` runs it.
+"""The protocol of a move between any two boards.
 
 No two servers share a transaction, so each job goes in steps, and whoever comes next can tell from what the two boards
 hold how far it has come. A copy is *held* at the target (CLAIMED by a mover, or in its trash) before the source lets go
@@ -35,10 +35,8 @@ sign that was put on the other is that other one.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oslo_utils import uuidutils
@@ -46,82 +44,18 @@ from oslo_utils import uuidutils
 from jobboard import codec
 from jobboard.base import BATCH
 from jobboard.board import PAGE, JobBoard
+from jobboard.door import Origin
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Arrival, Draft, Finish, Seen
-from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb
-
-NAME = "jobboard move"
+from jobboard.job import boottime
+from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
+from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
+from jobboard.primitives import Arrival, Draft, Finish
+from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
 _BYTES = 256 * 1024
 """How much one batch carries, unless a single job is larger."""
 _LOOK = 0.5
 """How often to look for jobs whose claims have ended, in seconds."""
-_SIGN = re.compile(r"jobboard move (\S+)")
-_COPY = re.compile(r"jobboard move (\S+) (\d+)(\+?)(?: due (\d+))?")
-_MARK = re.compile(r"jobboard move (\S+) (\d+): gone to ")
-
-
-class Left(NamedTuple):
-    """A job that was not moved, and why."""
-
-    uuid: str
-    name: str
-    why: str
-
-
-@dataclass
-class Moved:
-    """What has become of a board's jobs: how many were moved, of those on the board and of those in its trash."""
-
-    moved: int = 0
-    trashed: int = 0
-    left: list[Left] = field(default_factory=list)
-
-
-class _Version(NamedTuple):
-    token: int
-    may_return: bool
-
-    @classmethod
-    def of(cls, record: Record) -> _Version:
-        return cls(record.token, record.who is not None)
-
-
-class _Copy(NamedTuple):
-    """What the holder's name of a copy says: which run has made it, of which version, and when the job is due."""
-
-    run: str
-    version: _Version
-    due: int | None
-
-    @classmethod
-    def of(cls, record: Record | None) -> _Copy | None:
-        """None: it is not held by a mover."""
-        found = _COPY.fullmatch(record.who or "") if record is not None else None
-        if record is None or found is None or record.state not in (CLAIMED, TRASHED):
-            return None
-        run, token, may_return, due = found.groups()
-        return cls(run, _Version(int(token), bool(may_return)), int(due) if due else None)
-
-    def is_of(self, job: Record, copy: Record) -> bool:
-        """Whether ``copy``, of which this was told, is that of the job as it is."""
-        return self.version == _Version.of(job) and _buried(job) == _buried(copy)
-
-    def __str__(self) -> str:
-        due = "" if self.due is None else f" due {self.due}"
-        return f"{NAME} {self.run} {self.version.token}{'+' if self.version.may_return else ''}{due}"
-
-
-class _Departure(NamedTuple):
-    """What the error of a job says that the source has let go of: which run has done it, and for which copy."""
-
-    run: str
-    token: int
-
-    @classmethod
-    def of(cls, record: Record) -> _Departure | None:
-        found = _MARK.match(record.error or "") if _buried(record) else None
-        return None if found is None else cls(found[1], int(found[2]))
 
 
 class _Copied(NamedTuple):
@@ -132,59 +66,68 @@ class _Copied(NamedTuple):
 
 
 class Mover:
-    """Moves jobs from ``source`` to ``target``, both connected.
+    """Moves jobs from ``source`` to ``target``, both connected. The source may be a board of another library: any
+    :class:`~jobboard.door.Origin`.
 
     :param moved: told of each number of jobs that have just been moved.
+    :param waiting: told of how many claimed jobs are waited for, whenever that changes.
     """
 
-    def __init__(self, source: JobBoard, target: JobBoard, moved: Callable[[int], object] = lambda count: None) -> None:
+    def __init__(
+        self,
+        source: Origin,
+        target: JobBoard,
+        moved: Callable[[int], object] = lambda count: None,
+        waiting: Callable[[int], object] = lambda count: None,
+    ) -> None:
         self._source = source
         self._target = target
         self._tell = moved
+        self._tell_waiting = waiting
         self._run = uuidutils.generate_uuid()
         self._sign = (
             f"a move from {_place(source)} to {_place(target)} has not come to its end: run it again to finish it"
         )
-        self._runs: dict[tuple[str, JobBoard], bool] = {}
+        self._runs: dict[tuple[str, Origin], bool] = {}
         self._moved = Moved()
         self._left: dict[str, Left] = {}
         self._unfinished = False
         self._again = False
 
-    def run(self, wait: bool = False) -> Moved:
+    def run(self, wait: bool = False, *, timeout: float | None = None, trash: bool = True) -> Moved:
         """Move what nobody has claimed, until no such job is left but those that can't be moved.
 
         :param wait: and wait for the claimed ones to come back, or to be consumed.
+        :param timeout: for so many seconds at most.
+        :param trash: and move what lies in the trash.
         :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
         :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
         """
+        end = None if timeout is None else boottime() + timeout
+        waited = 0
         self._put_signs()
         while True:
             self._left = {}
             self._unfinished = self._again = False
             self._finish_others()
-            for page in self._pages(frozenset({UNCLAIMED, SCHEDULED})):
-                self._carry([seen.record for seen in page if seen.record is not None])
-            self._empty_trash()
+            for page in pages(self._source, FREE):
+                self._carry(page)
+            self._empty_trash(trash)
             if self._again:
                 continue
-            claimed = [seen.record for page in self._pages(frozenset({CLAIMED})) for seen in page if seen.record]
-            if not (wait and claimed):
+            claimed = claimed_jobs(self._source)
+            if not (wait and claimed) or (end is not None and boottime() >= end):
                 break
+            if len(claimed) != waited:
+                waited = len(claimed)
+                self._tell_waiting(waited)
             time.sleep(_LOOK)
         for record in claimed:
-            self._leave(record, f"claimed by {record.who}")
+            self._leave(record, claimed_by(record))
         if not self._unfinished:
             self._take_signs()
         self._moved.left = list(self._left.values())
         return self._moved
-
-    def _pages(self, states: frozenset[State]) -> Iterator[list[Seen]]:
-        self._source.door.sync()
-        after: Record | None = None
-        while page := self._source.door.page(after, PAGE, None, states):
-            yield [seen for seen in page if seen.state in states]
-            after = page[-1].record
 
     # Signs
 
@@ -197,7 +140,7 @@ class Mover:
                 priority=0,
                 key=None,
                 version=codec.VERSION,
-                posting=codec.encode(codec.Content({}, None), board.engine.wire),
+                posting=codec.encode(codec.Content({}, None), board.door.wire),
                 max_attempts=None,
                 delay=None,
                 due=None,
@@ -211,12 +154,12 @@ class Mover:
     def _take_signs(self) -> None:
         """All that this move has put, be it in other runs: what those have begun has come to its end, too."""
         for board, other in ((self._source, self._target), (self._target, self._source)):
-            signs = (record for record in _trash(board) if _SIGN.fullmatch(record.who or ""))
+            signs = filter(is_sign, trash_of(board))
             # The other board knows nothing of a run that was killed before it had done anything else.
             ours = [each for each in signs if each.error == self._sign or self._known(other, each.uuid)]
             self._purge(board, ours)
 
-    def _known(self, board: JobBoard, run: str) -> bool:
+    def _known(self, board: Origin, run: str) -> bool:
         """Whether a run had to do with this board."""
         if (run, board) not in self._runs:
             [seen] = board.door.read([run])
@@ -231,7 +174,7 @@ class Mover:
         target = self._target
         target.door.sync()
         while page := target.door.page(after, PAGE, None, frozenset({CLAIMED})):
-            held = [seen.record for seen in page if _Copy.of(seen.record) is not None and seen.record]
+            held = [seen.record for seen in page if Copy.of(seen.record) is not None and seen.record]
             for start in range(0, len(held), BATCH):
                 self._judge(held[start : start + BATCH])
             after = page[-1].record
@@ -245,15 +188,15 @@ class Mover:
         landing: list[Record] = []
         dropping: list[Record] = []
         for copy, seen in zip(copies, source.door.read([each.uuid for each in copies]), strict=True):
-            about, job = _Copy.of(copy), seen.record
+            about, job = Copy.of(copy), seen.record
             assert about is not None
-            mark = None if job is None else _Departure.of(job)
+            mark = None if job is None else Departure.of(job)
             if job is None and not seen_before and not self._known(source, about.run):
                 why = f"held at {_place(self._target)} by a move from another board, which must be run again"
                 self._leave(copy, why)
             elif job is None:
                 # A copy in the trash is where it belongs: another mover has purged the job.
-                dropping += [] if _buried(copy) else [copy]
+                dropping += [] if is_buried(copy) else [copy]
             elif mark is not None and mark.token == copy.token:
                 landing.append(copy)
             elif mark is not None:
@@ -296,7 +239,7 @@ class Mover:
         there: list[Record] = []
         # Whether it has just been made does not matter: of a call that was repeated, it may have gone on since.
         for job, (_, copy) in zip(jobs, answers, strict=True):
-            about = _Copy.of(copy)
+            about = Copy.of(copy)
             if copy is None:
                 # Worked off already, or dropped by another mover.
                 self._again = True
@@ -319,15 +262,15 @@ class Mover:
         gone = f"gone to {_place(self._target)}"
         acts = [
             Finish.parting(job, Verb.PURGE)
-            if _buried(job)
+            if is_buried(job)
             else Finish.parting(job, Verb.CANCEL, f"{NAME} {self._run} {copy.token}: {gone}")
             for job, copy in held
         ]
         statuses = self._finish(self._source, acts)
         done = [pair for pair, status in zip(held, statuses, strict=True) if status == OK]
         others = [copy for (_, copy), status in zip(held, statuses, strict=True) if status != OK]
-        self._land([copy for job, copy in done if not _buried(job)])
-        buried = sum(_buried(job) for job, _ in done)
+        self._land([copy for job, copy in done if not is_buried(job)])
+        buried = sum(is_buried(job) for job, _ in done)
         self._moved.trashed += buried
         self._tell(buried)
         if others:
@@ -337,7 +280,7 @@ class Mover:
         """Give free what the source has let go of, then remove the marks."""
         acts = []
         for copy in copies:
-            about = _Copy.of(copy)
+            about = Copy.of(copy)
             assert about is not None
             acts.append(Finish(copy.uuid, Holder(copy.who or "", copy.token), Verb.ABANDON, due=about.due))
         # What is refused has been given free by another mover: what the source has let go of is dropped by nobody.
@@ -348,7 +291,7 @@ class Mover:
     def _unmark(self, uuids: Sequence[str]) -> None:
         source = self._source
         found = source.door.read(uuids) if uuids else []
-        self._purge(source, [seen.record for seen in found if seen.record is not None and _Departure.of(seen.record)])
+        self._purge(source, [seen.record for seen in found if seen.record is not None and Departure.of(seen.record)])
 
     def _drop(self, copies: Sequence[Record]) -> None:
         held = [copy for copy in copies if copy.state == CLAIMED]
@@ -361,16 +304,17 @@ class Mover:
         source = self._source
         found = source.door.read([job.uuid for job in jobs]) if jobs else []
         for job, seen in zip(jobs, found, strict=True):
-            if seen.record is not None and _Version.of(seen.record) == _Version.of(job):
+            if seen.record is not None and Version.of(seen.record) == Version.of(job):
                 self._leave(job, f"{_place(self._target)} has it already: was it restored after a move?")
 
-    def _empty_trash(self) -> None:
+    def _empty_trash(self, all_of_it: bool) -> None:
+        """Do with the marks what their copies say; carry the jobs, if it is asked for."""
         marked: list[Record] = []
         jobs: list[Record] = []
-        for record in _trash(self._source):
-            if _Departure.of(record) is not None:
+        for record in trash_of(self._source):
+            if Departure.of(record) is not None:
                 marked.append(record)
-            elif not _SIGN.fullmatch(record.who or ""):
+            elif all_of_it and not is_sign(record):
                 jobs.append(record)
             if len(jobs) == PAGE:
                 self._carry(jobs[::-1])
@@ -385,12 +329,12 @@ class Mover:
         copies: list[Record] = []
         found = target.door.read([record.uuid for record in marked])
         for record, seen in zip(marked, found, strict=True):
-            mark, copy = _Departure.of(record), seen.record
+            mark, copy = Departure.of(record), seen.record
             assert mark is not None
             if copy is None and not self._known(target, mark.run):
                 self._leave(record, record.error or "")
                 continue
-            if copy is not None and copy.state == CLAIMED and _Copy.of(copy) is not None:
+            if copy is not None and copy.state == CLAIMED and Copy.of(copy) is not None:
                 copies.append(copy)
             else:
                 arrived.append(record.uuid)
@@ -399,7 +343,7 @@ class Mover:
 
     def _draft(self, job: Record) -> Draft | None:
         try:
-            posting = self._posting(job)
+            posting = self._source.door.posting(job, self._target.door.wire)
         except JobFailure as error:
             self._leave(job, str(error))
             return None
@@ -415,53 +359,32 @@ class Mover:
             delay=None,
             due=None,
             arrival=Arrival(
-                who=str(_Copy(self._run, _Version.of(job), due)),
+                who=str(Copy(self._run, Version.of(job), due)),
                 attempts=job.attempts,
                 errors=job.errors,
                 created_on=job.created_on,
-                trashed_on=job.modified_on if _buried(job) else None,
+                trashed_on=job.modified_on if is_buried(job) else None,
                 retries=job.retries,
             ),
             group=job.group,
         )
 
-    def _posting(self, job: Record) -> bytes | str:
-        """The posting as the target wants it."""
-        source, target = self._source, self._target
-        if job.version > codec.VERSION and source.engine.wire != target.engine.wire:
-            raise JobFailure("posted by a newer version of this library; upgrade to move it")
-        try:
-            return codec.transcode(job.posting, source.engine.wire, target.engine.wire)
-        except codec.Undecodable as error:
-            raise JobFailure(str(error), error) from error
-
     def _leave(self, job: Record, why: str) -> None:
         self._left[job.uuid] = Left(job.uuid, job.name, why)
 
-    def _purge(self, board: JobBoard, records: Sequence[Record | None]) -> None:
+    def _purge(self, board: Origin, records: Sequence[Record | None]) -> None:
         acts = [Finish.parting(record, Verb.PURGE) for record in records if record is not None]
         self._finish(board, acts)
 
     @staticmethod
-    def _finish(board: JobBoard, acts: Sequence[Finish]) -> list[Status]:
+    def _finish(board: Origin, acts: Sequence[Finish]) -> list[Status]:
         statuses: list[Status] = []
         for start in range(0, len(acts), BATCH):
             statuses += board.door.finish(acts[start : start + BATCH])
         return statuses
 
 
-def _trash(board: JobBoard) -> Iterator[Record]:
-    after: Record | None = None
-    while page := board.door.trash_page(after, PAGE):
-        yield from page
-        after = page[-1]
-
-
-def _buried(record: Record) -> bool:
-    return record.state == TRASHED
-
-
-def _place(board: JobBoard) -> str:
+def _place(board: Origin) -> str:
     return f"{board.name!r} at {board._shown}"
 
 

@@ -1,0 +1,6 @@
+"""Carrying the jobs of one board to another, on any two backends; ``jobboard move`` runs it."""
+
+from jobboard.moving.listing import Left, Moved, survey
+from jobboard.moving.mover import Mover
+
+__all__ = ["Left", "Moved", "Mover", "survey"]
