@@ -49,8 +49,10 @@ DRIVERS = {
     "sqlalchemy": {"sql", "backends.sql", "taskloop", "orm", "testing"},
     "psycopg": {"backends.sql", "testing"},
     "pymysql": {"backends.sql", "testing"},
-    "redis": {"backends.redis", "testing"},
-    "kazoo": {"backends.zookeeper", "testing"},
+    # Beside its backend, what reads TaskFlow's boards.
+    "redis": {"backends.redis", "contrib", "testing"},
+    "kazoo": {"backends.zookeeper", "contrib", "testing"},
+    "etcd3gw": {"contrib"},
     "taskflow": {"contrib", "testing"},
     "prometheus_client": {"contrib"},
     "opentelemetry": {"contrib"},

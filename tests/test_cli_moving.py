@@ -110,6 +110,35 @@ def test_what_can_not_be(places: Places, run: Run, monkeypatch: pytest.MonkeyPat
     assert list(places.source.trashed()) == []
 
 
+def test_waiting_has_a_limit(places: Places, run: Run) -> None:
+    places.source.claim(places.source.post("job"), "anna")
+    status, out, err = run(*places.uris, "--wait-limit", "0.1s")
+    assert (status, out) == (FAILED, "board 'jobboard': 0 moved, and 0 in the trash.\n")
+    assert err.startswith("waiting for 1 claimed job\n1 left:\n")
+    assert run(*places.uris, "--wait-limit", "soon")[0] == USAGE
+
+
+def test_the_trash_can_stay(places: Places, run: Run) -> None:
+    places.source.cancel(places.source.post("job"))
+    assert run(*places.uris, "--no-trash")[1].startswith("There was nothing to move")
+    assert places.source.stats().trashed == 1
+    assert run(*places.uris)[1] == "board 'jobboard': 0 moved, and 1 in the trash.\n"
+
+
+def test_a_dry_run_changes_nothing(places: Places, run: Run) -> None:
+    one, _, three = places.source.post_many([{"name": "job"}] * 3)
+    places.source.claim(one, "anna")
+    places.source.cancel(three)
+    before = [(job.uuid, job.seen_state) for job in [*places.source.iterjobs(), *places.source.trashed()]]
+    status, out, err = run(*places.uris, "--dry-run")
+    assert (status, out) == (FAILED, "board 'jobboard': 1 would be moved, and 1 in the trash.\n")
+    assert "claimed by anna" in err
+    assert json.loads(run(*places.uris, "--dry-run", "--no-trash", "--json")[1])["trashed"] == 0
+    assert [(job.uuid, job.seen_state) for job in [*places.source.iterjobs(), *places.source.trashed()]] == before
+    assert not os.path.exists(places.uris[1].removeprefix("sqlite:///"))  # noqa: PTH110
+    assert run(places.uris[0], "mongodb://x", "--dry-run")[0] == USAGE
+
+
 def start(places: Places, *args: str, **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "jobboard.cli", "move", *places.uris, *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, **options)
@@ -127,7 +156,8 @@ def test_it_waits_and_can_be_interrupted(places: Places) -> None:
     assert b"run the same command again" in err
     assert two.poll() is None
     places.source.abandon(job, "anna")
-    assert two.communicate(timeout=30) == (b"board 'jobboard': 1 moved, and 0 in the trash.\n", b"")
+    told = (b"board 'jobboard': 1 moved, and 0 in the trash.\n", b"waiting for 1 claimed job\n")
+    assert two.communicate(timeout=30) == told
     assert list(places.source.trashed()) == list(places.board(1).trashed()) == []
 
 

@@ -1,0 +1,134 @@
+"""Boards of TaskFlow's own on real servers, to move jobs from."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from taskflow.jobs import backends
+
+from jobboard.contrib.taskflow.source import TaskFlowOrigin, fetch_source
+from jobboard.testing.server import HOST, Daemon
+
+_serial = itertools.count(1)
+
+
+class EtcdServer(Daemon):
+    """A single etcd server, without TLS or users."""
+
+    kind = "etcd"
+    package = "etcd-server"
+
+    @property
+    def uri(self) -> str:
+        return f"etcd://{HOST}:{self.port}"
+
+    def locate(self) -> None:
+        self._server = self._program("etcd")
+
+    def _prepare(self) -> None:
+        self._peers = self._reserve_port()
+
+    def _command(self) -> list[str | Path]:
+        clients, peers = f"http://{HOST}:{self.port}", f"http://{HOST}:{self._peers}"
+        return [
+            *(self._server, "--data-dir", self.folder / "data", "--log-level", "error"),
+            *("--listen-client-urls", clients, "--advertise-client-urls", clients),
+            *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+            *("--initial-cluster", f"default={peers}"),
+        ]
+
+    def _serves(self) -> bool:
+        with urllib.request.urlopen(f"http://{HOST}:{self.port}/health", timeout=2) as answer:
+            return b'"true"' in answer.read()
+
+
+class Origin:
+    """A board of TaskFlow's that shares jobs with no other. ``posts`` is TaskFlow's own handle on it."""
+
+    def __init__(self, kind: str, server: str) -> None:
+        self.kind = kind
+        place = urlsplit(server)
+        self.path = f"test{os.getpid()}x{next(_serial)}"
+        known_as = f"namespace={self.path}" if kind == "redis" else ""
+        path = "" if kind == "redis" else f"/{self.path}/jobs"
+        self.uri = f"taskflow+{kind}://{place.hostname}:{place.port}{path}?{known_as}"
+        self._conf = {
+            "redis": {"host": place.hostname, "port": place.port, "namespace": self.path},
+            "zookeeper": {"hosts": f"{place.hostname}:{place.port}", "path": f"/{self.path}/jobs"},
+            "etcd": {"host": place.hostname, "port": place.port, "path": f"{self.path}/jobs"},
+        }[kind]
+        self._stack = contextlib.ExitStack()
+        self.posts = self.board()
+
+    def board(self) -> Any:
+        board = backends.fetch("any", {"board": self.kind, **self._conf})
+        board.connect()
+        self._stack.callback(board.close)
+        return board
+
+    def source(self) -> TaskFlowOrigin:
+        board = fetch_source(self.uri)
+        board.connect()
+        self._stack.callback(board.close)
+        return board
+
+    def jobs(self) -> list[Any]:
+        """What TaskFlow sees there now."""
+        return list(self.posts.iterjobs(ensure_fresh=True))
+
+    def claim(self, job: Any, who: str = "conductor") -> None:
+        self.posts.claim(job, who)
+
+    def trash(self, job: Any) -> None:
+        self.posts.claim(job, "conductor")
+        self.posts.trash(job, "conductor")
+
+    def place_of(self, job: Any) -> str:
+        """Where its posting lies."""
+        return {"redis": lambda: job.uuid, "zookeeper": lambda: job.path, "etcd": lambda: f"{job.key}.data"}[
+            self.kind
+        ]()
+
+    def write(self, place: str, raw: bytes) -> None:
+        """Put something else where a posting lies.
+
+        Not while a board of TaskFlow's is open: on etcd it would hear of it, and delete it."""
+        client = self._client()
+        if self.kind == "redis":
+            client.hset(self.posts.listings_key, place, raw)
+        elif self.kind == "zookeeper":
+            client.set(place, raw)
+        else:
+            client.put(place, raw)
+
+    def read(self, place: str) -> bytes | None:
+        client = self._client()
+        if self.kind == "redis":
+            found: bytes | None = client.hget(self.posts.listings_key, place)
+            return found
+        if self.kind == "zookeeper":
+            return client.get(place)[0] if client.exists(place) else None
+        return next(iter(client.get(place)), None)
+
+    def _client(self) -> Any:
+        store: Any = self.source()._store
+        return store._client
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def origin_of(kind: str, server: str) -> Iterator[Origin]:
+    made = Origin(kind, server)
+    try:
+        yield made
+    finally:
+        made.close()

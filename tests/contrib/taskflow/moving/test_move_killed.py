@@ -1,0 +1,238 @@
+"""Moves from TaskFlow's boards that are ended or overtaken at each of their steps."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from taskflow import exceptions
+
+import jobboard
+from jobboard.backends import memory
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.moving import Mover
+from tests.contrib.taskflow.moving.origins import Origin
+
+_serial = itertools.count(1)
+_CHANGES = ("depart", "remove_trash", "write_note", "remove_notes")
+MOVER = Path(__file__).with_name("mover.py")
+KILLED = -9
+
+
+class Killed(BaseException):
+    """The mover is no more."""
+
+
+class Way:
+    """From a board of TaskFlow's to one in memory."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.name = f"from TaskFlow {next(_serial)}"
+        self.target = self.board()
+        self.done: Counter[str] = Counter()
+        self.uuids = [origin.posts.post(f"{n}", priority=("LOW", "HIGH")[n % 2]).uuid for n in range(3)]
+        trashed = origin.posts.post("trashed")
+        origin.trash(trashed)
+        self.trashed = trashed.uuid
+
+    def board(self) -> JobBoard:
+        board = jobboard.fetch(self.name, "memory")
+        assert isinstance(board, JobBoard)
+        board.connect()
+        return board
+
+    def mover(
+        self,
+        meanwhile: dict[int, Callable[[], object]] | None = None,
+        lost: dict[int, Callable[[], object]] | None = None,
+    ) -> Mover:
+        """One with handles of its own.
+
+        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
+        :param lost: what happens when it has done so, before it learns that the reply got lost.
+        """
+        source, target = self.origin.source(), self.board()
+        count = itertools.count()
+
+        def watched(original: Callable[..., Any], what: Any, *more: Any) -> Any:
+            step = next(count) if what else None
+            (meanwhile or {}).get(step, bool)()  # type: ignore[arg-type]
+            answer = original(what, *more)
+            if step in (lost or {}):
+                lost[step]()  # type: ignore[index]
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        for primitive in ("insert", "finish"):
+            target.engine.__dict__[primitive] = functools.partial(watched, getattr(target.engine, primitive))
+        for change in _CHANGES:
+            source._store.__dict__[change] = functools.partial(watched, getattr(source._store, change))
+        return Mover(source, target)
+
+    def kill(self) -> None:
+        raise Killed
+
+    def kill_at(self, step: int) -> bool:
+        """Run a mover to this step; whether it has come so far."""
+        try:
+            self.mover({step: self.kill}).run()
+        except Killed:
+            return True
+        return False
+
+    def work_there(self) -> None:
+        for job in self.target.claim_many("worker", 100):
+            self.done[job.uuid] += 1
+            self.target.consume(job, "worker")
+
+    def work_here(self) -> None:
+        """As a conductor of TaskFlow's does it, for one job."""
+        for job in self.origin.jobs():
+            try:
+                self.origin.claim(job)
+            except (exceptions.UnclaimableJob, exceptions.NotFound):
+                continue
+            self.done[job.uuid] += 1
+            self.origin.posts.consume(job, "conductor")
+            return
+
+    def try_here(self) -> None:
+        for job in self.origin.jobs()[:1]:
+            self.origin.claim(job)
+            self.origin.posts.abandon(job, "conductor")
+
+    def check(self) -> None:
+        """Runs until it is done, and finds each job executed once, or in the trash."""
+        assert self.mover().run().left == []
+        assert self.origin.jobs() == []
+        assert self.origin.source().trash_page(None, 10) == []
+        self.work_there()
+        assert list(self.target.iterjobs()) == []
+        assert [job.uuid for job in self.target.trashed()] == [self.trashed]
+        assert self.done == Counter(self.uuids)
+
+
+@pytest.fixture
+def way(origin: Origin) -> Iterator[Way]:
+    made = Way(origin)
+    yield made
+    memory.forget(made.name)
+
+
+STEPS = 10
+"""So many times a mover changes a board, if nobody is in its way."""
+
+
+def test_so_many_steps_are_there(way: Way) -> None:
+    count = itertools.count()
+    mover = way.mover(dict.fromkeys(range(100), lambda: next(count)))
+    mover.run()
+    assert next(count) == STEPS
+
+
+def test_killed_at_each_step(origin: Origin, way: Way) -> None:
+    """The same run after run, each of which comes a step further than what is left would need."""
+    del origin
+    for step in range(STEPS):
+        way.kill_at(step)
+        free = [job.uuid for job in way.target.iterjobs(only_unclaimed=True)]
+        assert not set(free) & {job.uuid for job in way.origin.jobs()}
+    way.check()
+
+
+MEANWHILE: dict[str, Callable[[Way], object]] = {
+    "nothing": lambda way: None,
+    "the target is worked on": Way.work_there,
+    "the source is worked on": Way.work_here,
+    "both are worked on": lambda way: (way.work_here(), way.work_there()),
+    "a job is tried in vain": Way.try_here,
+    "another moves all": lambda way: way.mover().run(),
+    "another moves all, which is done": lambda way: (way.mover().run(), way.work_there()),
+    "another is killed": lambda way: way.kill_at(6),
+}
+
+
+@pytest.mark.kinds("redis")
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("then", [lambda way: None, Way.kill], ids=["goes on", "is killed"])
+def test_meanwhile(way: Way, step: int, what: str, then: Callable[[Way], object]) -> None:
+    try:
+        assert way.mover({step: lambda: (MEANWHILE[what](way), then(way))}).run().left == []
+    except Killed:
+        MEANWHILE[what](way)
+    way.check()
+
+
+@pytest.mark.parametrize("what", ["nothing", "both are worked on"])
+def test_lost_replies(way: Way, what: str) -> None:
+    lost = dict.fromkeys(range(0, 3 * STEPS, 2), lambda: MEANWHILE[what](way))
+    assert way.mover(lost=lost).run().left == []
+    way.check()
+
+
+# By processes.
+
+
+class Conductor(threading.Thread):
+    """Works on a board of TaskFlow's, until it is empty for good."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(daemon=True)
+        self._board = origin.board()
+        self._over = threading.Event()
+        self.done: list[str] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            for job in self._board.iterjobs(ensure_fresh=True):
+                try:
+                    self._board.claim(job, "conductor")
+                except (exceptions.UnclaimableJob, exceptions.NotFound):
+                    continue
+                self.done.append(job.uuid)
+                self._board.consume(job, "conductor")
+                break
+            self._over.wait(0.02)
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def test_killed_movers_while_both_boards_are_worked_on(origin: Origin, tmp_path: Path) -> None:
+    chance = random.Random()
+    posted = [origin.posts.post("job", details={"n": number}).uuid for number in range(60)]
+    target = f"sqlite:///{tmp_path}/target.db"
+    kills = [(chance.randint(2, 9), chance.uniform(0, 0.004)) for _ in range(4)]
+    given = json.dumps({"words": ["move", origin.uri, target, "--wait"], "kills": kills})
+    conductor = Conductor(origin)
+    done: list[str] = []
+    with subprocess.Popen([sys.executable, "-W", "ignore", str(MOVER), given], stdout=subprocess.PIPE) as process:
+        conductor.start()
+        with jobboard.backend("jobboard", target) as board:
+            while process.poll() is None:
+                for job in board.claim_many("worker", 5, timeout=0.1):
+                    done.append(job.uuid)
+                    board.consume(job, "worker")
+            conductor.end()
+            done += [job.uuid for job in board.claim_many("worker", 100)]
+            assert board.stats().trashed == 0
+        assert process.stdout is not None
+        statuses = json.loads(process.stdout.read().splitlines()[-1])
+    assert statuses[-1] == 0
+    assert KILLED in statuses, kills
+    assert Counter([*conductor.done, *done]) == Counter(posted), kills
+    assert origin.jobs() == []
