@@ -73,8 +73,8 @@ class Origin:
         self._stack.callback(board.close)
         return board
 
-    def source(self) -> TaskFlowOrigin:
-        board = fetch_source(self.uri)
+    def source(self, options: str = "") -> TaskFlowOrigin:
+        board = fetch_source(self.uri + options)
         board.connect()
         self._stack.callback(board.close)
         return board

@@ -297,7 +297,7 @@ def test_it_goes_on_when_the_server_comes_back(
     server = server_of(origin.kind)
     with origin_of(origin.kind, server.uri) as there:
         jobs = [there.posts.post("job").uuid for _ in range(5)]
-        source = there.source()
+        source = there.source("&retry_for=60")
         depart = source._store.depart
         tries = itertools.count()
 

@@ -216,7 +216,7 @@ def test_killed_movers_while_both_boards_are_worked_on(origin: Origin, tmp_path:
     chance = random.Random()
     posted = [origin.posts.post("job", details={"n": number}).uuid for number in range(60)]
     target = f"sqlite:///{tmp_path}/target.db"
-    kills = [(chance.randint(2, 9), chance.uniform(0, 0.004)) for _ in range(4)]
+    kills = [(chance.randint(2, 4), chance.uniform(0, 0.004)) for _ in range(4)]
     given = json.dumps({"words": ["move", origin.uri, target, "--wait"], "kills": kills})
     conductor = Conductor(origin)
     done: list[str] = []
