@@ -98,12 +98,12 @@ class Mover:
         """Move what nobody has claimed, until no such job is left but those that can't be moved.
 
         :param wait: and wait for the claimed ones to come back, or to be consumed.
-        :param timeout: for so many seconds at most.
+        :param timeout: for so many seconds at most, once it has begun to wait.
         :param trash: and move what lies in the trash.
         :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
         :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
         """
-        end = None if timeout is None else boottime() + timeout
+        end: float | None = None
         waited = 0
         self._put_signs()
         while True:
@@ -118,6 +118,8 @@ class Mover:
             claimed = claimed_jobs(self._source)
             if not (wait and claimed) or (end is not None and boottime() >= end):
                 break
+            if end is None and timeout is not None:
+                end = boottime() + timeout
             if len(claimed) != waited:
                 waited = len(claimed)
                 self._tell_waiting(waited)

@@ -6,13 +6,7 @@ local answers = {}
 for job = 1, #ARGV / 3 do
   local owner, modified = KEYS[2 * job + 1], KEYS[2 * job + 2]
   local field, uuid, note = ARGV[3 * job - 2], ARGV[3 * job - 1], ARGV[3 * job]
-  local found = redis.call('HGET', notes, uuid)
-  if found == note then
-    -- A repetition.
-    answers[job] = 'ok'
-  elseif found then
-    answers[job] = 'trashed'
-  elseif redis.call('HEXISTS', postings, field) == 0 then
+  if redis.call('HEXISTS', postings, field) == 0 then
     answers[job] = 'absent'
   elseif redis.call('EXISTS', owner) == 1 then
     answers[job] = 'claimed'

@@ -82,18 +82,18 @@ class EtcdSource(OriginStore):
 
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
         answers = self._all([{"request_txn": self._departure(each)} for each in leaving])
-        return [_status(each, answer) for each, answer in zip(leaving, answers, strict=True)]
+        return [_status(answer) for answer in answers]
 
     def _departure(self, each: Leaving) -> dict[str, Any]:
         data, lock, note = (_coded(key) for key in (each.place + _DATA, each.place + _LOCK, self._note(each.uuid)))
         return {
-            "compare": [_made(lock, "EQUAL"), _made(data, "GREATER"), _made(note, "EQUAL")],
+            "compare": [_made(lock, "EQUAL"), _made(data, "GREATER")],
             "success": [
                 {"request_delete_range": {"key": data}},
                 {"request_delete_range": {"key": _coded(each.place + _MODIFIED)}},
                 {"request_put": {"key": note, "value": _coded(each.note)}},
             ],
-            "failure": [{"request_range": {"key": key}} for key in (note, data)],
+            "failure": [{"request_range": {"key": data}}],
         }
 
     def remove_trash(self, places: Sequence[str]) -> list[Status]:
@@ -132,14 +132,12 @@ class EtcdSource(OriginStore):
         return answers
 
 
-def _status(each: Leaving, answer: dict[str, Any]) -> Status:
+def _status(answer: dict[str, Any]) -> Status:
+    """What has become of a departure."""
     if answer.get("succeeded"):
         return OK
-    noted, stored = (_pairs(response["response_range"]) for response in answer["responses"])
-    for _, note in noted:
-        # The same note: a repetition.
-        return OK if note == each.note else Status.TRASHED
-    return Status.CLAIMED if stored else Status.ABSENT
+    [stored] = answer["responses"]
+    return Status.CLAIMED if _pairs(stored["response_range"]) else Status.ABSENT
 
 
 def _prefixed(prefix: str) -> dict[str, Any]:

@@ -71,7 +71,8 @@ class OriginStore(abc.ABC):
 
     @abc.abstractmethod
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
-        """Take jobs off the board, each in one step with its note, if nobody has claimed it."""
+        """Take jobs off the board, each in one step with its note, if nobody has claimed it. ABSENT where an earlier
+        try has done so: its note tells."""
 
     @abc.abstractmethod
     def remove_trash(self, places: Sequence[str]) -> list[Status]: ...

@@ -106,8 +106,7 @@ class ZooKeeperSource(OriginStore):
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
         with _told():
             self._client.ensure_path(self._notes)
-            results = self._all(self._depart, leaving)
-            return [self._status(each, result) for each, result in zip(leaving, results, strict=True)]
+            return [_status(result) for result in self._all(self._depart, leaving)]
 
     def _depart(self, each: Leaving) -> Any:
         lock = each.place + _Theirs.LOCK_POSTFIX
@@ -118,21 +117,6 @@ class ZooKeeperSource(OriginStore):
         transaction.delete(each.place)
         transaction.create(join(self._notes, each.uuid), each.note)
         return transaction.commit_async()
-
-    def _status(self, each: Leaving, result: Any) -> Status:
-        if isinstance(result, Exception):
-            raise result
-        locked, _, deleted, noted = result
-        faults = [fault for fault in result if isinstance(fault, Exception)]
-        if not faults:
-            return OK
-        if isinstance(locked, NodeExistsError):
-            return Status.CLAIMED
-        if isinstance(deleted, NoNodeError) or isinstance(noted, NodeExistsError):
-            note = self.notes([each.uuid]).get(each.uuid)
-            # The same note: a repetition.
-            return Status.ABSENT if note is None else OK if note == each.note else Status.TRASHED
-        raise next(fault for fault in faults if not isinstance(fault, _ROLLED_BACK))
 
     def remove_trash(self, places: Sequence[str]) -> list[Status]:
         with _told():
@@ -202,6 +186,21 @@ class ZooKeeperSource(OriginStore):
 
 
 _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+
+
+def _status(result: Any) -> Status:
+    """What has become of a departure."""
+    if isinstance(result, Exception):
+        raise result
+    locked, _, deleted, _ = result
+    faults = [fault for fault in result if isinstance(fault, Exception)]
+    if not faults:
+        return OK
+    if isinstance(locked, NodeExistsError):
+        return Status.CLAIMED
+    if isinstance(deleted, NoNodeError):
+        return Status.ABSENT
+    raise next(fault for fault in faults if not isinstance(fault, _ROLLED_BACK))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ from jobboard.cli import main
 from jobboard.contrib.taskflow.encoding import decode_details
 from jobboard.exceptions import ConnectionFailure, UnclaimableJob
 from jobboard.moving import Mover, survey
-from jobboard.states import TRASHED, UNCLAIMED
+from jobboard.primitives import Finish
+from jobboard.states import COMPLETE, OK, TRASHED, UNCLAIMED, Status, Verb
 from tests.contrib.taskflow.moving.origins import Origin, origin_of
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
@@ -234,6 +235,38 @@ def test_what_has_left_can_not_be_claimed(origin: Origin, target: JobBoard) -> N
     assert target.claim_next("worker") == target.get(job.uuid)
 
 
+def test_that_a_run_was_there_is_not_forgotten(origin: Origin, target: JobBoard) -> None:
+    """A copy of its may come to light later."""
+    origin.posts.post("job")
+    mover = Mover(origin.source(), target)
+    mover.run()
+    source = origin.source()
+    assert source.read([mover._run])[0].state == TRASHED
+    assert source.read([str(uuid.uuid4())])[0].state == COMPLETE
+    assert source.trash_page(None, 10) == []
+
+
+def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Origin) -> None:
+    job = origin.posts.post("job")
+    source, other = origin.source(), origin.source()
+    assert source.read([job.uuid])[0].state == UNCLAIMED
+    jobs = source._store.jobs
+
+    def gone(places: Any = None) -> Any:
+        [seen] = other.page(None, 10)
+        assert seen.record is not None
+        assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "gone")]) == [OK]
+        source._store.jobs = jobs  # type: ignore[method-assign]
+        return jobs(places)
+
+    source._store.jobs = gone  # type: ignore[method-assign]
+    [seen] = source.read([job.uuid])
+    assert seen.state == TRASHED
+    assert seen.record is not None
+    assert seen.record.error == "gone"
+    assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "again")]) == [Status.ABSENT]
+
+
 def test_more_than_a_page(origin: Origin, target: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobboard.moving.listing.PAGE", 10)
     monkeypatch.setattr("jobboard.moving.mover.BATCH", 4)
@@ -248,7 +281,8 @@ def test_a_board_beside_it_is_left_alone(origin: Origin, target: JobBoard) -> No
     origin.posts.post("ours")
     other = Origin.__new__(Origin)
     other.__dict__.update(origin.__dict__)
-    separator = {"redis": "2", "zookeeper": "/job", "etcd": "/job"}[origin.kind]
+    # No digit, which would make it the board of a later test.
+    separator = {"redis": "b", "zookeeper": "/job", "etcd": "/job"}[origin.kind]
     option = "namespace" if origin.kind == "redis" else "path"
     other._conf = {**origin._conf, option: origin._conf[option] + separator}
     theirs = other.board()

@@ -221,9 +221,11 @@ def test_killed_movers_while_both_boards_are_worked_on(origin: Origin, tmp_path:
     conductor = Conductor(origin)
     done: list[str] = []
     with subprocess.Popen([sys.executable, "-W", "ignore", str(MOVER), given], stdout=subprocess.PIPE) as process:
-        conductor.start()
         with jobboard.backend("jobboard", target) as board:
             while process.poll() is None:
+                if done and conductor.ident is None:
+                    # Not before: it could be done before the first mover has begun.
+                    conductor.start()
                 for job in board.claim_many("worker", 5, timeout=0.1):
                     done.append(job.uuid)
                     board.consume(job, "worker")
