@@ -64,6 +64,11 @@ class Database:
     def isolation(self) -> str:
         return "READ COMMITTED"
 
+    @property
+    def compound(self) -> bool:
+        """Whether a :class:`~jobboard.sql.prepared.Compound` is worth a try."""
+        return False
+
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
 
@@ -278,6 +283,12 @@ class MySQLDatabase(Database):
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
         self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
+
+    @property
+    def compound(self) -> bool:
+        # PyMySQL sends one as it is, and gives out all that it answers; of others that is not known.
+        mariadb = bool(getattr(self.dialect, "is_mariadb", False))
+        return mariadb and self.skip_locked and self.dialect.driver == "pymysql"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.

@@ -15,7 +15,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
-from jobboard.sql.prepared import Prepared, Row, Runner
+from jobboard.sql.prepared import Compound, Prepared, Row, Runner
 from jobboard.sql.refusals import refusal
 from jobboard.sql.silence import Line, Watch
 
@@ -128,6 +128,16 @@ class Link(Runner):
         """A statement that is a transaction of its own; it may write."""
         self.in_doubt = True
         rows = self.rows(statement, params)
+        self.in_doubt = False
+        return rows
+
+    def compound(self, statement: Compound, params: Mapping[str, Any]) -> list[Row]:
+        """Statements that are a transaction as they stand, commit and all; what the first of them answers that does."""
+        self.in_doubt = True
+        rows = self.rows(statement, params)
+        # An error of a later one comes behind the rows of an earlier one.
+        while self.cursor.nextset():
+            pass
         self.in_doubt = False
         return rows
 

@@ -134,6 +134,36 @@ class Prepared:
         return text
 
 
+class Compound(Prepared):
+    """Several statements in one request, as MariaDB runs them; to be run by a :class:`~jobboard.sql.links.Link`.
+
+    :param parts: statements, and what stands between them.
+    """
+
+    def __init__(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> None:
+        super().__init__(sa.text(""), *lists)
+        self._parts = parts
+
+    def _compile(self, dialect: Dialect, size: int) -> _Text:
+        lines: list[str] = []
+        processors: dict[str, Callable[[Any], Any]] = {}
+        for part in self._parts:
+            if isinstance(part, str):
+                lines.append(part)
+                continue
+            each = part._compile(dialect, size)
+            line = each.text
+            for name, value in each.fixed.items():
+                # Two statements may give their constants the same names.
+                assert type(value) is int, f"a {type(value).__name__} is no constant of a compound statement"
+                line = line.replace(f"%({name})s", str(value))
+            lines.append(f"{line};")
+            processors |= each.processors
+        text = "\n".join(["BEGIN NOT ATOMIC", *lines, "END"])
+        compiled = self._texts[size] = _Text(text, None, {}, processors)
+        return compiled
+
+
 class Runner(abc.ABC):
     """Runs prepared statements on a connection."""
 

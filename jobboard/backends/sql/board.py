@@ -12,6 +12,7 @@ from jobboard import conf as configuration
 from jobboard import forks
 from jobboard.backends.sql import engines, migrations, transactions
 from jobboard.backends.sql.calls import SQLCommitter
+from jobboard.backends.sql.quick import quick_for
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.store import SQLStore
@@ -105,7 +106,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         product = store.product
         self._single = Single(store.statements) if product.returning else None
         self._writer = RowWriter(store.statements, self._name, fenced=not (product.skip_locked or product.exclusive))
-        self._taker = Taker(store, self._writer, self._single)
+        self._quick = quick_for(store)
+        self._taker = Taker(store, self._writer, self._single, self._quick)
         self._place: object = None
 
     def _links(self) -> Links:
@@ -209,6 +211,11 @@ class SQLEngine(StoreEngine[SQLStore]):
                 return self._insert_at_once(drafts, nonce)
             except ConstraintViolated:
                 # This call was answered before, or overtaken: found out under the lock of its slot.
+                nonce = nonce._replace(attempt=2)
+        if self._quick is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
+            try:
+                return [(True, record) for record in self._quick.insert(drafts, nonce)]
+            except ConstraintViolated:
                 nonce = nonce._replace(attempt=2)
         return super().insert(drafts, nonce)
 
@@ -318,10 +325,15 @@ class SQLEngine(StoreEngine[SQLStore]):
                     pass
                 # What it did not find is judged under the lock of the slot.
                 nonce = nonce._replace(attempt=2)
-            elif len({act.holder.token for act in acts}) == 1 and self._live.transact(
-                nonce, lambda run, _: self._writer.consume(run, acts)
-            ):
-                return [OK] * len(acts)
+            elif len({act.holder.token for act in acts}) == 1:
+                if self._quick is not None:
+                    try:
+                        self._quick.consume(acts, nonce)
+                        return [OK] * len(acts)
+                    except ConstraintViolated:
+                        nonce = nonce._replace(attempt=2)
+                elif self._live.transact(nonce, lambda run, _: self._writer.consume(run, acts)):
+                    return [OK] * len(acts)
         return super().finish(acts, nonce)
 
     def _consume_at_once(self, acts: Sequence[Finish], nonce: Nonce) -> bool:

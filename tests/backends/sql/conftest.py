@@ -1,5 +1,6 @@
 """What the tests of the SQL board share."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -8,6 +9,10 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.testing.faults import FaultyProxy
+
+
+def statements_in(text: str) -> list[str]:
+    return re.split(r";\n", text.removeprefix("BEGIN NOT ATOMIC\n"))
 
 
 class Spy:
@@ -33,6 +38,11 @@ class Spy:
             self._before(text)
         self.texts.append(text)
         return self._cursor.execute(text, *params)
+
+    @property
+    def statements(self) -> list[str]:
+        """The texts, where one of several statements is taken apart."""
+        return [statement for text in self.texts for statement in statements_in(text)]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)

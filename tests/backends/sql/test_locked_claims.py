@@ -52,8 +52,8 @@ def test_rows_are_locked_by_their_names(board: JobBoard, spy: Any) -> None:
         board.engine.renew("nobody", [(job.uuid, job.claim.token)], 1_000_000)
         board.abandon(job, "anna")
         board.consume(board.claim_next("anna"), "anna")
-    locking = [text for text in seen.texts if "FOR UPDATE" in text and "uuid IN" in text]
-    deleting = [text for text in seen.texts if text.startswith("DELETE") and "_answers" not in text]
+    locking = [text for text in seen.statements if "FOR UPDATE" in text and "uuid IN" in text]
+    deleting = [text for text in seen.statements if text.startswith("DELETE") and "_answers" not in text]
     assert len(locking) >= 3
     assert deleting
     assert all("FORCE INDEX" in text for text in locking + deleting)

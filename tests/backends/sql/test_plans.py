@@ -13,6 +13,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard import codec
 from jobboard.board import JobBoard
+from tests.backends.sql.conftest import statements_in
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -81,9 +82,10 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
         run, execute = seen._cursor, seen.execute
 
         def explained(text: str, *params: Any) -> Any:
-            if re.search(r"\bplans\b", text) and not text.lstrip().startswith("INSERT"):
-                run.execute(explain + text, *params)
-                found.append("\n".join(str(row) for row in run.fetchall()))
+            for statement in statements_in(text):
+                if re.search(r"\bplans\b", statement) and not statement.lstrip().startswith("INSERT"):
+                    run.execute(explain + statement, *params)
+                    found.append("\n".join(str(row) for row in run.fetchall()))
             return execute(text, *params)
 
         seen.execute = explained

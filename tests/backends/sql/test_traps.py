@@ -1,5 +1,6 @@
 """The traps that SQL databases set for queues: each test fails when what avoids its trap is taken out."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_boar
 
     def before(text: str) -> None:
         # The first has locked what it is going to take, and holds the locks.
-        if text.startswith("UPDATE") and not got:
+        if re.search("^UPDATE", text, re.MULTILINE) and not got:
             got.extend(job.uuid for job in Background(lambda: other.claim_many("bert", 100)).wait())
 
     for options in ({}, {"names": ["a"]}, {"names": ["c", "e", "g"]}, {"where": board.table.c.priority >= 0}):
@@ -226,7 +227,7 @@ def test_a_row_is_locked_between_its_reading_and_its_update(
     found: list[Any] = []
 
     def before(text: str) -> None:
-        if text.startswith("UPDATE") and not found:
+        if re.search("^UPDATE", text, re.MULTILINE) and not found:
             found.append(Background(lambda: other.claim_next("bert")).wait())
 
     with spy(board, before):

@@ -1,20 +1,26 @@
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
-  anon_1, (SELECT jobboard.wake_at AS event
+SELECT json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`,
+  jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
+  jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)), (SELECT
+  jobboard.wake_at AS event
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_2
+ LIMIT 1)) AS json_array_1
 FROM jobboard FORCE INDEX (jobboard_by_name)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
   jobboard.name = %(p_name)s ORDER BY jobboard.priority, jobboard.id
  LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
-UPDATE jobboard FORCE INDEX (PRIMARY) SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s),
-  token=greatest(jobboard.token + %(token_1)s, %(p_now)s), who=%(p_who)s, keeper=%(p_keeper)s, lock_until=(%(p_now)s
-  + %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s) WHERE jobboard.id IN (…);
+BEGIN NOT ATOMIC
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - 600000000) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =
   %(p_handle)s AND jobboard_answers.slot = %(p_slot)s AND jobboard_answers.`call` < %(p_call)s;
+IF ROW_COUNT() = 0 THEN
+INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_handle)s, %(p_slot)s, %(p_call)s,
+  %(p_answer)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)));
+END IF;
+UPDATE jobboard FORCE INDEX (PRIMARY) SET state='CLAIMED', attempts=(jobboard.attempts + 1),
+  token=greatest(jobboard.token + 1, %(p_now)s), who=%(p_who)s, keeper=%(p_keeper)s, lock_until=(%(p_now)s +
+  %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s) WHERE jobboard.id IN (…);
 COMMIT;
+END;

@@ -1,16 +1,16 @@
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
--- with many rows
-INSERT INTO jobboard (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
-  lock_until, created_on, modified_on, errors, retries, job_group, board, live_key, wake_at) VALUES (%(p_uuid)s,
-  %(p_name)s, %(p_priority)s, %(p_key)s, %(p_version)s, %(p_posting)s, %(p_state)s, %(p_attempts)s,
-  %(p_max_attempts)s, %(p_token)s, %(p_who)s, %(p_lock_until)s, %(p_created_on)s, %(p_modified_on)s, %(p_errors)s,
-  %(p_retries)s, %(p_job_group)s, %(p_board)s, %(p_live_key)s, %(p_wake_at)s) ON DUPLICATE KEY UPDATE id =
-  jobboard.id;
-SELECT jobboard.uuid, jobboard.id
-FROM jobboard
-WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s;
+BEGIN NOT ATOMIC
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - 600000000) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =
   %(p_handle)s AND jobboard_answers.slot = %(p_slot)s AND jobboard_answers.`call` < %(p_call)s;
+IF ROW_COUNT() = 0 THEN
+INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_handle)s, %(p_slot)s, %(p_call)s,
+  %(p_answer)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)));
+END IF;
+INSERT INTO jobboard (uuid, name, priority, version, posting, state, attempts, max_attempts, token, created_on,
+  modified_on, retries, job_group, board) VALUES (%(p_uuid)s, %(p_name)s, %(p_priority)s, %(p_version)s,
+  %(p_posting)s, 'UNCLAIMED', 0, %(p_max_attempts)s, 0, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)), 0, %(p_job_group)s,
+  %(p_board)s) RETURNING concat_ws(' ', jobboard.id, jobboard.created_on, jobboard.uuid) AS concat_ws_1;
 COMMIT;
+END;

@@ -1,0 +1,145 @@
+"""MariaDB's shortcuts: several statements in one request, as a compound statement, which also commits.
+
+A compound statement needs no right, and the driver binds its values as those of any other. What breaks off in its
+middle has not come to its commit. Where something does not fit it fails, as if by a key that is taken, and is rolled
+back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql import quick
+from jobboard.backends.sql.quick import Quick
+from jobboard.backends.sql.statements import Statements, now
+from jobboard.backends.sql.store import SQLStore
+from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.backends.sql.writing import claimed
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.sql.claims import locking
+from jobboard.sql.links import Link
+from jobboard.sql.prepared import Compound, Prepared, param, text
+from jobboard.states import SCHEDULED, UNCLAIMED, Record
+
+_ALL = """IF ROW_COUNT() <> %(p_count)s THEN
+  SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
+END IF;"""
+
+_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+# The longest comes last: what stands behind it is found only by reading it.
+_DRAFTS = f"""JSON_TABLE(:p_drafts, '$[*]' COLUMNS (
+  uuid VARCHAR(64) {_TEXT} PATH '$[0]', name VARCHAR(255) {_TEXT} PATH '$[1]', priority SMALLINT PATH '$[2]',
+  version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) {_TEXT} PATH '$[5]',
+  due BIGINT PATH '$[6]', delay BIGINT PATH '$[7]', posting LONGTEXT CHARACTER SET utf8mb4 PATH '$[8]')) AS draft"""
+_GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
+
+
+class QuickMariaDB(Quick):
+    """:raises JobFailure: the server, or what stands before it, takes no compound statements."""
+
+    def __init__(self, store: SQLStore) -> None:
+        super().__init__(store)
+        st = self.statements
+        store.links.run(lambda link: link.compound(Compound("DO 0;"), {}))
+        self._insert_one = self._committed(_insert_one(st))
+        self._insert_many = self._committed(_insert_many(st))
+        self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
+        self._claim = self._committed(st.claim.batch, lists=("p_ids",))
+        self._consume = self._committed(st.consume, _ALL, lists=("p_uuids",))
+
+    def _committed(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> Compound:
+        st = self.statements
+        # First the slot: in this order a repetition locks, too.
+        kept = (st.answer, "IF ROW_COUNT() = 0 THEN", st.answer_first, "END IF;")
+        return Compound(*kept, *parts, "COMMIT;", lists=lists)
+
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
+        params = {**self.store.base, **quick.answered(nonce, quick.inserted(drafts))}
+        first = drafts[0]
+        if len(drafts) == 1 and first.due is None and first.delay is None:
+            statement = self._insert_one
+            params |= {f"p_{name}": value for name, value in zip(_GIVEN, _given(first), strict=True)}
+        else:
+            statement = self._insert_many
+            rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
+            params["p_drafts"] = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+        rows = self.store.links.run(lambda link: link.compound(statement, params))
+        places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
+        return [draft.record(*places[draft.uuid]) for draft in drafts]
+
+    def take(
+        self, claim: dict[str, Any], params: dict[str, Any], named: bool, swept: bool, nonce: Nonce
+    ) -> list[Record]:
+        pick, params = self._picks[named], {**self.store.base, **params}
+
+        def work(link: Link) -> list[Record]:
+            # One column: to tell of each costs the server and the driver more than to read one text.
+            rows = [json.loads(row[0]) for row in link.rows(pick, params)]
+            event = rows[0][RECORD + 1] if rows else None
+            if not rows or (event is not None and event <= rows[0][RECORD] and not swept):
+                link.rollback()
+                return []
+            instant = rows[0][RECORD]
+            records = [claimed(row, claim, instant) for row in rows]
+            kept = quick.answered(nonce, quick.taken(records))
+            ids = [record.sequence for record in records]
+            link.compound(self._claim, {**claim, **kept, "p_now": instant, "p_ids": ids})
+            return records
+
+        return self.store.links.run(work)
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> None:
+        params = {
+            **self.store.base,
+            **quick.answered(nonce, quick.consumed(acts)),
+            "p_uuids": [act.uuid for act in acts],
+            "p_token": acts[0].holder.token,
+            "p_count": len(acts),
+        }
+        self.store.links.run(lambda link: link.compound(self._consume, params))
+
+
+def _given(draft: Draft) -> tuple[Any, ...]:
+    uuid, name, priority, _, version, posting, max_attempts, *_, group = draft
+    return uuid, name, priority, version, max_attempts, group, posting
+
+
+def _insert_one(st: Statements) -> Prepared:
+    values: dict[str, Any] = {name: param(name, st.jobs.c[name].type) for name in _GIVEN}
+    return _returning(st, sa.insert(st.jobs).values({**values, "state": literal(UNCLAIMED), **_fresh()}))
+
+
+def _insert_many(st: Statements) -> Prepared:
+    drafts = sa.text(_DRAFTS).bindparams(text("drafts"))
+    c: dict[str, sa.ColumnElement[Any]] = {
+        name: sa.literal_column(f"draft.{name}") for name in (*_GIVEN, "due", "delay")
+    }
+    wanted = sa.func.coalesce(c["due"], now + c["delay"])
+    due = sa.case((wanted > now, wanted))
+    state = sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED))
+    values = {**{name: c[name] for name in _GIVEN}, "state": state, "lock_until": due, "wake_at": due, **_fresh()}
+    rows = sa.select(*values.values()).select_from(drafts)
+    return _returning(st, sa.insert(st.jobs).from_select(list(values), rows))
+
+
+def _fresh() -> dict[str, Any]:
+    zeros = dict.fromkeys(("attempts", "token", "retries"), sa.literal(0))
+    return {**zeros, "created_on": now, "modified_on": now, "board": text("board")}
+
+
+def _returning(st: Statements, insert: sa.Insert) -> Prepared:
+    c = st.jobs.c
+    blank = sa.literal(" ", sa.String(), literal_execute=True)
+    return Prepared(insert.returning(sa.func.concat_ws(blank, c.id, c.created_on, c.uuid)))
+
+
+def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    # Of columns with different collations it takes none unless it is told of one.
+    uuid, *rest = st.tables.record
+    row = sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, now, st.first_event().scalar_subquery())
+    select = st.in_order(sa.select(row).where(st.ready_condition(), *conditions), index)
+    return Prepared(locking(select, st.product))
