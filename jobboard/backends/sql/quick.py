@@ -62,6 +62,10 @@ def quick_for(store: SQLStore) -> Quick | None:
             raise
         except JobFailure:
             LOG.info("%s takes no compound statements, and so more requests", product.dialect.name)
+    if product.dialect.driver == "pysqlite" and product.dialect.update_returning:
+        from jobboard.backends.sql.sqlite import QuickSQLite
+
+        return QuickSQLite(store)
     return None
 
 

@@ -1,19 +1,19 @@
 PRAGMA data_version;
 BEGIN IMMEDIATE;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS
-  anon_1, (SELECT jobboard.wake_at AS event
+UPDATE jobboard SET state='CLAIMED', attempts=CASE WHEN (typeof(jobboard.attempts) = ? AND typeof(jobboard.token) =
+  ? AND jobboard.attempts < ? AND jobboard.token < ?) THEN jobboard.attempts + ? END, token=max(jobboard.token + ?,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)), who=?, keeper=?,
+  lock_until=(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?),
+  modified_on=CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER),
+  wake_at=(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?) WHERE jobboard.id IN
+  (SELECT jobboard.id
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_2
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND NOT (EXISTS (SELECT *
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? ORDER BY jobboard.priority,
-  jobboard.id
- LIMIT ? OFFSET ?;
-UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + ?), token=max(jobboard.token + ?, ?), who=?,
-  keeper=?, lock_until=(? + ?), modified_on=?, wake_at=(? + ?) WHERE jobboard.id IN (?, …);
+WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
+  INTEGER))) ORDER BY jobboard.priority, jobboard.id
+ LIMIT ? OFFSET ?) RETURNING uuid, name, priority, id, "key", version, posting, state, attempts, max_attempts,
+  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND

@@ -1,0 +1,121 @@
+"""SQLite's shortcuts. A transaction that writes is alone there, and most of what a statement costs is what Python adds:
+so there are few of them, and they get their values as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql import quick
+from jobboard.backends.sql.quick import Quick
+from jobboard.backends.sql.statements import claimed_values, held, now
+from jobboard.backends.sql.store import SQLStore, record_in
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.sql.links import ConstraintViolated, Link
+from jobboard.sql.prepared import Prepared, param, text
+from jobboard.states import CLAIMED, Record
+
+_INSERTED = (
+    *("uuid", "name", "priority", "id", "version", "posting", "state", "max_attempts", "lock_until", "created_on"),
+    *("modified_on", "job_group", "wake_at", "board"),
+)
+
+
+class QuickSQLite(Quick):
+    def __init__(self, store: SQLStore) -> None:
+        super().__init__(store)
+        st, c = self.statements, self.jobs.c
+        self._board = store.base["p_board"]
+        self._next = _next(self.jobs)
+        marks = ", ".join("?" * len(_INSERTED))
+        columns = ", ".join((*_INSERTED, "attempts", "token", "retries"))
+        self._insert = f'INSERT INTO "{self.jobs.name}" ({columns}) VALUES ({marks}, 0, 0, 0)'  # noqa: S608
+        self._takes = {
+            (named, swept): self._take(swept, *([c.name == text("name")] if named else []))
+            for named in (False, True)
+            for swept in (False, True)
+        }
+        given = sa.func.json_each(text("uuids")).table_valued("value")
+        mine = (c.uuid.in_(sa.select(given.c.value)), st.mine_too)
+        self._consume = Prepared(sa.delete(self.jobs).where(*mine, c.token == param("token"), held(self.jobs)))
+
+    def _take(self, swept: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        st, c = self.statements, self.jobs.c
+        picked = sa.select(c.id).where(st.ready_condition(), *conditions)
+        if not swept:
+            # Nothing is taken while something overdue may belong before it.
+            picked = picked.where(~sa.exists().where(st.mine, c.wake_at <= now))
+        # What is damaged is no integer, or the last one that there is: NULL, which the column refuses.
+        integers = [sa.func.typeof(column) == "integer" for column in (c.attempts, c.token)]
+        sound = sa.and_(*integers, c.attempts < MAX_ATTEMPTS, c.token < MAX_TOKEN)
+        values = {**claimed_values(self.jobs, now), "attempts": sa.case((sound, c.attempts + 1))}
+        change = sa.update(self.jobs).where(c.id.in_(st.in_order(picked, None))).values(values)
+        return Prepared(change.returning(*st.tables.record))
+
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
+        def work(link: Link) -> list[Record]:
+            link.begin()
+            [(instant, place)] = link.rows(self._next, {})
+            # Nobody else is given a place meanwhile.
+            records = [draft.record(id_, instant) for id_, draft in enumerate(drafts, place)]
+            link.cursor.executemany(self._insert, [self._row(record) for record in records])
+            self._commit(link, nonce, quick.inserted(drafts))
+            return records
+
+        return self.store.links.run(work)
+
+    def _row(self, record: Record) -> tuple[Any, ...]:
+        uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group = record
+        _, _, _, until, created_on, modified_on, *_ = record[10:]
+        row = (uuid, name, priority, id_, version, posting, state.value, max_attempts, until, created_on)
+        return (*row, modified_on, group, until, self._board)
+
+    def take(
+        self, claim: dict[str, Any], params: dict[str, Any], named: bool, swept: bool, nonce: Nonce
+    ) -> list[Record]:
+        params = {**self.store.base, **claim, **params}
+
+        def work(link: Link) -> list[Record]:
+            link.begin()
+            records = [record_in(row, CLAIMED) for row in link.rows(self._takes[named, swept], params)]
+            if not records:
+                link.rollback()
+                return []
+            records.sort(key=_place)
+            self._commit(link, nonce, quick.taken(records))
+            return records
+
+        return self.store.links.run(work)
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> None:
+        uuids = json.dumps([act.uuid for act in acts])
+        params = {**self.store.base, "p_uuids": uuids, "p_token": acts[0].holder.token}
+
+        def work(link: Link) -> None:
+            link.begin()
+            if link.count(self._consume, params) < len(acts):
+                raise ConstraintViolated("not all of these claims stand")
+            self._commit(link, nonce, quick.consumed(acts))
+
+        self.store.links.run(work)
+
+    def _commit(self, link: Link, nonce: Nonce, answer: str) -> None:
+        params = quick.answered(nonce, answer)
+        if not link.count(self.statements.answer, params):
+            link.count(self.statements.answer_first, params)
+        link.commit()
+
+
+def _next(jobs: sa.Table) -> Prepared:
+    """The time, and the next place."""
+    sequence = sa.table("sqlite_sequence", sa.column("name", sa.String), sa.column("seq", sa.BigInteger))
+    last = sa.select(sequence.c.seq).where(sequence.c.name == jobs.name).scalar_subquery()
+    return Prepared(sa.select(now, sa.func.coalesce(last, 0) + 1))
+
+
+def _place(record: Record) -> tuple[int, int]:
+    return record.priority, record.sequence
