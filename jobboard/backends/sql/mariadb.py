@@ -8,8 +8,9 @@ back.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -19,11 +20,16 @@ from jobboard.backends.sql.statements import Statements, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.backends.sql.writing import claimed
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
-from jobboard.sql.links import Link
+from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Compound, Prepared, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED, Record
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _ALL = """IF ROW_COUNT() <> %(p_count)s THEN
   SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
@@ -38,18 +44,35 @@ _DRAFTS = f"""JSON_TABLE(:p_drafts, '$[*]' COLUMNS (
 _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
 
 
-class QuickMariaDB(Quick):
-    """:raises JobFailure: the server, or what stands before it, takes no compound statements."""
+_NOTHING = Compound("DO 0;")
 
+
+class QuickMariaDB(Quick):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
         st = self.statements
-        store.links.run(lambda link: link.compound(Compound("DO 0;"), {}))
+        self._able: bool | None = None
         self._insert_one = self._committed(_insert_one(st))
         self._insert_many = self._committed(_insert_many(st))
         self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
         self._claim = self._committed(st.claim.batch, lists=("p_ids",))
         self._consume = self._committed(st.consume, _ALL, lists=("p_uuids",))
+
+    def _run(self, work: Callable[[Link], T]) -> T:
+        if self._able is None:
+            # The server, or what stands before it, may not take any: in its Oracle mode MariaDB spells them otherwise.
+            try:
+                self.store.links.run(lambda link: link.compound(_NOTHING, {}))
+            except ConnectionFailure:
+                raise
+            except JobFailure as error:
+                LOG.info("compound statements are refused (%s), so that each statement is a request", error)
+                self._able = False
+            else:
+                self._able = True
+        if not self._able:
+            raise ConstraintViolated("no compound statements here")
+        return self.store.links.run(work)
 
     def _committed(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> Compound:
         st = self.statements
@@ -67,7 +90,7 @@ class QuickMariaDB(Quick):
             statement = self._insert_many
             rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
             params["p_drafts"] = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-        rows = self.store.links.run(lambda link: link.compound(statement, params))
+        rows = self._run(lambda link: link.compound(statement, params))
         places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
         return [draft.record(*places[draft.uuid]) for draft in drafts]
 
@@ -90,7 +113,7 @@ class QuickMariaDB(Quick):
             link.compound(self._claim, {**claim, **kept, "p_now": instant, "p_ids": ids})
             return records
 
-        return self.store.links.run(work)
+        return self._run(work)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> None:
         params = {
@@ -100,7 +123,7 @@ class QuickMariaDB(Quick):
             "p_token": acts[0].holder.token,
             "p_count": len(acts),
         }
-        self.store.links.run(lambda link: link.compound(self._consume, params))
+        self._run(lambda link: link.compound(self._consume, params))
 
 
 def _given(draft: Draft) -> tuple[Any, ...]:

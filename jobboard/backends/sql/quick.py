@@ -8,17 +8,13 @@ the general way, as its own repetition.
 from __future__ import annotations
 
 import abc
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from jobboard.backends.sql.answers import ALL, JOINT
 from jobboard.backends.sql.store import SQLStore
-from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import Record
-
-LOG = logging.getLogger(__name__)
 
 
 class Quick(abc.ABC):
@@ -49,19 +45,13 @@ class Quick(abc.ABC):
 
 
 def quick_for(store: SQLStore) -> Quick | None:
-    """The shortcuts of a database, which has been met; None: it has none, or :class:`~.single.Single` has them."""
+    """The shortcuts of a database; None: it has none, or :class:`~.single.Single` has them."""
     # Each is loaded where it is used.
-    product = store.statements.product
+    product = store.product
     if product.compound:
         from jobboard.backends.sql.mariadb import QuickMariaDB
 
-        try:
-            return QuickMariaDB(store)
-        except ConnectionFailure:
-            store.links.close()
-            raise
-        except JobFailure:
-            LOG.info("%s takes no compound statements, and so more requests", product.dialect.name)
+        return QuickMariaDB(store)
     if product.dialect.driver == "pysqlite" and product.dialect.update_returning:
         from jobboard.backends.sql.sqlite import QuickSQLite
 

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql import quick
 from jobboard.backends.sql.quick import Quick
+from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.statements import claimed_values, held, now
-from jobboard.backends.sql.store import SQLStore, record_in
+from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated, Link
