@@ -39,6 +39,10 @@ class Spy:
         self.texts.append(text)
         return self._cursor.execute(text, *params)
 
+    def executemany(self, text: str, *params: Any) -> Any:
+        self.texts.append(text)
+        return self._cursor.executemany(text, *params)
+
     @property
     def statements(self) -> list[str]:
         """The texts, where one of several statements is taken apart."""

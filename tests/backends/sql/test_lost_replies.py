@@ -208,6 +208,10 @@ class TestLate:
             with pytest.raises(ConstraintViolated):
                 board.engine._opened.single(late.take("any", 1), params)
         else:
+            lease = {"p_who": "anna", "p_keeper": "handle", "p_ttl": 60_000_000}
+            params = {"p_readable": 1, "p_limit": 1}
+            with pytest.raises(ConstraintViolated):
+                board.engine._quick.take(lease, params, False, True, first)
             with pytest.raises(ConstraintViolated):
                 board.engine._opened.links.run(
                     lambda link: board.engine._opened.once(link, first, lambda *_: (None, DONE))

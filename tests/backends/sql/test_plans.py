@@ -152,8 +152,9 @@ def test_no_index_holds_the_lease(full: JobBoard) -> None:
 @pytest.mark.parametrize(
     ("backend_trips", "call"),
     [
-        ({"postgresql": 1, "sqlite": 6, "mariadb": 4}, "claim"),
-        ({"postgresql": 1, "sqlite": 5, "mariadb": 3}, "consume"),
+        ({"postgresql": 1, "sqlite": 5, "mariadb": 1}, "post"),
+        ({"postgresql": 1, "sqlite": 5, "mariadb": 2}, "claim"),
+        ({"postgresql": 1, "sqlite": 4, "mariadb": 1}, "consume"),
     ],
 )
 def test_how_many_statements_a_verb_takes(full: JobBoard, spy: Any, backend_trips: dict[str, int], call: str) -> None:
@@ -161,11 +162,12 @@ def test_how_many_statements_a_verb_takes(full: JobBoard, spy: Any, backend_trip
     with spy(full) as seen:
         if call == "claim":
             job = _claimed(full)
+        elif call == "post":
+            full.post("n1", priority=-100)
         else:
             full.consume(job, "anna")
-    # SQLite's begin, commit and look at its commit counter, and MariaDB's commit, cost what a statement costs.
-    commits = 1 if full.engine._opened.links.engine.dialect.name == "mariadb" else 0
-    assert len(seen.texts) + commits <= backend_trips[full.engine._opened.links.engine.dialect.name]
+    # SQLite's begin, commit and look at its commit counter cost what a statement costs.
+    assert len(seen.texts) <= backend_trips[full.engine._opened.links.engine.dialect.name]
 
 
 def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
