@@ -101,7 +101,10 @@ class QuickMariaDB(Quick):
 
         def work(link: Link) -> list[Record]:
             # One column: to tell of each costs the server and the driver more than to read one text.
-            rows = [json.loads(row[0]) for row in link.rows(pick, params)]
+            texts = [row[0] for row in link.rows(pick, params)]
+            if None in texts:
+                raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
+            rows = [json.loads(each) for each in texts]
             event = rows[0][RECORD + 1] if rows else None
             if not rows or (event is not None and event <= rows[0][RECORD] and not swept):
                 link.rollback()

@@ -135,6 +135,16 @@ def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
 
 
 @pytest.mark.backends("mariadb")
+def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(board: JobBoard) -> None:
+    # What MariaDB answers where a text would be longer than max_allowed_packet.
+    board.engine._quick._picks[False] = Prepared(sa.select(sa.null()))
+    board.post("a", details={"n": 1})
+    job = board.claim_next("anna")
+    assert job.details == {"n": 1}
+    board.consume(job, "anna")
+
+
+@pytest.mark.backends("mariadb")
 def test_a_server_that_takes_no_compound_statements(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
