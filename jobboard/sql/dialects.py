@@ -40,6 +40,8 @@ class Database:
     skip_locked = False
     returning = False
     """Whether one statement can pick, change, answer and return."""
+    compound = False
+    """Whether a :class:`~jobboard.sql.prepared.Compound` is worth a try."""
     wakes = False
     """Whether it can call those who listen when a statement asks it to."""
     exclusive = False
@@ -63,11 +65,6 @@ class Database:
     @property
     def isolation(self) -> str:
         return "READ COMMITTED"
-
-    @property
-    def compound(self) -> bool:
-        """Whether a :class:`~jobboard.sql.prepared.Compound` is worth a try."""
-        return False
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
@@ -283,12 +280,8 @@ class MySQLDatabase(Database):
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
         self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
-
-    @property
-    def compound(self) -> bool:
         # PyMySQL sends one as it is, and gives out all that it answers; of others that is not known.
-        mariadb = bool(getattr(self.dialect, "is_mariadb", False))
-        return mariadb and self.skip_locked and self.dialect.driver == "pymysql"
+        self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.

@@ -263,7 +263,7 @@ def test_without_skip_locked_the_token_is_compared(
 
     def old(self: MySQLDatabase, dialect: Any) -> None:
         original(self, dialect)
-        self.skip_locked = False
+        self.skip_locked = self.compound = False
 
     monkeypatch.setattr(MySQLDatabase, "__init__", old)
     first, second = make_board(), make_board()
