@@ -20,10 +20,12 @@ from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import CLAIMED, Record
 
+# As they lie in the table.
 _INSERTED = (
     *("uuid", "name", "priority", "id", "version", "posting", "state", "max_attempts", "lock_until", "created_on"),
-    *("modified_on", "job_group", "wake_at", "board"),
+    *("modified_on", "job_group", "board", "wake_at"),
 )
+_ZEROS = ("attempts", "token", "retries")
 
 
 class QuickSQLite(Quick):
@@ -32,9 +34,8 @@ class QuickSQLite(Quick):
         st, c = self.statements, self.jobs.c
         self._board = store.base["p_board"]
         self._next = _next(self.jobs)
-        marks = ", ".join("?" * len(_INSERTED))
-        columns = ", ".join((*_INSERTED, "attempts", "token", "retries"))
-        self._insert = f'INSERT INTO "{self.jobs.name}" ({columns}) VALUES ({marks}, 0, 0, 0)'  # noqa: S608
+        self._insert, order = self._insertion()
+        assert order == list(_INSERTED), order
         self._takes = {
             (named, swept): self._take(swept, *([c.name == text("name")] if named else []))
             for named in (False, True)
@@ -43,6 +44,15 @@ class QuickSQLite(Quick):
         given = sa.func.json_each(text("uuids")).table_valued("value")
         mine = (c.uuid.in_(sa.select(given.c.value)), st.mine_too)
         self._consume = Prepared(sa.delete(self.jobs).where(*mine, c.token == param("token"), held(self.jobs)))
+
+    def _insertion(self) -> tuple[str, list[str]]:
+        """The text, and which value goes where."""
+        zero = sa.literal(0, sa.Integer(), literal_execute=True)
+        values = {**{name: param(name) for name in _INSERTED}, **dict.fromkeys(_ZEROS, zero)}
+        text, order = Prepared(sa.insert(self.jobs).values(values)).compiled(
+            self.store.product.dialect, {f"p_{name}": name for name in _INSERTED}
+        )
+        return text, order
 
     def _take(self, swept: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
         st, c = self.statements, self.jobs.c
@@ -73,7 +83,7 @@ class QuickSQLite(Quick):
         uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group = record
         _, _, _, until, created_on, modified_on, *_ = record[10:]
         row = (uuid, name, priority, id_, version, posting, state.value, max_attempts, until, created_on)
-        return (*row, modified_on, group, until, self._board)
+        return (*row, modified_on, group, self._board, until)
 
     def take(
         self, claim: dict[str, Any], params: dict[str, Any], named: bool, swept: bool, nonce: Nonce
