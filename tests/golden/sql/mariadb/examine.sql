@@ -2,6 +2,14 @@ SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS an
 ROLLBACK;
 SELECT @@innodb_flush_log_at_trx_commit;
 ROLLBACK;
+SELECT concat(%(concat_2)s, CAST(information_schema.innodb_trx.trx_mysql_thread_id AS CHAR(20))) AS concat_1,
+  concat(information_schema.processlist.user, %(concat_4)s, information_schema.processlist.host) AS concat_3,
+  information_schema.processlist.command, timestampdiff(SECOND, information_schema.innodb_trx.trx_started, now()) AS
+  timestampdiff_1, concat(%(concat_6)s, CAST(information_schema.innodb_trx.trx_mysql_thread_id AS CHAR(20))) AS
+  concat_5
+FROM information_schema.innodb_trx INNER JOIN information_schema.processlist ON information_schema.processlist.id =
+  information_schema.innodb_trx.trx_mysql_thread_id;
+ROLLBACK;
 SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s) THEN %(param_1)s WHEN
   (jobboard.attempts >= %(attempts_1)s) THEN %(param_2)s WHEN (jobboard.priority NOT BETWEEN %(priority_1)s AND
   %(priority_2)s) THEN %(param_3)s WHEN ((jobboard.state NOT IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED', 'TRASHED',

@@ -1,6 +1,20 @@
 SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 SELECT current_setting('fsync');
 SELECT current_setting('synchronous_commit');
+SELECT %(param_1)s::VARCHAR || CAST(pg_catalog.pg_stat_activity.pid AS TEXT) AS anon_1,
+  pg_catalog.pg_stat_activity.usename || CASE WHEN (pg_catalog.pg_stat_activity.application_name !=
+  %(application_name_1)s::VARCHAR) THEN %(application_name_2)s::VARCHAR ||
+  pg_catalog.pg_stat_activity.application_name ELSE %(param_2)s::VARCHAR END AS anon_2,
+  pg_catalog.pg_stat_activity.state, CAST(EXTRACT(epoch FROM clock_timestamp() -
+  pg_catalog.pg_stat_activity.xact_start) AS FLOAT) AS anon_3, %(param_3)s::VARCHAR ||
+  CAST(pg_catalog.pg_stat_activity.pid AS TEXT) || %(param_4)s::VARCHAR AS anon_4
+FROM pg_catalog.pg_stat_activity
+WHERE (pg_catalog.pg_stat_activity.backend_xmin IS NOT NULL OR pg_catalog.pg_stat_activity.backend_xid IS NOT NULL)
+  AND pg_catalog.pg_stat_activity.pid != pg_backend_pid();
+SELECT %(gid_1)s::VARCHAR || pg_catalog.pg_prepared_xacts.gid AS anon_1, pg_catalog.pg_prepared_xacts.owner,
+  %(param_1)s::VARCHAR AS anon_2, CAST(EXTRACT(epoch FROM clock_timestamp() - pg_catalog.pg_prepared_xacts.prepared)
+  AS FLOAT) AS anon_3, %(gid_2)s::VARCHAR || pg_catalog.pg_prepared_xacts.gid || %(param_2)s::VARCHAR AS anon_4
+FROM pg_catalog.pg_prepared_xacts;
 SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s::BIGINT) THEN %(param_1)s::VARCHAR WHEN
   (jobboard.attempts >= %(attempts_1)s::INTEGER) THEN %(param_2)s::VARCHAR WHEN (jobboard.priority NOT BETWEEN
   %(priority_1)s::SMALLINT AND %(priority_2)s::SMALLINT) THEN %(param_3)s::VARCHAR WHEN ((jobboard.state NOT IN
