@@ -17,7 +17,7 @@ from jobboard.conf import COMMON, Option
 from jobboard.job import Act, Claim, Entity, Job, Posting
 from jobboard.outcomes import Reject, Retry, RetryPolicy
 
-BACKENDS = {"SQL": "sqlite", "Redis": "redis", "ZooKeeper": "zookeeper", "Memory": "memory"}
+BACKENDS = {"SQL": "sqlite", "Redis": "redis", "ZooKeeper": "zookeeper", "etcd": "etcd", "Memory": "memory"}
 """A title for each board class, and an entry point that loads it."""
 
 TYPES = {

@@ -196,7 +196,8 @@ class Characteristics:
     durable: what was acknowledged survives a crash of the server's machine. survives_failover: and a switch to a
     replica. exact_order: jobs are served exactly by priority and post. blocking_wait: the server wakes waiters; else
     they poll. remote_events: the notifier also hears other processes. transactional: verbs take ``connection=``.
-    claim_ttl: the lease of a kept claim that is in force, in seconds.
+    claim_ttl: the lease of a kept claim that is in force, in seconds. server_clock: the server tells the time by which
+    leases and delays end; else it is that of the clients, which must be synchronised.
     """
 
     durable: bool
@@ -207,6 +208,7 @@ class Characteristics:
     transactional: bool
     claim_ttl: float
     notes: str = ""
+    server_clock: bool = True
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ CONTRIB = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
 SQL_BOARD = "jobboard.backends.sql:SQLEngine"
 REDIS_BOARD = "jobboard.backends.redis:RedisEngine [redis]"
+ETCD_BOARD = "jobboard.backends.etcd:EtcdEngine [etcd]"
 ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperEngine [zookeeper]"
 BACKENDS = {
     "memory": "jobboard.backends.memory:MemoryEngine",
@@ -31,6 +32,7 @@ BACKENDS = {
     "valkey": REDIS_BOARD,
     "zookeeper": ZOOKEEPER_BOARD,
     "zk": ZOOKEEPER_BOARD,
+    "etcd": ETCD_BOARD,
 }
 
 TIMED = """

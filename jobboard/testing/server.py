@@ -222,7 +222,7 @@ class Server(ABC):
 
     def _environment(self) -> dict[str, str]:
         # What steers a client or a server of the developer's own must not reach these.
-        alien = ("PG", "MYSQL", "MARIADB", "ZOO", "LC_", "LANG")
+        alien = ("PG", "MYSQL", "MARIADB", "ZOO", "ETCD", "LC_", "LANG")
         own = {name: value for name, value in os.environ.items() if not name.startswith(alien)}
         # MariaDB clears its temporary folder as it starts, of other servers' tables too.
         return {**own, "TMPDIR": str(self.folder)}

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from jobboard.testing import eventually
 from jobboard.testing import server as server_module
 from jobboard.testing.servers import (
     KINDS,
+    Etcd,
     MariaDB,
     MissingServer,
     PostgreSQL,
@@ -83,6 +85,20 @@ class Store:
         finally:
             client.stop()
             client.close()
+
+    def etcd(self, value: str | None) -> str:
+        import json
+        from base64 import b64decode, b64encode
+        from urllib.request import urlopen
+
+        def call(path: str, **given: bytes) -> Any:
+            body = json.dumps({name: b64encode(each).decode() for name, each in given.items()})
+            with urlopen(f"http://127.0.0.1:{self._port}/v3/kv/{path}", body.encode()) as response:
+                return json.load(response)
+
+        if value is not None:
+            call("put", key=b"kept", value=value.encode())
+        return b64decode(call("range", key=b"kept")["kvs"][0]["value"]).decode()
 
 
 @pytest.fixture
@@ -257,6 +273,7 @@ def test_one_failure_among_several_stops_all(kind: str, monkeypatch: pytest.Monk
         (MariaDB, "mariadb-server"),
         (Redis, "redis-server"),
         (ZooKeeper, "zookeeper"),
+        (Etcd, "etcd-server"),
     ],
 )
 def test_a_missing_program_names_the_package(

@@ -1,0 +1,119 @@
+"""Where everything lies in etcd, and how a job and a side record are written there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgpack
+
+from jobboard.engine import Side
+from jobboard.primitives import Draft
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Record, State
+
+TREES = {UNCLAIMED: "ready", SCHEDULED: "later", CLAIMED: "busy", TRASHED: "trash"}
+"""In which folder the record of a job lies."""
+
+LIVE_TREES = ("ready", "later", "busy")
+
+FENCE = 256
+"""The place of each so many-th job is a fence. See :class:`~jobboard.backends.etcd.looking.Fences`."""
+
+_LAST = 2**56 - 1
+
+
+class EtcdTag(NamedTuple):
+    """Where a job's record lies and since which revision of the store: no two versions have both alike. ``lease``: what
+    keeps the claim. ``guard``: nothing may have come in before this job since it was seen to be the next one."""
+
+    key: str
+    revision: int
+    lease: str | None = None
+    guard: object = None
+
+
+def place_of(job: Record | Draft, sequence: int) -> str:
+    """Sorts as jobs are served."""
+    return f"{job.priority:02x}{sequence:014x}"
+
+
+def end_of(prefix: str) -> str:
+    """The first key behind all that begin like this."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+class EtcdKeys:
+    """The keys of one board. Names are quoted, so that no ``/`` is in them."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.layouts = f"{namespace}/layout/"
+        self.layout = self.layouts + quote(name, safe="")
+        self.root = root = f"{namespace}/board/{quote(name, safe='')}/"
+        self.tail = root + "tail"
+        self.changes = root + "changes"
+        self.fences = root + "fence/"
+        self.wake = root + "wake/"
+        self.times = self.wake + "time/"
+        self.holders = root + "holder/"
+        self.alive = root + "alive/"
+
+    def job(self, uuid: str) -> str:
+        return f"{self.root}job/{quote(uuid, safe='')}"
+
+    def side(self, kind: str, key: str) -> str:
+        return f"{self.root}side/{kind}/{quote(key, safe='')}"
+
+    def named(self, name: str) -> str:
+        return f"{self.wake}name/{quote(name, safe='')}/"
+
+    def record(self, record: Record) -> str:
+        """Of what is in the trash, the newest comes first."""
+        place = place_of(record, record.sequence)
+        if record.state == TRASHED:
+            place = f"{_LAST - record.modified_on:014x}{_LAST - record.sequence:014x}"
+        return f"{self.root}{TREES[record.state]}/{place}"
+
+    def marks(self, record: Record, lease: str | None) -> dict[str, bytes]:
+        """What else is kept of a job, beside its record: by name where it can be claimed, by time where it ends by
+        itself, by the lease that keeps its claim; and how its uuid leads to it."""
+        place, record_key = place_of(record, record.sequence), self.record(record)
+        pointer = record_key[len(self.root) :] if record.state == TRASHED else place
+        marks = {self.job(record.uuid): pointer.encode()}
+        if record.state == UNCLAIMED:
+            marks[self.named(record.name) + place] = b""
+        if record.lock_until is not None:
+            marks[f"{self.times}{record.lock_until:014x}{place}"] = record_key[len(self.root) :].encode()
+        elif lease is not None:
+            marks[f"{self.root}kept/{lease}/{place}"] = b""
+        return marks
+
+
+def pack(record: Record, lease: str | None) -> bytes:
+    return bytes(msgpack.packb((lease, *record)))
+
+
+def unpack(value: bytes) -> tuple[Record, str | None]:
+    """:raises ValueError: it is no record."""
+    try:
+        lease, *fields = msgpack.unpackb(value)
+        record = Record(*fields)
+        errors = tuple(Failure(*failure) for failure in record.errors)
+        numbers = (record.priority, record.sequence, record.token, record.attempts, record.modified_on)
+        if not all(type(number) is int for number in numbers):
+            raise ValueError(f"its numbers are {numbers!r}")
+        return record._replace(state=State(record.state), errors=errors), lease
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"what is stored of a job can't be read: {error}") from None
+
+
+def pack_side(value: bytes, until: int | None) -> bytes:
+    return bytes(msgpack.packb((value, until)))
+
+
+def unpack_side(kind: str, key: str, stored: bytes, revision: int) -> Side:
+    """One that is damaged counts for nothing; its tag lets it be replaced."""
+    try:
+        value, until = msgpack.unpackb(stored)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        value, until = None, None
+    return Side(kind, key, value, until, revision)

@@ -1,0 +1,254 @@
+"""Connections to the members of an etcd cluster, requests through them, and what their errors mean.
+
+The JSON gateway that every member has needs nothing but HTTP. Each call has a connection to itself, which stays open
+for the next one; no request is sent twice, but where it was refused and so has done nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from jobboard import forks
+from jobboard.backends.etcd import options
+from jobboard.backends.etcd.requests import TxnAnswer, answered, txn
+from jobboard.conf import Settings
+from jobboard.exceptions import ConnectionFailure, JobFailure
+
+_LEFT = 1.0
+"""How long a request of a board that is closing may take, in seconds."""
+
+_STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
+
+_NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
+
+_ADVICE = {
+    "database space exceeded": "compact and defragment it, then `etcdctl alarm disarm`; see docs/etcd.rst",
+    "request is too large": "raise --max-request-bytes of its members, or post less at once",
+    "too many operations": "set --max-txn-ops of its members to 128 at least",
+    "permission denied": "the user needs a role with readwrite on the prefix of the namespace",
+    "user name is empty": "set user and password",
+}
+
+
+class GatewayRefusal(Exception):
+    """The server has answered that it won't do it. ``code``: gRPC's."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Gateway:
+    """The connections of one connected board.
+
+    :param restored: told when there is a connection again.
+    """
+
+    def __init__(self, conf: Settings, restored: Callable[[], None]) -> None:
+        self._conf = conf
+        self._restored = restored
+        self._members = options.members(conf)
+        self._first = random.randrange(len(self._members))
+        self._context = options.tls(conf)
+        self._idle: deque[socket.socket] = deque()
+        self._streams: set[socket.socket] = set()
+        self._token: str | None = None
+        self._authenticating = threading.Lock()
+        self._closed = False
+        self.up = True
+        self.patience: float = conf["timeout"]
+
+    def closing(self) -> None:
+        self.patience = min(self.patience, _LEFT)
+
+    def close(self) -> None:
+        self._closed = True
+        for stream in list(self._streams):
+            cut(stream)
+        self._drop_idle()
+
+    def leak(self) -> None:
+        """In a forked child: the parent still talks through these."""
+        forks.keep(self._idle, self._streams)
+
+    # Requests
+
+    def txn(
+        self, compare: Sequence[str], success: Sequence[str], failure: Sequence[str] = (), changes: bool = True
+    ) -> TxnAnswer:
+        return answered(self.call("/v3/kv/txn", txn(compare, success, failure), changes))
+
+    def read(self, operations: Sequence[str]) -> TxnAnswer:
+        """All of one revision, which has everything that was acknowledged before."""
+        return self.txn((), operations, changes=False)
+
+    def call(self, path: str, body: str, changes: bool = False) -> Any:
+        """:raises ConnectionFailure: no member answers; ``outcome='unknown'`` where it may have changed something.
+        :raises JobFailure: it is refused.
+        """
+        for last in (False, True):
+            token = self._authenticated()
+            try:
+                return self._exchange(path, body, token)
+            except GatewayRefusal as error:
+                if not last and token is not None and any(each in str(error) for each in _STALE_TOKEN):
+                    self._token = None
+                    continue
+                raise self._told(error, changes) from error
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise self._broken(error, changes) from error
+        raise AssertionError("unreachable")
+
+    def _exchange(self, path: str, body: str, token: str | None) -> Any:
+        sock = self._borrow()
+        try:
+            sock.settimeout(self.patience)
+            response = self.send(sock, path, body, token)
+            answer = json.loads(response.read())
+        except BaseException:
+            sock.close()
+            raise
+        if response.will_close or self._closed:
+            sock.close()
+        else:
+            self._idle.append(sock)
+        if not self.up:
+            self.up = True
+            self._restored()
+        if response.status != 200 or "error" in answer:
+            error = answer.get("error")
+            told = error if isinstance(error, dict) else answer
+            raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
+        # Of a stream, the one message that it has.
+        return answer.get("result", answer)
+
+    @staticmethod
+    def send(sock: socket.socket, path: str, body: str, token: str | None) -> http.client.HTTPResponse:
+        data = body.encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(data)}\r\n"
+        # A member that has no leader ends its streams then.
+        head += "Content-Type: application/json\r\nGrpc-Metadata-hasleader: true\r\n"
+        if token is not None:
+            head += f"Authorization: {token}\r\n"
+        sock.sendall(head.encode() + b"\r\n" + data)
+        response = http.client.HTTPResponse(sock, method="POST")
+        response.begin()
+        return response
+
+    def _authenticated(self) -> str | None:
+        user = self._conf["user"]
+        if user is None or self._token is not None:
+            return self._token
+        with self._authenticating:
+            if self._token is None:
+                body = json.dumps({"name": user, "password": self._conf["password"]})
+                try:
+                    self._token = str(self._exchange("/v3/auth/authenticate", body, None)["token"])
+                except GatewayRefusal as error:
+                    if error.code == 14:
+                        raise self._told(error, False) from None
+                    message = f"etcd has refused the user or the password: {error}"
+                    raise ConnectionFailure(message, refused=True) from None
+                except (OSError, http.client.HTTPException, ValueError) as error:
+                    raise self._broken(error, False) from None
+            return self._token
+
+    def _told(self, error: GatewayRefusal, changes: bool) -> Exception:
+        message = str(error)
+        advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
+        if error.code in (1, 2, 4, 13, 14) and not advice:
+            self._move_on()
+            outcome: Literal["none", "unknown"] = "unknown"
+            if not changes or any(each in message for each in _NOTHING_DONE):
+                outcome = "none"
+            return ConnectionFailure(f"etcd can't do it now: {message}", error, outcome)
+        return JobFailure(f"etcd has refused it: {message}{advice}", error)
+
+    def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
+        self._move_on()
+        silent = isinstance(error, TimeoutError)
+        what = f"no answer within {self.patience:g} s" if silent else str(error) or type(error).__name__
+        return ConnectionFailure(f"the connection to etcd broke: {what}", error, "unknown" if changes else "none")
+
+    # Connections
+
+    def _borrow(self) -> socket.socket:
+        with contextlib.suppress(IndexError):
+            while True:
+                sock = self._idle.pop()
+                # There is nothing to read from one whose server has not closed it.
+                if not select.select([sock], [], [], 0)[0]:
+                    return sock
+                sock.close()
+        return self.connect()
+
+    def connect(self) -> socket.socket:
+        """To the member that answered last, or to the next one that does."""
+        if self._closed:
+            raise ConnectionFailure("the board is closed")
+        problems = []
+        for _ in self._members:
+            host, port = self._members[self._first % len(self._members)]
+            try:
+                sock = socket.create_connection((host, port), self.patience)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._context is not None:
+                    try:
+                        return self._context.wrap_socket(sock, server_hostname=host)
+                    except BaseException:
+                        sock.close()
+                        raise
+                return sock
+            except OSError as error:
+                problems.append(f"{host}:{port}: {error.strerror or error}")
+                self._move_on()
+        raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
+
+    @contextlib.contextmanager
+    def stream(self, path: str, body: str) -> Iterator[http.client.HTTPResponse]:
+        """A request whose answer goes on, on a connection of its own that :meth:`close` cuts."""
+        token = self._authenticated()
+        sock = self.connect()
+        self._streams.add(sock)
+        try:
+            if self._closed:
+                raise ConnectionFailure("the board is closed")
+            # Silence is no news; that the other end has gone is for the kernel to find out.
+            for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            response = self.send(sock, path, body, token)
+            if response.status != 200:
+                self._token = None
+                raise OSError(f"etcd has answered {response.status}")
+            sock.settimeout(None)
+            yield response
+        finally:
+            self._streams.discard(sock)
+            sock.close()
+
+    def _move_on(self) -> None:
+        """One connection is bad, and so the others to this member most likely are, too."""
+        self.up = False
+        self._first += 1
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def cut(sock: socket.socket) -> None:
+    """End a connection that another thread reads from, and wake that thread."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,0 +1,255 @@
+"""What comes next: found at a cost that does not grow with the board, and remembered for the claims that follow."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobboard.backends.etcd.keys import EtcdTag, end_of
+from jobboard.backends.etcd.requests import (
+    KV,
+    delete,
+    exists,
+    get,
+    none_since,
+    nothing_in,
+    span,
+    within,
+)
+from jobboard.engine import Look, Stored
+from jobboard.job import boottime
+
+if TYPE_CHECKING:
+    from jobboard.backends.etcd.store import EtcdStore
+
+NEAR = 60.0
+"""How far ahead a waiter knows of what ends by itself, in seconds; then it looks again."""
+
+_OVERDUE = 100
+_FENCES = 64
+_EMPTY = 4
+"""From how many fences on with nothing behind them these are taken away."""
+
+_DEEP = 64
+"""How many jobs are looked at ahead, where one claims them all."""
+
+_CAREFUL = 8
+"""How many looks see no more than what is asked for once others have been quicker."""
+
+_KEPT = 1.0
+"""For how many seconds what was seen ahead is gone by: it can't tell of a keeper that has died since."""
+
+_OFTEN = 10.0
+_SLACK = 60_000_000
+
+
+class HeadGuard(NamedTuple):
+    """What holds as long as nothing has come in before a job: no fence and no free job was made before it behind this
+    revision, and nothing has ended by itself since ``low``."""
+
+    revision: int
+    fences: tuple[str, ...]
+    low: str
+
+    def compares(self, store: EtcdStore, place: str) -> list[str]:
+        keys, ready = store.keys, f"{store.keys.root}ready/"
+        first = self.fences[0]
+        checks = [
+            none_since(keys.fences, keys.fences + first, self.revision),
+            nothing_in(keys.times + self.low, f"{keys.times}{store.clock.now():014x}"),
+        ]
+        starts: dict[str, str] = {}
+        for fence in self.fences:
+            if fence <= place:
+                starts.setdefault(fence[:2], fence)
+        for rank, start in starts.items():
+            checks.append(none_since(ready + start, ready + min(place, _behind(rank)), self.revision))
+        return checks
+
+
+class Fences:
+    """A range that etcd reads costs by all that lies in it, read or not, deleted since the last compaction or not. So
+    a look reads short ranges. *Fences* part the places of jobs: none is more than some hundred posts behind the one
+    before it, and each job that can be claimed has one before it, or at its own place. A fence with nothing behind it
+    goes, unless it is the last one of its priority: that is where the next posts come."""
+
+    def __init__(self, store: EtcdStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._guess: list[tuple[str, str]] = []
+        self._known: deque[Stored] = deque()
+        self._known_for = 0
+        self._known_until = 0.0
+        self._depth = 1
+        self._all_times = 0.0
+
+    # What is remembered
+
+    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+        with self._lock:
+            if names is not None or readable != self._known_for or boottime() > self._known_until:
+                return None
+            if len(self._known) < limit:
+                return None
+            return Look(self._store.clock.now(), [self._known.popleft() for _ in range(limit)], [], None)
+
+    def missed(self) -> None:
+        """Others are at it as well: what was seen ahead is most likely theirs."""
+        with self._lock:
+            self._known.clear()
+            self._depth = -_CAREFUL
+
+    # What is there
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+        store, keys = self._store, self._store.keys
+        with self._lock:
+            if self._known:
+                self._depth //= 2
+            else:
+                self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
+            self._known.clear()
+            depth = limit if names is not None else max(limit, self._depth)
+            guess = [] if names is not None else self._guess
+            whole = boottime() > self._all_times
+        now = store.clock.now()
+        low = "" if whole else f"{now - _SLACK:014x}"
+        fixed = [
+            get(keys.tail),
+            span(keys.fences, end_of(keys.fences), _FENCES, only="keys"),
+            span(keys.times + low, f"{keys.times}{now:014x}g", _OVERDUE),
+            span(keys.holders, end_of(keys.holders), only="count"),
+            span(keys.alive, end_of(keys.alive), only="count"),
+        ]
+        answer = store.link.read([*fixed, *(self._ready(each, depth) for each in guess)])
+        tail, fence_kvs, timed, *_ = answer.found
+        store.saw(tail, answer.revision)
+        overdue = store.records([kv.value.decode() for kv in timed])
+        if not timed and whole:
+            self._all_times = boottime() + _OFTEN
+        if answer.counts[3] > answer.counts[4]:
+            overdue += store.orphans(_OVERDUE)
+        fences = [kv.key[len(keys.fences) :] for kv in fence_kvs]
+        ahead = dict(zip(guess, answer.found[len(fixed) :], strict=True))
+        ready, intervals = self._walk(fences, ahead, depth, names, readable)
+        event = None if ready or overdue else self._next(now)
+        if names is None:
+            with self._lock:
+                self._guess = intervals
+                self._known_until = boottime() + _KEPT
+                self._known_for = readable
+                guard = HeadGuard(answer.revision, tuple(dict(intervals)), low)
+                if not overdue and len(ready) > limit:
+                    self._known.extend(each._replace(tag=_guarded(each.tag, guard)) for each in ready[limit:])
+        return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event)
+
+    def _walk(
+        self,
+        fences: list[str],
+        ahead: dict[tuple[str, str], list[KV]],
+        wanted: int,
+        names: Sequence[str] | None,
+        readable: int,
+    ) -> tuple[list[Stored], list[tuple[str, str]]]:
+        """The first jobs, and the intervals that these lie in, or lie before them."""
+        ready: list[Stored] = []
+        passed: list[tuple[str, str]] = []
+        empty: list[tuple[str, str]] = []
+        step = 1
+        while fences and len(ready) < wanted:
+            more = len(fences) >= _FENCES
+            intervals = [
+                (fence, min(following, _behind(fence[:2])))
+                for fence, following in zip(fences, [*fences[1:], *([] if more else ["g"])], strict=False)
+            ]
+            while intervals and len(ready) < wanted:
+                chunk, intervals = intervals[:step], intervals[step:]
+                step = min(2 * step, 32)
+                missing = [each for each in chunk if each not in ahead]
+                ahead.update(zip(missing, self._read(missing, wanted, names), strict=True))
+                for each in chunk:
+                    kvs = ahead[each]
+                    if len(ready) < wanted:
+                        passed.append(each)
+                        ready += self._readable(each, kvs, wanted - len(ready), names, readable, wanted)
+                    if not kvs and names is None and len(each[1]) > 2:
+                        empty.append(each)
+            if not more or len(ready) >= wanted:
+                break
+            fences = self._further(fences[-1])
+        if len(empty) >= _EMPTY and not self._store.read_only:
+            self._clear(empty)
+        return ready, passed
+
+    def _readable(
+        self,
+        interval: tuple[str, str],
+        kvs: list[KV],
+        wanted: int,
+        names: Sequence[str] | None,
+        readable: int,
+        limit: int,
+    ) -> list[Stored]:
+        """Those that this version can read; behind many that it can't there may be others."""
+        found: list[Stored] = []
+        while True:
+            stored = [self._store.stored(kv) for kv in kvs]
+            found += [each for each in stored if each is not None and each.record.version <= readable]
+            if len(found) >= wanted or len(kvs) < limit:
+                return found[:wanted]
+            interval = (f"{kvs[-1].key[-16:]} ", interval[1])
+            [kvs] = self._read([interval], limit, names)
+
+    def _ready(self, interval: tuple[str, str], limit: int) -> str:
+        ready = f"{self._store.keys.root}ready/"
+        return span(ready + interval[0], ready + interval[1], limit)
+
+    def _read(self, intervals: Sequence[tuple[str, str]], limit: int, names: Sequence[str] | None) -> list[list[KV]]:
+        """The first jobs of each interval."""
+        store = self._store
+        if not intervals:
+            return []
+        if names is None:
+            return store.link.read([self._ready(each, limit) for each in intervals]).found
+        named = [store.keys.named(name) for name in names]
+        spans = [span(name + lo, name + hi, limit, only="keys") for lo, hi in intervals for name in named]
+        answer = store.link.read(spans)
+        found = iter(answer.found)
+        places = [sorted(kv.key[-16:] for _ in named for kv in next(found))[:limit] for _ in intervals]
+        ready = f"{store.keys.root}ready/"
+        # As they were then: what has been taken since must not look like the end of an interval.
+        gets = [get(ready + place, at=answer.revision) for each in places for place in each]
+        kvs = iter(store.link.read(gets).found if gets else ())
+        return [[kv for _ in each for kv in next(kvs)] for each in places]
+
+    def _further(self, fence: str) -> list[str]:
+        keys = self._store.keys
+        operation = span(keys.fences + fence, end_of(keys.fences), _FENCES, only="keys")
+        [kvs] = self._store.link.read([operation]).found
+        return [kv.key[len(keys.fences) :] for kv in kvs]
+
+    def _clear(self, empty: Sequence[tuple[str, str]]) -> None:
+        keys, ready = self._store.keys, f"{self._store.keys.root}ready/"
+        removals = [
+            within([nothing_in(ready + lo, ready + hi), exists(keys.fences + hi)], [delete(keys.fences + lo)])
+            for lo, hi in empty
+        ]
+        self._store.link.txn((), removals, changes=False)
+
+    def _next(self, now: int) -> int:
+        """µs until something ends by itself, at most until one has to look again for that."""
+        times = self._store.keys.times
+        end = now + int(NEAR * 1e6)
+        [kvs] = self._store.link.read([span(f"{times}{now:014x}", f"{times}{end:014x}", 1, only="keys")]).found
+        return max(0, int(kvs[0].key[len(times) :][:14], 16) - now) if kvs else end - now
+
+
+def _behind(rank: str) -> str:
+    """What lies behind all places of this priority, and no place is."""
+    return f"{int(rank, 16) + 1:02x}"
+
+
+def _guarded(tag: object, guard: HeadGuard) -> object:
+    return tag._replace(guard=guard) if isinstance(tag, EtcdTag) else tag

@@ -1,0 +1,96 @@
+"""What a board on etcd can be told."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from jobboard.conf import Option, Settings, bracketed, flag, port, seconds, text
+from jobboard.exceptions import ConnectionFailure
+
+_HOST = re.compile(r"(\[[^\[\]]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
+
+
+def _hosts(value: Any) -> list[tuple[str, int | None]]:
+    """``'a:2379,b'``, or a list of such."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"must be a str or a list, not {type(value).__name__}")
+    matches = [_HOST.fullmatch(bracketed(text(each).strip())) for each in value]
+    if not matches or None in matches:
+        # Not shown: a password that was put before a host ends up here.
+        raise ValueError("must name hosts, as in 'one:2379,two:2379'")
+    return [(match[1].strip("[]"), port(match[2]) if match[2] else None) for match in matches if match is not None]
+
+
+def _path(value: Any) -> str:
+    parts = text(value).strip("/").split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError("must be a path of plain names, as in 'services/jobs'")
+    return "/".join(parts)
+
+
+URI_PARTS: Mapping[str, str] = {
+    "user": "user",
+    "password": "password",
+    "host": "hosts",
+    "port": "port",
+    "path": "namespace",
+}
+
+OPTIONS: Mapping[str, Option] = {
+    "hosts": Option(_hosts, None, "the members: 'a:2379,b:2379', or a list of such"),
+    "port": Option(port, None, "the port of the hosts that come without one"),
+    "namespace": Option(_path, "jobboard", "what the keys of this and other boards begin with"),
+    "timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection, or an answer, may take, in seconds"),
+    "user": Option(text, None, "whom to connect as"),
+    "password": Option(text, None, "the user's password", secret=True),
+    "use_ssl": Option(flag, False, "connect with TLS"),
+    "ca": Option(text, None, "TLS: the authority's certificate"),
+    "certfile": Option(text, None, "TLS: the client's certificate"),
+    "keyfile": Option(text, None, "TLS: the client's key"),
+    "keyfile_password": Option(text, None, "TLS: the key's password", secret=True),
+    "verify_certs": Option(flag, True, "TLS: whether the server must prove itself"),
+    "check_hostname": Option(flag, True, "TLS: whether the certificate must name the host"),
+}
+
+_TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
+
+
+def check(conf: Settings) -> None:
+    """:raises ValueError: options that don't go together."""
+    conf.check_no_driver()
+    if not conf["use_ssl"]:
+        for option in _TLS:
+            if conf[option] != OPTIONS[option].default:
+                raise ValueError(f"option {option}: set use_ssl=true, too")
+    for option, needed in (("password", "user"), ("user", "password"), ("keyfile_password", "keyfile")):
+        if conf[option] is not None and conf[needed] is None:
+            raise ValueError(f"option {option}: set {needed}, too")
+    if (conf["certfile"] is None) != (conf["keyfile"] is None):
+        raise ValueError("options certfile and keyfile: set both, or none")
+
+
+def members(conf: Settings) -> list[tuple[str, int]]:
+    return [(host, number or conf["port"] or 2379) for host, number in conf["hosts"] or [("127.0.0.1", None)]]
+
+
+def tls(conf: Settings) -> ssl.SSLContext | None:
+    """:raises ConnectionFailure: a file is missing, or is not what it should be."""
+    if not conf["use_ssl"]:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=conf["ca"])
+        if conf["certfile"] is not None:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(conf["certfile"], conf["keyfile"], conf["keyfile_password"] or "")
+    except (OSError, ValueError) as error:
+        files = ", ".join(str(conf[each]) for each in ("ca", "certfile", "keyfile") if conf[each])
+        raise ConnectionFailure(f"TLS: one of {files} can't be used: {error}", error, refused=True) from error
+    context.check_hostname = conf["verify_certs"] and conf["check_hostname"]
+    if not conf["verify_certs"]:
+        context.verify_mode = ssl.CERT_NONE
+    return context

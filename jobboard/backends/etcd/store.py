@@ -1,0 +1,373 @@
+"""The store: records of jobs and side records under keys, read in one Txn and changed in one."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import unquote
+
+from jobboard.backends.etcd import checks
+from jobboard.backends.etcd.keeper import LeaseKeeper
+from jobboard.backends.etcd.keys import LIVE_TREES, TREES, EtcdKeys, EtcdTag, end_of, place_of, unpack, unpack_side
+from jobboard.backends.etcd.link import Gateway
+from jobboard.backends.etcd.looking import Fences
+from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, within
+from jobboard.backends.etcd.watch import WakeWatch
+from jobboard.backends.etcd.writing import TxnWriter
+from jobboard.conf import Settings
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Store, Stored
+from jobboard.engine.calls import standing
+from jobboard.exceptions import JobFailure
+from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
+from jobboard.states import TRASHED, Record, State
+
+LOG = logging.getLogger(__name__)
+
+LAYOUT = 1
+_LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
+
+_CACHED = 20_000
+_AT_ONCE = 500
+_TRIES = 5
+
+
+class ClientClock:
+    """etcd tells no time: it is this machine's, but never behind what is stored on the board already."""
+
+    def __init__(self) -> None:
+        self._ahead = 0
+        self.floor = 0
+
+    def saw(self, instant: int) -> None:
+        self.floor = max(self.floor, instant)
+        self._ahead = max(self._ahead, instant - int(time.time() * 1e6))
+
+    @property
+    def ahead(self) -> int:
+        """By how much the board's time is ahead of this machine's, in µs."""
+        return self._ahead
+
+    def now(self) -> int:
+        return int(time.time() * 1e6) + self._ahead
+
+
+class EtcdStore(Store):
+    """:param news: told when something may have become claimable.
+    :param reconnected: told when there is a connection again.
+    """
+
+    keeps = "session"
+
+    def __init__(
+        self, name: str, conf: Settings, creates: bool, news: Callable[[], None], reconnected: Callable[[], None]
+    ) -> None:
+        self.keys = EtcdKeys(conf["namespace"], name)
+        self.read_only = conf["read_only"]
+        self.news = news
+        self._name = name
+        self._conf = conf
+        self._creates = creates
+        self._reconnected = reconnected
+        self.clock = ClientClock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.link = Gateway(self._conf, self._reconnected)
+        self.keeper = LeaseKeeper(self.link, self.keys, self._conf["claim_ttl"])
+        self.fences = Fences(self)
+        self.watch = WakeWatch(self)
+        self.writer = TxnWriter(self)
+        # Where the record of a job was seen last.
+        self._places: dict[str, str] = {}
+
+    # Life
+
+    def setup(self) -> None:
+        try:
+            self._prepare(create_it=True)
+        finally:
+            self.link.close()
+
+    def open(self) -> Characteristics:
+        try:
+            self._prepare(self._creates)
+            if not self.read_only:
+                self.keeper.measure()
+            members = len(self.link.call("/v3/cluster/member/list", "{}").get("members", ()))
+        except BaseException:
+            self.link.close()
+            raise
+        # A beat that gets no answer has to be over before the claims that it was to keep count as lost.
+        self.link.patience = min(self.link.patience, max(0.7, self.keeper.ttl / 3))
+        return Characteristics(
+            durable=True,
+            survives_failover=members > 1,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=False,
+            transactional=False,
+            claim_ttl=self.keeper.ttl,
+            server_clock=False,
+            notes="delays, due times and leases with an expiry go by the clocks of those who use the board",
+        )
+
+    def _prepare(self, create_it: bool) -> None:
+        keys = self.keys
+        answer = self.link.read([get(keys.layout), get(keys.tail)])
+        if not answer.found[0] and not create_it:
+            others = mentioned(self.boards(MENTIONED))
+            raise JobFailure(
+                f"there is no board {self._name!r} in {self._conf['namespace']!r}{others}; `jobboard setup` creates it"
+            )
+        if not answer.found[0]:
+            made = [put(keys.layout, _LAYOUT), put(keys.tail, b"%014x" % self.clock.now())]
+            self.link.txn([is_at(keys.layout, 0)], made, changes=False)
+            answer = self.link.read([get(keys.layout), get(keys.tail)])
+        [[layout], tail] = answer.found
+        try:
+            _, reader = map(int, layout.value.split())
+        except ValueError as error:
+            raise JobFailure(
+                f"{keys.layout} holds {layout.value!r}: write {_LAYOUT!r} there if it is a board", error
+            ) from error
+        if reader > LAYOUT:
+            raise JobFailure(f"the board at {keys.root} has a layout of a newer version of this library; upgrade")
+        self.saw(tail, answer.revision)
+
+    def saw(self, tail: Sequence[KV], revision: int) -> None:
+        """:raises JobFailure: the board was deleted."""
+        if not tail:
+            raise JobFailure(f"the board at {self.keys.root} was deleted; connect() again makes a new one")
+        self.writer.made = tail[0].created
+        self.clock.saw(int(tail[0].value, 16))
+        self.watch.looked(revision)
+
+    def closing(self) -> None:
+        self.link.closing()
+
+    def close(self) -> None:
+        self.link.closing()
+        self.keeper.end()
+        self.link.close()
+
+    def forked(self) -> None:
+        self.link.leak()
+        self._reset()
+
+    @property
+    def connected(self) -> bool:
+        return self.link.up
+
+    @property
+    def margin(self) -> int:  # type: ignore[override]
+        return self.keeper.margin
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    # Reading
+
+    def gets(self, keys: Sequence[str]) -> tuple[list[KV | None], int]:
+        """What lies there, all of one revision."""
+        if not keys:
+            return [], 0
+        answer = self.link.read([get(key) for key in keys])
+        return [each[0] if each else None for each in answer.found], answer.revision
+
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        now = self.clock.now()
+        side_keys = [self.keys.side(kind, key) for kind, key in sides]
+        lease = self.keeper.lease
+        alive = [] if lease is None else [self.keys.alive + lease]
+        places = {uuid: [self._places[uuid]] if uuid in self._places else [] for uuid in uuids}
+        found: dict[str, KV | None] = {}
+        waiting = list(places)
+        for _ in range(_TRIES):
+            keys = [key for uuid in waiting for key in (self.keys.job(uuid), *places[uuid])]
+            keys += [key for key in (*side_keys, *alive) if key not in found]
+            found.update(zip(keys, self.gets(keys)[0], strict=True))
+            again = []
+            for uuid in waiting:
+                pointer = found[self.keys.job(uuid)]
+                wanted = [] if pointer is None else self._led_to(pointer.value.decode())
+                if wanted and not any(found.get(key) for key in wanted if key in places[uuid]):
+                    again.append(uuid)
+                places[uuid] = wanted
+            waiting = again
+            if not waiting:
+                break
+        kvs = [next((kv for key in places[uuid] if (kv := found.get(key)) is not None), None) for uuid in uuids]
+        told: dict[str | None, bool] = {None: True}
+        jobs = self._assembled(kvs, told if lease is None else told | {lease: found[alive[0]] is not None})
+        read = [
+            Side(kind, key, None, None, None)
+            if (kv := found[place]) is None
+            else unpack_side(kind, key, kv.value, kv.revision)
+            for (kind, key), place in zip(sides, side_keys, strict=True)
+        ]
+        return Found(max(now, self.clock.floor), jobs, read)
+
+    def _led_to(self, pointer: str) -> list[str]:
+        if pointer.startswith("trash/"):
+            return [self.keys.root + pointer]
+        return [f"{self.keys.root}{tree}/{pointer}" for tree in LIVE_TREES]
+
+    def stored(self, kv: KV, alive: bool = True) -> Stored | None:
+        """None: it is damaged."""
+        try:
+            record, lease = unpack(kv.value)
+        except ValueError as error:
+            LOG.warning("%s is set aside: %s", kv.key, error)
+            return None
+        if record.state != TRASHED:
+            self.clock.saw(record.modified_on)
+        self.remember(record.uuid, kv.key)
+        return Stored(record, EtcdTag(kv.key, kv.revision, lease), alive)
+
+    def remember(self, uuid: str, key: str | None) -> None:
+        self._places.pop(uuid, None)
+        if key is not None:
+            self._places[uuid] = key
+            if len(self._places) > _CACHED:
+                self._places.pop(next(iter(self._places), ""), None)
+
+    def _assembled(self, kvs: Sequence[KV | None], told: dict[str | None, bool]) -> list[Stored | None]:
+        """These jobs, and whether what keeps their claims lives. ``told``: of which leases that is known."""
+        jobs = [None if kv is None else self.stored(kv) for kv in kvs]
+        leases = list({_lease(job): None for job in jobs if job is not None and _lease(job) not in told})
+        there = self.gets([f"{self.keys.alive}{lease}" for lease in leases])[0]
+        lives = told | {lease: kv is not None for lease, kv in zip(leases, there, strict=True)}
+        return [None if job is None else job._replace(alive=lives[_lease(job)]) for job in jobs]
+
+    def records(self, places: Sequence[str]) -> list[Stored]:
+        """What lies at these places, below the board's root."""
+        kvs = self.gets([self.keys.root + place for place in places])[0]
+        return [job for job in self._assembled(kvs, {None: True}) if job is not None]
+
+    def orphans(self, limit: int) -> list[Stored]:
+        """Claims whose keepers are gone."""
+        keys = self.keys
+        holders, alive = self.link.read(
+            [span(start, end_of(start), only="keys") for start in (keys.holders, keys.alive)]
+        ).found
+        live = {kv.key[len(keys.alive) :] for kv in alive}
+        found: list[Stored] = []
+        for holder in holders:
+            lease = holder.key[len(keys.holders) :]
+            if lease in live:
+                continue
+            kept = f"{keys.root}kept/{lease}/"
+            [claims] = self.link.read([span(kept, end_of(kept), limit, only="keys")]).found
+            found += self.records([f"busy/{kv.key[len(kept) :]}" for kv in claims])
+            if not claims and not self.read_only:
+                self.keeper.bury(lease)
+        return found
+
+    def listed(self, kind: str) -> Found:
+        start = self.keys.side(kind, "")
+        [kvs] = self.link.read([span(start, end_of(start))]).found
+        sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
+        return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+        return self.fences.look(limit, names, readable)
+
+    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+        return self.fences.known(limit, names, readable)
+
+    def page(
+        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+    ) -> tuple[int, list[Stored]]:
+        keys, now = self.keys, self.clock.now()
+        start = "" if after is None else place_of(after, after.sequence) + " "
+        jobs: list[Stored] = []
+        while True:
+            trees = [f"{keys.root}{tree}/" for tree in LIVE_TREES]
+            *found, alive = self.link.read(
+                [
+                    *(span(tree + start, end_of(tree), limit) for tree in trees),
+                    span(keys.alive, end_of(keys.alive), only="keys"),
+                ]
+            ).found
+            kvs = list(heapq.merge(*found, key=lambda kv: kv.key[-16:]))[:limit]
+            lives = {None: True} | {kv.key[len(keys.alive) :]: True for kv in alive}
+            read = [job for kv in kvs if (job := self.stored(kv)) is not None]
+            jobs += [job._replace(alive=lives.get(_lease(job), False)) for job in read]
+            if len(jobs) >= limit or len(kvs) < limit:
+                return max(now, self.clock.floor), jobs[:limit]
+            start = kvs[-1].key[-16:] + " "
+
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        trash = f"{self.keys.root}trash/"
+        start = trash if after is None else self.keys.record(after._replace(state=TRASHED)) + " "
+        lying: list[Record] = []
+        for _, record in self._over():
+            if record.state == TRASHED and (after is None or _trashed_at(record) < _trashed_at(after)):
+                lying.append(record)
+        while True:
+            [kvs] = self.link.read([span(start, end_of(trash), limit)]).found
+            lying += [job.record for kv in kvs if (job := self.stored(kv)) is not None]
+            if len(lying) >= limit or len(kvs) < limit:
+                break
+            start = kvs[-1].key + " "
+        return heapq.nlargest(limit, {record.uuid: record for record in lying}.values(), key=_trashed_at)
+
+    def _over(self) -> Iterator[tuple[Stored, Record]]:
+        """What has ended by itself, and nobody has written down: as it is stored, and as it stands."""
+        times, now = self.keys.times, self.clock.now()
+        found = self.orphans(0)
+        start = times
+        while True:
+            [kvs] = self.link.read([span(start, f"{times}{now:014x}g", _AT_ONCE)]).found
+            found += self.records([kv.value.decode() for kv in kvs])
+            if len(kvs) < _AT_ONCE:
+                break
+            start = kvs[-1].key + " "
+        for job in found:
+            yield job, standing(job, now)
+
+    def counts(self) -> dict[State, int]:
+        trees = {state: f"{self.keys.root}{tree}/" for state, tree in TREES.items()}
+        over = list(self._over())
+        answer = self.link.read([span(tree, end_of(tree), only="count") for tree in trees.values()])
+        counts = dict(zip(trees, answer.counts, strict=True))
+        for job, record in over:
+            counts[job.record.state] -= 1
+            counts[record.state] += 1
+        return counts
+
+    def boards(self, most: int) -> list[str]:
+        layouts = self.keys.layouts
+        [kvs] = self.link.read([span(layouts, end_of(layouts), most, only="keys")]).found
+        names = [unquote(kv.key[len(layouts) :]) for kv in kvs]
+        return sorted(names, key=lambda name: (name != self._name, name))
+
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        return self.writer.commit(changes, marks)
+
+    def tidy(self) -> None:
+        now = self.clock.now()
+        for kind in ("entity", "answer", "purged"):
+            start = folder = self.keys.side(kind, "")
+            while True:
+                [kvs] = self.link.read([span(start, end_of(folder), _AT_ONCE)]).found
+                sides = [(kv, unpack_side(kind, "", kv.value, kv.revision)) for kv in kvs]
+                over = [kv for kv, side in sides if side.until is not None and side.until <= now]
+                if over:
+                    self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
+                if len(kvs) < _AT_ONCE:
+                    break
+                start = kvs[-1].key + " "
+
+    def examine(self) -> Iterator[Oddity]:
+        return checks.oddities(self)
+
+
+def _lease(job: Stored) -> str | None:
+    return job.tag.lease if isinstance(job.tag, EtcdTag) else None
+
+
+def _trashed_at(record: Record) -> tuple[int, int]:
+    return record.modified_on, record.sequence
