@@ -9,8 +9,6 @@ No client library is needed.
 """
 
 import itertools
-import socket
-import ssl
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,14 +16,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jobboard.testing import eventually
-from jobboard.testing.server import HOST, Daemon, Server, ServerError
+from jobboard.testing.server import HOST, Server, ServerError, TLSDaemon
 
 Address = tuple[str, int]
 
 _SLOTS = 16384
 
 
-class Redis(Daemon):
+class Redis(TLSDaemon):
     """A standalone Redis server that appends to a file.
 
     ``program`` is another build to run instead: a name, or a path. ``config`` has options as they
@@ -63,21 +61,6 @@ class Redis(Daemon):
         """Serves what the port serves, without TLS."""
         return self.folder / "redis.sock"
 
-    @property
-    def ca_file(self) -> Path:
-        """The authority that a client of a server with TLS has to trust."""
-        return self.folder / "ca.crt"
-
-    @property
-    def cert_file(self) -> Path:
-        """The server's certificate, which a client may show as its own."""
-        return self.folder / "server.crt"
-
-    @property
-    def key_file(self) -> Path:
-        """The key of ``cert_file``, without a password."""
-        return self.folder / "server.key"
-
     def call(self, *words: str | int) -> Any:
         """The reply to one command, whose words hold no blanks.
 
@@ -90,7 +73,7 @@ class Redis(Daemon):
     def locate(self) -> None:
         self._server = self._program(str(self.program))
         if self.tls:
-            self._openssl = self._program("openssl")
+            self._program("openssl")
 
     def _settings(self) -> dict[str, str | int]:
         settings: dict[str, str | int] = {
@@ -121,32 +104,8 @@ class Redis(Daemon):
         lines = [f"{name} {value}\n" for name, value in self._settings().items()]
         (self.folder / "redis.conf").write_text("".join(lines))
 
-    def _certify(self) -> None:
-        extensions = self.folder / "extensions"
-        extensions.write_text(f"subjectAltName=IP:{HOST},DNS:localhost\nauthorityKeyIdentifier=keyid\n")
-        new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        authority = self.folder / "ca.key"
-        request = self.folder / "server.csr"
-        self._run(
-            *(self._openssl, *new, "-x509", "-days", "2", "-subj", "/CN=jobboard tests"),
-            *("-addext", "keyUsage=critical,keyCertSign", "-keyout", authority, "-out", self.ca_file),
-        )
-        self._run(self._openssl, *new, "-subj", f"/CN={HOST}", "-keyout", self.key_file, "-out", request)
-        self._run(
-            *(self._openssl, "x509", "-req", "-days", "2", "-in", request, "-extfile", extensions),
-            *("-CA", self.ca_file, "-CAkey", authority, "-CAcreateserial", "-out", self.cert_file),
-        )
-
     def _command(self) -> list[str | Path]:
         return [self._server, self.folder / "redis.conf"]
-
-    def _connect(self) -> socket.socket:
-        connection = super()._connect()
-        if not self.tls:
-            return connection
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.load_cert_chain(self.cert_file, self.key_file)
-        return context.wrap_socket(connection, server_hostname=HOST)
 
     def _serves(self) -> bool:
         # The second is the answer of one with a password.

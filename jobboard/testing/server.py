@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -288,6 +289,52 @@ class Daemon(Server):
     def _launch(self) -> None:
         self._process = self._spawn(self._command())
         self._wait_until(self._serves)
+
+
+class TLSDaemon(Daemon):
+    """One whose port can serve TLS alone, with a certificate for 127.0.0.1 by a throw-away authority."""
+
+    tls = False
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority that a client of a server with TLS has to trust."""
+        return self.folder / "ca.crt"
+
+    @property
+    def cert_file(self) -> Path:
+        """The server's certificate, which a client may show as its own."""
+        return self.folder / "server.crt"
+
+    @property
+    def key_file(self) -> Path:
+        """The key of ``cert_file``, without a password."""
+        return self.folder / "server.key"
+
+    def _certify(self) -> None:
+        openssl = self._program("openssl")
+        extensions = self.folder / "extensions"
+        extensions.write_text(f"subjectAltName=IP:{HOST},DNS:localhost\nauthorityKeyIdentifier=keyid\n")
+        new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+        authority = self.folder / "ca.key"
+        request = self.folder / "server.csr"
+        self._run(
+            *(openssl, *new, "-x509", "-days", "2", "-subj", "/CN=jobboard tests"),
+            *("-addext", "keyUsage=critical,keyCertSign", "-keyout", authority, "-out", self.ca_file),
+        )
+        self._run(openssl, *new, "-subj", f"/CN={HOST}", "-keyout", self.key_file, "-out", request)
+        self._run(
+            *(openssl, "x509", "-req", "-days", "2", "-in", request, "-extfile", extensions),
+            *("-CA", self.ca_file, "-CAkey", authority, "-CAcreateserial", "-out", self.cert_file),
+        )
+
+    def _connect(self) -> socket.socket:
+        connection = super()._connect()
+        if not self.tls:
+            return connection
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(self.cert_file, self.key_file)
+        return context.wrap_socket(connection, server_hostname=HOST)
 
 
 def reserve_port() -> tuple[socket.socket, int]:

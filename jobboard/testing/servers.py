@@ -20,12 +20,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from jobboard.testing.etcd_servers import Etcd, EtcdCluster
 from jobboard.testing.redis_servers import Redis, RedisCluster, RedisSentinel
 from jobboard.testing.server import HOST, Daemon, MissingServer, Server, ServerError
 
 __all__ = [
     "KINDS",
     "Etcd",
+    "EtcdCluster",
     "MariaDB",
     "MissingServer",
     "PostgreSQL",
@@ -197,56 +199,6 @@ class ZooKeeper(Daemon):
     def _serves(self) -> bool:
         # `ruok` is answered before the server serves.
         return b"Mode:" in self._ask(b"srvr")
-
-
-class Etcd(Daemon):
-    """A single etcd server, with data that it syncs, as it has no other way."""
-
-    kind = "etcd"
-    package = "etcd-server"
-
-    name = "one"
-    peer_port = 0
-    _scheme = "http"
-
-    @property
-    def uri(self) -> str:
-        return f"etcd://{HOST}:{self.port}"
-
-    def locate(self) -> None:
-        self._server = self._program("etcd")
-
-    def _prepare(self) -> None:
-        self.peer_port = self.peer_port or self._reserve_port()
-
-    def _command(self) -> list[str | Path]:
-        client, peer = f"{self._scheme}://{HOST}:{self.port}", f"http://{HOST}:{self.peer_port}"
-        options = {
-            "name": self.name,
-            "data-dir": self.folder / "data",
-            "listen-client-urls": client,
-            "advertise-client-urls": client,
-            "listen-peer-urls": peer,
-            "initial-advertise-peer-urls": peer,
-            # The shortest lease that it grants is a second then.
-            "heartbeat-interval": 60,
-            "election-timeout": 600,
-            "log-level": "error",
-            "logger": "zap",
-            **self._more(),
-        }
-        return [self._server, *(f"--{name}={value}" for name, value in options.items())]
-
-    def _more(self) -> dict[str, object]:
-        return {"initial-cluster": f"{self.name}=http://{HOST}:{self.peer_port}"}
-
-    def _serves(self) -> bool:
-        with self._connect() as connection:
-            connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-            answer = b""
-            while chunk := connection.recv(4096):
-                answer += chunk
-        return b'"true"' in answer
 
 
 KINDS: dict[str, type[Server]] = {server.kind: server for server in (PostgreSQL, MariaDB, Redis, ZooKeeper, Etcd)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -20,6 +21,9 @@ FENCE = 256
 """The place of each so many-th job is a fence. See :class:`~jobboard.backends.etcd.looking.Fences`."""
 
 _LAST = 2**56 - 1
+
+
+quoted = functools.lru_cache(4096)(functools.partial(quote, safe=":"))
 
 
 class EtcdTag(NamedTuple):
@@ -47,8 +51,8 @@ class EtcdKeys:
 
     def __init__(self, namespace: str, name: str) -> None:
         self.layouts = f"{namespace}/layout/"
-        self.layout = self.layouts + quote(name, safe="")
-        self.root = root = f"{namespace}/board/{quote(name, safe='')}/"
+        self.layout = self.layouts + quoted(name)
+        self.root = root = f"{namespace}/board/{quoted(name)}/"
         self.tail = root + "tail"
         self.changes = root + "changes"
         self.fences = root + "fence/"
@@ -58,13 +62,13 @@ class EtcdKeys:
         self.alive = root + "alive/"
 
     def job(self, uuid: str) -> str:
-        return f"{self.root}job/{quote(uuid, safe='')}"
+        return f"{self.root}job/{quoted(uuid)}"
 
     def side(self, kind: str, key: str) -> str:
-        return f"{self.root}side/{kind}/{quote(key, safe='')}"
+        return f"{self.root}side/{kind}/{quoted(key)}"
 
     def named(self, name: str) -> str:
-        return f"{self.wake}name/{quote(name, safe='')}/"
+        return f"{self.wake}name/{quoted(name)}/"
 
     def record(self, record: Record) -> str:
         """Of what is in the trash, the newest comes first."""

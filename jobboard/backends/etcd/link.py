@@ -82,38 +82,41 @@ class Gateway:
 
     # Requests
 
-    def txn(
-        self, compare: Sequence[str], success: Sequence[str], failure: Sequence[str] = (), changes: bool = True
-    ) -> TxnAnswer:
-        return answered(self.call("/v3/kv/txn", txn(compare, success, failure), changes))
+    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True) -> TxnAnswer:
+        return answered(self.call("/v3/kv/txn", txn(compare, success), changes))
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
         """All of one revision, which has everything that was acknowledged before."""
         return self.txn((), operations, changes=False)
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
-        """:raises ConnectionFailure: no member answers; ``outcome='unknown'`` where it may have changed something.
+        """Ask one member after the other, unless what this changes might then be changed twice.
+
+        :raises ConnectionFailure: none answers; ``outcome='unknown'`` where it may have changed something.
         :raises JobFailure: it is refused.
         """
-        for last in (False, True):
+        renewed = False
+        for left in reversed(range(len(self._members) + 1)):
             token = self._authenticated()
             try:
                 return self._exchange(path, body, token)
             except GatewayRefusal as error:
-                if not last and token is not None and any(each in str(error) for each in _STALE_TOKEN):
-                    self._token = None
+                if not renewed and token is not None and any(each in str(error) for each in _STALE_TOKEN):
+                    renewed, self._token = True, None
                     continue
                 raise self._told(error, changes) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise self._broken(error, changes) from error
-        raise AssertionError("unreachable")
+                failure = self._broken(error, changes)
+                if changes or not left:
+                    raise failure from error
+        raise failure
 
     def _exchange(self, path: str, body: str, token: str | None) -> Any:
         sock = self._borrow()
         try:
             sock.settimeout(self.patience)
-            response = self.send(sock, path, body, token)
-            answer = json.loads(response.read())
+            with contextlib.closing(self.send(sock, path, body, token)) as response:
+                answer = json.loads(response.read())
         except BaseException:
             sock.close()
             raise
@@ -133,15 +136,18 @@ class Gateway:
 
     @staticmethod
     def send(sock: socket.socket, path: str, body: str, token: str | None) -> http.client.HTTPResponse:
-        data = body.encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(data)}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(body)}\r\n"
         # A member that has no leader ends its streams then.
         head += "Content-Type: application/json\r\nGrpc-Metadata-hasleader: true\r\n"
         if token is not None:
             head += f"Authorization: {token}\r\n"
-        sock.sendall(head.encode() + b"\r\n" + data)
+        sock.sendall(f"{head}\r\n{body}".encode())
         response = http.client.HTTPResponse(sock, method="POST")
-        response.begin()
+        try:
+            response.begin()
+        except BaseException:
+            response.close()
+            raise
         return response
 
     def _authenticated(self) -> str | None:
@@ -226,12 +232,12 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            response = self.send(sock, path, body, token)
-            if response.status != 200:
-                self._token = None
-                raise OSError(f"etcd has answered {response.status}")
-            sock.settimeout(None)
-            yield response
+            with contextlib.closing(self.send(sock, path, body, token)) as response:
+                if response.status != 200:
+                    self._token = None
+                    raise OSError(f"etcd has answered {response.status}")
+                sock.settimeout(None)
+                yield response
         finally:
             self._streams.discard(sock)
             sock.close()

@@ -42,12 +42,16 @@ _KEPT = 1.0
 """For how many seconds what was seen ahead is gone by: it can't tell of a keeper that has died since."""
 
 _OFTEN = 10.0
+"""After how many seconds all times are looked at, of those too that lie far behind."""
+
 _SLACK = 60_000_000
+"""By how much one may be behind the time up to which others have looked, in µs, and still be found at once."""
 
 
 class HeadGuard(NamedTuple):
-    """What holds as long as nothing has come in before a job: no fence and no free job was made before it behind this
-    revision, and nothing has ended by itself since ``low``."""
+    """What holds as long as nothing has come in before a job. What comes back to an old place puts a fence there, and
+    so does the first post of a priority; other posts of a higher priority come in behind its last fence; and since
+    ``low`` nothing must have ended by itself."""
 
     revision: int
     fences: tuple[str, ...]
@@ -55,18 +59,12 @@ class HeadGuard(NamedTuple):
 
     def compares(self, store: EtcdStore, place: str) -> list[str]:
         keys, ready = store.keys, f"{store.keys.root}ready/"
-        first = self.fences[0]
-        checks = [
-            none_since(keys.fences, keys.fences + first, self.revision),
+        last = {fence[:2]: fence for fence in self.fences if fence[:2] < place[:2]}
+        return [
+            none_since(keys.fences, keys.fences + place, self.revision),
             nothing_in(keys.times + self.low, f"{keys.times}{store.clock.now():014x}"),
+            *(none_since(ready + fence, ready + _behind(rank), self.revision) for rank, fence in last.items()),
         ]
-        starts: dict[str, str] = {}
-        for fence in self.fences:
-            if fence <= place:
-                starts.setdefault(fence[:2], fence)
-        for rank, start in starts.items():
-            checks.append(none_since(ready + start, ready + min(place, _behind(rank)), self.revision))
-        return checks
 
 
 class Fences:
@@ -84,6 +82,7 @@ class Fences:
         self._known_until = 0.0
         self._depth = 1
         self._all_times = 0.0
+        self._scanned = 0
 
     # What is remembered
 
@@ -115,7 +114,8 @@ class Fences:
             guess = [] if names is not None else self._guess
             whole = boottime() > self._all_times
         now = store.clock.now()
-        low = "" if whole else f"{now - _SLACK:014x}"
+        # Where the clock has gone on by much, so has the range.
+        low = "" if whole else f"{min(now, self._scanned) - _SLACK:014x}"
         fixed = [
             get(keys.tail),
             span(keys.fences, end_of(keys.fences), _FENCES, only="keys"),
@@ -125,10 +125,11 @@ class Fences:
         ]
         answer = store.link.read([*fixed, *(self._ready(each, depth) for each in guess)])
         tail, fence_kvs, timed, *_ = answer.found
-        store.saw(tail, answer.revision)
+        store.saw(tail[0] if tail else None, answer.revision)
         overdue = store.records([kv.value.decode() for kv in timed])
-        if not timed and whole:
-            self._all_times = boottime() + _OFTEN
+        if not timed:
+            self._scanned = now
+            self._all_times = boottime() + _OFTEN if whole else self._all_times
         if answer.counts[3] > answer.counts[4]:
             overdue += store.orphans(_OVERDUE)
         fences = [kv.key[len(keys.fences) :] for kv in fence_kvs]

@@ -93,15 +93,14 @@ def nothing_in(start: str, end: str) -> str:
 
 
 def none_since(start: str, end: str, revision: int) -> str:
-    """No key was made there behind this revision."""
-    return _compare(start, "CREATE", "LESS", revision + 1, end)
+    """No key there was put behind this revision."""
+    return _compare(start, "MOD", "LESS", revision + 1, end)
 
 
-def txn(compare: Sequence[str], success: Sequence[str], failure: Sequence[str] = ()) -> str:
+def txn(compare: Sequence[str], success: Sequence[str]) -> str:
     """However many operations there are: where they are too many, Txns within it have them."""
     size = min(_FOLD, MOST - len(compare))
-    parts = (",".join(compare), _folded(success, size), _folded(failure, size))
-    return '{{"compare":[{}],"success":[{}],"failure":[{}]}}'.format(*parts)
+    return f'{{"compare":[{",".join(compare)}],"success":[{_folded(success, size)}]}}'
 
 
 def within(compare: Sequence[str], success: Sequence[str]) -> str:

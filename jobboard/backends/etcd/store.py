@@ -125,7 +125,7 @@ class EtcdStore(Store):
             made = [put(keys.layout, _LAYOUT), put(keys.tail, b"%014x" % self.clock.now())]
             self.link.txn([is_at(keys.layout, 0)], made, changes=False)
             answer = self.link.read([get(keys.layout), get(keys.tail)])
-        [[layout], tail] = answer.found
+        [[layout], tails] = answer.found
         try:
             _, reader = map(int, layout.value.split())
         except ValueError as error:
@@ -134,14 +134,14 @@ class EtcdStore(Store):
             ) from error
         if reader > LAYOUT:
             raise JobFailure(f"the board at {keys.root} has a layout of a newer version of this library; upgrade")
-        self.saw(tail, answer.revision)
+        self.saw(tails[0] if tails else None, answer.revision)
 
-    def saw(self, tail: Sequence[KV], revision: int) -> None:
+    def saw(self, tail: KV | None, revision: int) -> None:
         """:raises JobFailure: the board was deleted."""
-        if not tail:
+        if tail is None:
             raise JobFailure(f"the board at {self.keys.root} was deleted; connect() again makes a new one")
-        self.writer.made = tail[0].created
-        self.clock.saw(int(tail[0].value, 16))
+        self.writer.meets(tail.created)
+        self.clock.saw(int(tail.value, 16))
         self.watch.looked(revision)
 
     def closing(self) -> None:

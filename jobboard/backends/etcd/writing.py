@@ -11,7 +11,6 @@ from jobboard.backends.etcd.requests import (
     below,
     delete,
     exists,
-    get,
     is_at,
     made_at,
     put,
@@ -39,6 +38,12 @@ class TxnWriter:
         self.made = 0
         # The priorities that have a fence, and so always will.
         self._fenced: set[int] = set()
+
+    def meets(self, made: int) -> None:
+        """The board that is there now."""
+        if made != self.made:
+            self.made = made
+            self._fenced = set()
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
         guarded = any(change.before is not None and change.before.tag.guard for change in changes)  # type: ignore[attr-defined]
@@ -96,7 +101,6 @@ class _Commit:
             compare.append(exists(self._keys.alive + self._lease))
         compare += self._rest(COMPARES - len(compare))
         writes = [*map(delete, self._deletes), *(put(key, *value) for key, value in self._puts.items())]
-        asked = [*self._jobs, *self._sides]
         if not drafts and any(record.lock_until is not None for record, *_ in self._stored):
             # Who comes next must not be behind the time by which this ends.
             now = b"%014x" % self._now
@@ -106,24 +110,22 @@ class _Commit:
             raise JobFailure(
                 f"it takes {body_size} bytes, and etcd takes {LARGEST} at once: post less at once, or smaller details"
             )
-        failure = [*(get(key, only="keys") for key in asked), get(self._keys.tail), *self._asked_alive()]
-        answer = self._store.link.txn(compare, writes, failure)
+        answer = self._store.link.txn(compare, writes)
         if answer.succeeded:
             self._fenced |= self._ranks
             return self._committed(answer.revision, kept)
-        found = [each[0].revision if each else 0 for each in answer.found]
-        self._refuse(dict(zip(asked, found, strict=False)))
-        self._store.saw(answer.found[len(asked)], answer.revision)
-        if self._lease is not None and not answer.found[-1]:
+        alive = [] if self._lease is None else [self._keys.alive + self._lease]
+        asked = [*self._jobs, *self._sides, *self._new]
+        kvs, revision = self._store.gets([self._keys.tail, *asked, *alive])
+        self._refuse({key: 0 if kv is None else kv.revision for key, kv in zip(asked, kvs[1:], strict=False)})
+        self._store.saw(kvs[0], revision)
+        if self._lease is not None and kvs[-1] is None:
             self._store.keeper.forget(self._lease)
         return None
 
-    def _asked_alive(self) -> list[str]:
-        return [] if self._lease is None else [get(self._keys.alive + self._lease, only="keys")]
-
     def _refuse(self, found: dict[str, int]) -> None:
         """:raises Stale: it was not for what this can do by itself, in another try."""
-        if any(found[key] != revision for key, revision in self._sides.items()):
+        if any(found[key] != revision for key, revision in (self._sides | self._new).items()):
             raise Stale
         stale = [
             change.before.record.uuid
@@ -157,7 +159,7 @@ class _Commit:
             self._deletes |= old.keys()
             return
         record, place = self._record(after), ""
-        lease = self._keeper(before, record)
+        lease = self._keeper(record)
         key = self._keys.record(record)
         new = self._keys.marks(record, lease)
         if record.state == UNCLAIMED:
@@ -187,12 +189,10 @@ class _Commit:
         rank = record.priority
         return record.sequence % FENCE == 0 or (rank not in self._fenced and rank not in self._ranks)
 
-    def _keeper(self, before: Stored | None, record: Record) -> str | None:
+    def _keeper(self, record: Record) -> str | None:
         """The lease that is to keep a claim."""
         if record.state != CLAIMED or record.lock_until is not None:
             return None
-        if before is not None and before.alive and before.record.keeper == record.keeper and _tag(before).lease:
-            return _tag(before).lease
         self._lease = self._lease or self._store.keeper.hold()
         return self._lease
 

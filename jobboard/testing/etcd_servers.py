@@ -1,0 +1,140 @@
+"""Real etcd servers for tests: one alone, and a cluster. They always sync to their disk, as etcd has no other way."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+from jobboard.testing import eventually
+from jobboard.testing.server import HOST, ServerError, TLSDaemon
+
+
+class Etcd(TLSDaemon):
+    """One etcd server, alone or (``name``) a member of a cluster. With ``tls`` its clients need TLS.
+
+    ``options``: further ones of its command line.
+    """
+
+    kind = "etcd"
+    package = "etcd-server"
+
+    def __init__(
+        self, name: str = "one", *, tls: bool = False, durable: bool = False, timeout: float = 60, **options: object
+    ) -> None:
+        super().__init__(durable=durable, timeout=timeout)
+        self.name = name
+        self.tls = tls
+        self.options = options
+        self.peer = ""
+        self.peers: Sequence[Etcd] = (self,)
+
+    @property
+    def uri(self) -> str:
+        return f"etcd://{HOST}:{self.port}"
+
+    def locate(self) -> None:
+        self._server = self._program("etcd")
+
+    def reserve(self) -> None:
+        """Have an address for the other members, which all of them must know before the first one starts."""
+        self.peer = self.peer or f"http://{HOST}:{self._reserve_port()}"
+
+    def _prepare(self) -> None:
+        self.reserve()
+        if self.tls:
+            self._certify()
+
+    def _command(self) -> list[str | Path]:
+        client = f"{'https' if self.tls else 'http'}://{HOST}:{self.port}"
+        options: dict[str, object] = {
+            "name": self.name,
+            "data-dir": self.folder / "data",
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": self.peer,
+            "initial-advertise-peer-urls": self.peer,
+            "initial-cluster": ",".join(f"{each.name}={each.peer}" for each in self.peers),
+            # The shortest lease that it grants is a second then.
+            "heartbeat-interval": 60,
+            "election-timeout": 600,
+            "logger": "zap",
+            "log-level": "error",
+        }
+        if self.tls:
+            options |= {"cert-file": self.cert_file, "key-file": self.key_file}
+        options |= {name.replace("_", "-"): value for name, value in self.options.items()}
+        return [self._server, *(f"--{name}={value}" for name, value in options.items())]
+
+    def _serves(self) -> bool:
+        with self._connect() as connection:
+            connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+        return b'"true"' in answer
+
+    def call(self, path: str, **given: object) -> Any:
+        """The answer of its gateway.
+
+        :raises OSError: there is none.
+        """
+        with self._connect() as sock:
+            body = json.dumps(given)
+            sock.sendall(f"POST {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            response = http.client.HTTPResponse(sock, method="POST")
+            response.begin()
+            return json.loads(response.read())
+
+    @property
+    def leads(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            status = self.call("/v3/maintenance/status")
+            return bool(status["leader"] == status["header"]["member_id"])
+        return False
+
+
+class EtcdCluster:
+    """Servers that elect a leader; a context manager. ``uri`` names them all."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.members = [Etcd(f"member{number}") for number in range(size)]
+
+    @property
+    def uri(self) -> str:
+        return "etcd://" + ",".join(f"{HOST}:{member.port}" for member in self.members)
+
+    @property
+    def leader(self) -> Etcd:
+        found: list[Etcd] = []
+
+        def elected() -> bool:
+            found[:] = [member for member in self.members if member.leads]
+            return len(found) == 1
+
+        try:
+            eventually(elected, 30)
+        except AssertionError:
+            raise ServerError("the cluster has no leader") from None
+        return found[0]
+
+    def __enter__(self) -> Self:
+        try:
+            for member in self.members:
+                member.reserve()
+                member.peers = self.members
+            # Each serves only when there is a quorum, so that none can wait for another.
+            with ThreadPoolExecutor(len(self.members)) as pool:
+                list(pool.map(lambda member: member.start(), self.members))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for member in self.members:
+            member.stop()

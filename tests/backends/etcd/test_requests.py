@@ -1,0 +1,134 @@
+"""What a server is sent: how often, how much, and how large."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.backends.etcd.keys import end_of
+from jobboard.backends.etcd.requests import span
+from jobboard.exceptions import JobFailure
+from jobboard.job import Posting
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Waiter
+from jobboard.testing.faults import FaultyProxy
+
+pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
+
+POST = b"POST /v3/"
+
+
+def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
+    """A look ahead is shared by the claims that follow; what was just claimed is not read to be ended."""
+    board, proxy = far
+    jobs = [board.post("resize") for _ in range(70)]
+    for job in jobs[:4]:
+        board.consume(board.claim_next("anna"), "anna")
+        assert job.state == "COMPLETE"
+    counter = proxy.counter(POST)
+    for _ in range(60):
+        board.consume(board.claim_next("anna"), "anna")
+    assert counter.count <= 120 + 10
+    counter.count = 0
+    for _ in range(10):
+        board.post("resize")
+    assert counter.count == 10
+    counter.count = 0
+    held = board.claim_many("anna", 20)
+    assert len(held) == 16
+    assert counter.count <= 4
+    counter.count = 0
+    board.consume_many(held, "anna")
+    assert counter.count == 1
+
+
+def test_an_idle_waiter_sends_nothing(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
+    board, proxy = far
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
+    eventually(lambda: board.engine._opened.link._streams)
+    other = make_board()
+    quiet = proxy.counter(b"/v3/kv")
+    for _ in range(20):
+        # What others do that frees nothing is not for it.
+        assert other.claim_next("bert") is None
+        assert other.stats().on_board == 0
+    assert quiet.count == 0
+    job = other.post("resize")
+    assert waiter.wait() == job
+
+
+def test_as_many_as_one_call_may_have_are_posted_at_once(board_conf: dict[str, Any], make_board: Any) -> None:
+    """Far more than a Txn has operations: all or nothing, in one Txn, with keys and without."""
+    board = make_board()
+    link = board.engine._opened.link
+    for key in (None, "k{}"):
+        postings = [Posting("resize", key=key and key.format(number)) for number in range(500)]
+        before = link.read([]).revision
+        jobs = board.post_many(postings)
+        assert link.read([]).revision == before + 1
+        assert list(board.iterjobs())[-500:] == jobs
+    assert board.post("again", key="k7") == jobs[7]
+    for _ in range(10):
+        held = board.claim_many("anna", 100)
+        board.consume_many(held, "anna")
+    assert board.job_count == 0
+    assert board.post("again", key="k7") not in jobs
+    assert list(board.engine.examine()) == []
+
+
+def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(
+    make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are too many to be compared one by one."""
+    board, other = make_board(), make_board()
+    link = board.engine._opened.link
+    original, meanwhile = link.txn, []
+
+    def late(compare: Any, success: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(success) > 1000 and not meanwhile:
+            meanwhile.append(other.post("first", key="k300"))
+        return original(compare, success, *args, **kwargs)
+
+    monkeypatch.setattr(link, "txn", late)
+    jobs = board.post_many([Posting("resize", key=f"k{number}") for number in range(500)])
+    assert jobs[300] == meanwhile[0]
+    assert board.job_count == 500
+
+
+def test_what_is_too_large_says_so(make_board: Callable[..., Any]) -> None:
+    board = make_board(max_details=4_000_000)
+    with pytest.raises(JobFailure, match="etcd takes 1500000 at once: post less at once"):
+        board.post("resize", details={"picture": "x" * 1_600_000})
+    assert board.post("resize", details={"picture": "x" * 1_000_000}).uuid == board.claim_next("anna").uuid
+
+
+def test_a_look_reads_no_more_of_a_larger_board(make_board: Callable[..., Any], monkeypatch: Any) -> None:
+    """Ranges are short, and empty ones go; names are found behind many others."""
+    board = make_board()
+    for _ in range(4):
+        board.post_many([Posting("resize")] * 500)
+    last = board.post("crop")
+    link = board.engine._opened.link
+    read: list[int] = []
+    original = link.call
+
+    def counting(path: str, body: str, changes: bool = False) -> Any:
+        answer = original(path, body, changes)
+        read.append(
+            max(
+                [int(r["response_range"].get("count", 0)) for r in answer.get("responses", ()) if "response_range" in r]
+                + [0]
+            )
+        )
+        return answer
+
+    monkeypatch.setattr(link, "call", counting)
+    for _ in range(3):
+        assert board.claim_next("anna").name == "resize"
+    assert max(read) <= 600
+    assert board.claim_next("anna", names=["crop"]) == last
+    assert max(read) <= 600
+    while jobs := board.claim_many("anna", 100):
+        board.consume_many(jobs, "anna")
+    store = board.engine._opened
+    assert len(store.link.read([span(store.keys.fences, end_of(store.keys.fences))]).found[0]) < 8
