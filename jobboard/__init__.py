@@ -1,4 +1,4 @@
-"""jobboard: work that must not be lost, posted, claimed and consumed on SQL, Redis or ZooKeeper.
+"""jobboard: work that must not be lost, posted, claimed and consumed on SQL, Redis, ZooKeeper or etcd.
 
     board = jobboard.fetch("images", "postgresql://app@db/prod")
 
