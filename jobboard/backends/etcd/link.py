@@ -7,10 +7,8 @@ for the next one; no request is sent twice, but where it was refused and so has 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import random
-import select
 import socket
 import threading
 from collections import deque
@@ -19,6 +17,7 @@ from typing import Any, Literal
 
 from jobboard import forks
 from jobboard.backends.etcd import options
+from jobboard.backends.etcd.http import HTTPError, MemberWire
 from jobboard.backends.etcd.requests import TxnAnswer, answered, txn
 from jobboard.conf import Settings
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -59,15 +58,16 @@ class Gateway:
         self._members = options.members(conf)
         self._first = random.randrange(len(self._members))
         self._context = options.tls(conf)
-        self._idle: deque[socket.socket] = deque()
+        self._idle: deque[MemberWire] = deque()
         self._streams: set[socket.socket] = set()
         self._token: str | None = None
         self._authenticating = threading.Lock()
-        self._closed = False
+        self._leaving = self._closed = False
         self.up = True
         self.patience: float = conf["timeout"]
 
     def closing(self) -> None:
+        self._leaving = True
         self.patience = min(self.patience, _LEFT)
 
     def close(self) -> None:
@@ -104,51 +104,35 @@ class Gateway:
                 if not renewed and token is not None and any(each in str(error) for each in _STALE_TOKEN):
                     renewed, self._token = True, None
                     continue
-                raise self._told(error, changes) from error
-            except (OSError, http.client.HTTPException, ValueError) as error:
+                failure = self._told(error, changes)
+            except (OSError, ValueError) as error:
                 failure = self._broken(error, changes)
-                if changes or not left:
-                    raise failure from error
+            if changes or self._leaving or not left or not isinstance(failure, ConnectionFailure):
+                break
         raise failure
 
     def _exchange(self, path: str, body: str, token: str | None) -> Any:
-        sock = self._borrow()
+        wire = self._borrow()
         try:
-            sock.settimeout(self.patience)
-            with contextlib.closing(self.send(sock, path, body, token)) as response:
-                answer = json.loads(response.read())
+            wire.sock.settimeout(self.patience)
+            wire.ask(path, body, _headers(token))
+            answer = json.loads(b"".join(wire.chunks()))
         except BaseException:
-            sock.close()
+            wire.close()
             raise
-        if response.will_close or self._closed:
-            sock.close()
+        if wire.closes or self._closed:
+            wire.close()
         else:
-            self._idle.append(sock)
+            self._idle.append(wire)
         if not self.up:
             self.up = True
             self._restored()
-        if response.status != 200 or "error" in answer:
+        if wire.status != 200 or "error" in answer:
             error = answer.get("error")
             told = error if isinstance(error, dict) else answer
             raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
         # Of a stream, the one message that it has.
         return answer.get("result", answer)
-
-    @staticmethod
-    def send(sock: socket.socket, path: str, body: str, token: str | None) -> http.client.HTTPResponse:
-        head = f"POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(body)}\r\n"
-        # A member that has no leader ends its streams then.
-        head += "Content-Type: application/json\r\nGrpc-Metadata-hasleader: true\r\n"
-        if token is not None:
-            head += f"Authorization: {token}\r\n"
-        sock.sendall(f"{head}\r\n{body}".encode())
-        response = http.client.HTTPResponse(sock, method="POST")
-        try:
-            response.begin()
-        except BaseException:
-            response.close()
-            raise
-        return response
 
     def _authenticated(self) -> str | None:
         user = self._conf["user"]
@@ -164,11 +148,11 @@ class Gateway:
                         raise self._told(error, False) from None
                     message = f"etcd has refused the user or the password: {error}"
                     raise ConnectionFailure(message, refused=True) from None
-                except (OSError, http.client.HTTPException, ValueError) as error:
+                except (OSError, ValueError) as error:
                     raise self._broken(error, False) from None
             return self._token
 
-    def _told(self, error: GatewayRefusal, changes: bool) -> Exception:
+    def _told(self, error: GatewayRefusal, changes: bool) -> JobFailure:
         message = str(error)
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
         if error.code in (1, 2, 4, 13, 14) and not advice:
@@ -187,15 +171,12 @@ class Gateway:
 
     # Connections
 
-    def _borrow(self) -> socket.socket:
+    def _borrow(self) -> MemberWire:
         with contextlib.suppress(IndexError):
-            while True:
-                sock = self._idle.pop()
-                # There is nothing to read from one whose server has not closed it.
-                if not select.select([sock], [], [], 0)[0]:
-                    return sock
-                sock.close()
-        return self.connect()
+            while (wire := self._idle.pop()).stale:
+                wire.close()
+            return wire
+        return MemberWire(self.connect())
 
     def connect(self) -> socket.socket:
         """To the member that answered last, or to the next one that does."""
@@ -219,28 +200,27 @@ class Gateway:
                 self._move_on()
         raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
 
-    @contextlib.contextmanager
-    def stream(self, path: str, body: str) -> Iterator[http.client.HTTPResponse]:
-        """A request whose answer goes on, on a connection of its own that :meth:`close` cuts."""
+    def stream(self, path: str, body: str) -> Iterator[bytes]:
+        """The messages of an answer that goes on, on a connection of its own that :meth:`close` cuts."""
         token = self._authenticated()
-        sock = self.connect()
-        self._streams.add(sock)
+        wire = MemberWire(self.connect())
+        self._streams.add(wire.sock)
         try:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
             # Silence is no news; that the other end has gone is for the kernel to find out.
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            with contextlib.closing(self.send(sock, path, body, token)) as response:
-                if response.status != 200:
-                    self._token = None
-                    raise OSError(f"etcd has answered {response.status}")
-                sock.settimeout(None)
-                yield response
+                wire.sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            wire.ask(path, body, _headers(token))
+            if wire.status != 200:
+                self._token = None
+                raise HTTPError(f"etcd has answered {wire.status}")
+            wire.sock.settimeout(None)
+            yield from wire.lines()
         finally:
-            self._streams.discard(sock)
-            sock.close()
+            self._streams.discard(wire.sock)
+            wire.close()
 
     def _move_on(self) -> None:
         """One connection is bad, and so the others to this member most likely are, too."""
@@ -252,6 +232,12 @@ class Gateway:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+
+def _headers(token: str | None) -> str:
+    # A member that has no leader ends its streams then.
+    leader = "Grpc-Metadata-hasleader: true\r\n"
+    return leader if token is None else f"{leader}Authorization: {token}\r\n"
 
 
 def cut(sock: socket.socket) -> None:

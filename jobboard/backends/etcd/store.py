@@ -149,6 +149,7 @@ class EtcdStore(Store):
 
     def close(self) -> None:
         self.link.closing()
+        self.watch.end()
         self.keeper.end()
         self.link.close()
 

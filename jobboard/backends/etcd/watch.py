@@ -59,14 +59,13 @@ class WakeWatch:
         keys, behind = self._store.keys, self._revision + 1
         body = watch(keys.wake, end_of(keys.wake), behind, "NODELETE")
         body += watch(keys.alive, end_of(keys.alive), behind, "NOPUT")
-        with self._store.link.stream("/v3/watch", body) as response:
-            while line := response.readline():
-                told = json.loads(line)
-                result = told.get("result", {})
-                if "error" in told or result.get("canceled"):
-                    self.looked(int(result.get("compact_revision", 0)))
-                    raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
-                self.looked(int(result["header"]["revision"]))
-                if result.get("events"):
-                    self._store.news()
+        for line in self._store.link.stream("/v3/watch", body):
+            told = json.loads(line)
+            result = told.get("result", {})
+            if "error" in told or result.get("canceled"):
+                self.looked(int(result.get("compact_revision", 0)))
+                raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
+            self.looked(int(result["header"]["revision"]))
+            if result.get("events"):
+                self._store.news()
         raise OSError("the connection has ended")
