@@ -29,7 +29,7 @@ def said(capsys: pytest.CaptureFixture[str], *args: str, status: int = DONE) -> 
     return tuple(capsys.readouterr())  # type: ignore[return-value]
 
 
-@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_an_empty_board(
     board_of_commands: Any,
     pictures: Any,
@@ -57,7 +57,7 @@ def test_work_on_an_empty_board(
     assert pictures.name not in said(capsys, "work", "os:getpid", "--name", pictures.name)[1]
 
 
-@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_a_name_that_nobody_has_used(
     pictures: Any, conf_of: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ passwords = st.lists(st.sampled_from([WORD, *SPECIAL]), min_size=1, max_size=6).
     lambda pieces: WORD + "".join(pieces) + WORD
 )
 schemes = st.sampled_from(
-    ["postgresql", "mysql", "mariadb", "redis", "rediss", "zookeeper", "sqlite", "memory", "psql"]
+    ["postgresql", "mysql", "mariadb", "redis", "rediss", "zookeeper", "etcd", "sqlite", "memory", "psql"]
 )
 FORMS = (
     "{0}://u:{1}@127.0.0.1:1/0",
@@ -63,6 +63,11 @@ IN_DICTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("zookeeper", {"sasl_options": {"password": "{1}"}}),
     ("zookeeper", {"default_acl": [{"user": "u", "password": "{1}"}]}),
     ("zookeeper", {"use_ssl": True, "certfile": "/no", "keyfile": "/no/such", "keyfile_password": "{1}"}),
+    ("etcd", {"user": "u", "password": "{1}"}),
+    ("etcd", {"password": "{1}"}),
+    ("etcd", {"hosts": "u:{1}@h"}),
+    ("etcd", {"hosts": ["u:{1}@h"]}),
+    ("etcd", {"use_ssl": True, "certfile": "/no", "keyfile": "/no/such", "keyfile_password": "{1}"}),
 )
 
 
@@ -127,7 +132,7 @@ def test_a_password_in_a_dict(form: tuple[str, dict[str, Any]], password: str) -
 
 @settings(max_examples=20, deadline=None)
 @example("mariadb", "sesame€sesame")
-@given(st.sampled_from(["postgresql", "mariadb", "redis", "zookeeper"]), passwords)
+@given(st.sampled_from(["postgresql", "mariadb", "redis", "zookeeper", "etcd"]), passwords)
 def test_a_server_that_can_not_be_reached(scheme: str, password: str) -> None:
     where = {"board": f"{scheme}://u@{NOBODY}", "password": password, **FAST}
     if scheme == "zookeeper":

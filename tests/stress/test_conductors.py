@@ -20,6 +20,7 @@ from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.history import HistoryEntry, judge
+from tests.full import IN_FULL
 
 CONDUCTOR = Path(__file__).with_name("conductor.py")
 TTL = 1.0
@@ -59,7 +60,7 @@ def claims_in(folder: Path) -> list[HistoryEntry]:
     return [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "ok"]
 
 
-@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
 def test_one_that_is_killed_is_soon_shown_no_longer(make_board: Callable[..., Any], start: Start) -> None:
     board = make_board()
     process = start("killed")
@@ -72,7 +73,7 @@ def test_one_that_is_killed_is_soon_shown_no_longer(make_board: Callable[..., An
     assert time.monotonic() - since < in_force + 1
 
 
-@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
 def test_one_of_four_is_killed_and_one_told_to_end(
     make_board: Callable[..., Any], start: Start, tmp_path: Path
 ) -> None:
@@ -105,7 +106,7 @@ def test_one_of_four_is_killed_and_one_told_to_end(
     assert consumed == {job.uuid for job in jobs}
 
 
-@pytest.mark.backends("postgresql", "mariadb", "redis", "zookeeper")
+@pytest.mark.backends("postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
 def test_a_server_that_restarts(backend: str, private_server: Callable[..., Any]) -> None:
     """What was at work is handed over, and what comes is worked on, within 5 s."""
     server = private_server(backend)

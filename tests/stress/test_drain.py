@@ -20,9 +20,13 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.faults import Fault, FaultyProxy
 from jobboard.testing.history import disorder, judge
+from tests.full import IN_FULL
 
 # The memory board lives in one process alone.
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL),
+    pytest.mark.timeout(180),
+]
 
 WORKER = Path(__file__).with_name("worker.py")
 MANY = 5000 if "JOBBOARD_TEST_FULL" in os.environ else 1500
@@ -177,7 +181,7 @@ class Trouble:
         assert len(consumed) + len(unknown) == jobs
 
 
-SERVERS = ("redis", "postgresql", "mariadb", "zookeeper")
+SERVERS = ("redis", "postgresql", "mariadb", "zookeeper", *IN_FULL)
 
 
 @pytest.fixture

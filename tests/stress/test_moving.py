@@ -23,9 +23,10 @@ from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant
 from jobboard.testing.servers import selected_backends
+from tests.full import IN_FULL
 from tests.moving import fill, shown
 
-KINDS = ("sqlite", "postgresql", "redis", "zookeeper")
+KINDS = ("sqlite", "postgresql", "redis", "zookeeper", *IN_FULL)
 pytestmark = pytest.mark.backends(*KINDS)
 
 MOVER = Path(__file__).with_name("mover.py")

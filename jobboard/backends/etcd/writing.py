@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jobboard import retry
 from jobboard.backends.etcd.keys import FENCE, EtcdTag, pack, pack_side, place_of
 from jobboard.backends.etcd.requests import (
     COMPARES,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from jobboard.backends.etcd.store import EtcdStore
 
 _TRIES = 50
+_HASTY = 5
+"""How many of these follow each other at once."""
 
 LARGEST = 1_500_000
 """How large a request may be, in bytes, unless the server is told otherwise: 1.5 MiB with what is around it."""
@@ -49,7 +53,9 @@ class TxnWriter:
         guarded = any(change.before is not None and change.before.tag.guard for change in changes)  # type: ignore[attr-defined]
         done = False
         try:
-            for _ in range(_TRIES):
+            for number in range(_TRIES):
+                if number > _HASTY:
+                    time.sleep(retry.backoff(number - _HASTY, 0.001, 0.05))
                 committed = _Commit(self._store, self._fenced, changes, marks).carry_out()
                 if committed is not None:
                     done = True

@@ -1,7 +1,6 @@
 """Three servers: what a dead leader and a paused member do to a board."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from jobboard.testing.conformance.recording import Recorder, from_files, left_on
 from jobboard.testing.conformance.support import Waiter
 from jobboard.testing.etcd_servers import EtcdCluster
 from jobboard.testing.history import judge
+from tests.full import FULL
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(240)]
 
 WORKER = Path(__file__).parents[2] / "stress" / "worker.py"
-FULL = "JOBBOARD_TEST_FULL" in os.environ
 
 
 def test_the_leader_dies_and_a_member_sleeps_while_processes_drain_a_board(
