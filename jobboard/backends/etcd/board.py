@@ -50,8 +50,11 @@ class EtcdEngine(StoreEngine[EtcdStore]):
             super().reconnected()
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        self._live.keeper.renew()
-        return super().renew(handle, held, ttl)
+        store = self._live
+        store.keeper.renew()
+        steady = store.steady(held)
+        rest = [claim for claim in held if claim not in steady]
+        return super().renew(handle, rest, ttl) if rest else Renewed([], store.margin)
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         self._live.watch.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import time
@@ -79,8 +80,8 @@ class EtcdStore(Store):
         self.fences = Fences(self)
         self.watch = WakeWatch(self)
         self.writer = TxnWriter(self)
-        # Where the record of a job was seen last.
-        self._places: dict[str, str] = {}
+        # Where a job was seen last, and with which token.
+        self._seen: dict[str, tuple[EtcdTag, int]] = {}
 
     # Life
 
@@ -182,7 +183,7 @@ class EtcdStore(Store):
         side_keys = [self.keys.side(kind, key) for kind, key in sides]
         lease = self.keeper.lease
         alive = [] if lease is None else [self.keys.alive + lease]
-        places = {uuid: [self._places[uuid]] if uuid in self._places else [] for uuid in uuids}
+        places = {uuid: [seen[0].key] if (seen := self._seen.get(uuid)) else [] for uuid in uuids}
         found: dict[str, KV | None] = {}
         waiting = list(places)
         for _ in range(_TRIES):
@@ -224,15 +225,27 @@ class EtcdStore(Store):
             return None
         if record.state != TRASHED:
             self.clock.saw(record.modified_on)
-        self.remember(record.uuid, kv.key)
-        return Stored(record, EtcdTag(kv.key, kv.revision, lease), alive)
+        tag = EtcdTag(kv.key, kv.revision, lease)
+        self.remember(record, tag)
+        return Stored(record, tag, alive)
 
-    def remember(self, uuid: str, key: str | None) -> None:
-        self._places.pop(uuid, None)
-        if key is not None:
-            self._places[uuid] = key
-            if len(self._places) > _CACHED:
-                self._places.pop(next(iter(self._places), ""), None)
+    def remember(self, record: Record, tag: EtcdTag | None) -> None:
+        self._seen.pop(record.uuid, None)
+        if tag is not None:
+            self._seen[record.uuid] = tag, record.token
+            if len(self._seen) > _CACHED:
+                # Another thread may be at it.
+                with contextlib.suppress(RuntimeError):
+                    self._seen.pop(next(iter(self._seen), ""), None)
+
+    def steady(self, held: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Those of these claims, by uuid and token, that are as they were seen last, and kept by the lease of now. It
+        takes a tenth of the bytes that reading the jobs would."""
+        lease = self.keeper.lease
+        seen = [(claim, *known) for claim in held if (known := self._seen.get(claim[0]))]
+        mine = [(claim, tag) for claim, tag, token in seen if lease and tag.lease == lease and token == claim[1]]
+        found = self.link.read([get(tag.key, only="keys") for _, tag in mine]).found if mine else []
+        return {claim for (claim, tag), kvs in zip(mine, found, strict=True) if kvs and kvs[0].revision == tag.revision}
 
     def _assembled(self, kvs: Sequence[KV | None], told: dict[str | None, bool]) -> list[Stored | None]:
         """These jobs, and whether what keeps their claims lives. ``told``: of which leases that is known."""

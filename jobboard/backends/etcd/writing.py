@@ -146,8 +146,9 @@ class _Commit:
     def _committed(self, revision: int, kept: Sequence[Side | None]) -> Committed:
         jobs = []
         for record, key, lease in self._stored:
-            self._store.remember(record.uuid, key)
-            jobs.append(Stored(record, EtcdTag(key, revision, lease)))
+            tag = EtcdTag(key, revision, lease)
+            self._store.remember(record, tag)
+            jobs.append(Stored(record, tag))
         return Committed(jobs, [side._replace(tag=revision) for side in kept if side is not None])
 
     # What goes into it
@@ -161,7 +162,7 @@ class _Commit:
             old = {tag.key: b"", **self._keys.marks(before.record, tag.lease)}
         if after is None:
             assert before is not None
-            self._store.remember(before.record.uuid, None)
+            self._store.remember(before.record, None)
             self._deletes |= old.keys()
             return
         record, place = self._record(after), ""
