@@ -42,6 +42,20 @@ def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
     assert counter.count == 1
 
 
+def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
+    """However many claims it keeps: the lease is renewed, and what has changed since is read; only that."""
+    board, proxy = far
+    board.post_many([Posting("resize")] * 200)
+    jobs = board.claim_many("anna", 200)
+    counter = proxy.counter(POST)
+    board._renew_held(board._session)
+    assert counter.count == 2
+    other = make_board()
+    other.release(other.get(jobs[7].uuid))
+    board._renew_held(board._session)
+    assert [job for job in jobs if job.claim.lost] == [jobs[7]]
+
+
 def test_an_idle_waiter_sends_nothing(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
     board, proxy = far
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
