@@ -115,8 +115,8 @@ class Gateway:
         wire = self._borrow()
         try:
             wire.sock.settimeout(self.patience)
-            wire.ask(path, body, _headers(token))
-            answer = json.loads(b"".join(wire.chunks()))
+            status = wire.ask(path, body, _headers(token))
+            answer = json.loads(wire.read())
         except BaseException:
             wire.close()
             raise
@@ -127,7 +127,7 @@ class Gateway:
         if not self.up:
             self.up = True
             self._restored()
-        if wire.status != 200 or "error" in answer:
+        if status != 200 or "error" in answer:
             error = answer.get("error")
             told = error if isinstance(error, dict) else answer
             raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
@@ -212,10 +212,10 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 wire.sock.setsockopt(socket.IPPROTO_TCP, option, value)
             wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            wire.ask(path, body, _headers(token))
-            if wire.status != 200:
+            status = wire.ask(path, body, _headers(token))
+            if status != 200:
                 self._token = None
-                raise HTTPError(f"etcd has answered {wire.status}")
+                raise HTTPError(f"etcd has answered {status}")
             wire.sock.settimeout(None)
             yield from wire.lines()
         finally:
@@ -234,10 +234,10 @@ class Gateway:
                 self._idle.pop().close()
 
 
-def _headers(token: str | None) -> str:
+def _headers(token: str | None) -> dict[str, str]:
     # A member that has no leader ends its streams then.
-    leader = "Grpc-Metadata-hasleader: true\r\n"
-    return leader if token is None else f"{leader}Authorization: {token}\r\n"
+    leader = {"Grpc-Metadata-hasleader": "true"}
+    return leader if token is None else {**leader, "Authorization": token}
 
 
 def cut(sock: socket.socket) -> None:
