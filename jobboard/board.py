@@ -16,11 +16,11 @@ from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, about
-from jobboard.claiming import Claiming
+from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -48,6 +48,7 @@ class JobBoard(Claiming):
     @final
     def post(
         self,
+        /,
         name: str,
         book: Any = None,
         details: Mapping[str, Any] | None = None,
@@ -89,7 +90,7 @@ class JobBoard(Claiming):
         return self._post([posting], "post", extra)[0]
 
     @final
-    def post_many(self, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
+    def post_many(self, /, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
 
         :raises JobFailure: it failed between two such batches; its ``posted`` holds the jobs that stand.
@@ -236,13 +237,16 @@ class JobBoard(Claiming):
         :raises NotFound: no job in time.
         """
         for turn in self._rounds(timeout):
-            peeked = turn.session.query(self.engine.peek, None, codec.VERSION)
+            peeked = self._peek(turn.session)
             if peeked.any:
                 return self.iterjobs(only_unclaimed=True)
             if turn.left() <= 0:
                 break
             self._doze(turn, peeked.mark, None, peeked.next_event)
-        raise NotFound(f"no job to claim in {timeout:g} s")
+        raise nothing_claimed(timeout)
+
+    def _peek(self, session: Session) -> Peeked:
+        return session.query(self.engine.peek, None, codec.VERSION)
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd about the board: entries that are damaged or have no counterpart, postings that can't be read,

@@ -1,9 +1,8 @@
-"""How a board gives out claims, and how claims end."""
+"""How a board gives out claims."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import itertools
 import logging
@@ -13,44 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
 
 from jobboard import arguments, codec, logs, notifier, outcomes, retry
-from jobboard.base import BATCH, UNREADABLE, BoardBase, about
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, JobFailures, NotFound
+from jobboard.base import BATCH, UNREADABLE, about
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, NotFound
+from jobboard.finishing import Finishing
 from jobboard.job import Act, Claim, Job
-from jobboard.primitives import POLL_CAP, Finish
+from jobboard.primitives import POLL_CAP, Finish, Taken
 from jobboard.session import Session
-from jobboard.standing import Trigger
-from jobboard.states import (
-    CLAIMED,
-    COMPLETE,
-    CONSUME,
-    FINISHES,
-    OK,
-    SCHEDULED,
-    TRASHED,
-    UNCLAIMED,
-    Holder,
-    Record,
-    Status,
-    Verb,
-    failed,
-)
+from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 
 LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class _End(NamedTuple):
-    """One claim to end, as the public verbs hand it on."""
-
-    job: Job
-    claim: Claim | None
-    verb: Verb
-    delay: int | None = None
-    error: str | None = None
-    refund: bool = False
-    retry: bool = False
 
 
 class _Round(NamedTuple):
@@ -62,6 +35,15 @@ class _Round(NamedTuple):
 
     def left(self) -> float:
         return math.inf if self.end is None else self.end - time.monotonic()
+
+
+class WantedJobs(NamedTuple):
+    """What a claim is made for; ``span`` of its lease in µs, None to have the board keep it."""
+
+    who: str
+    span: int | None
+    names: Sequence[str] | None
+    extra: dict[str, Any]
 
 
 class Working(contextlib.AbstractContextManager[Job, bool]):
@@ -98,8 +80,8 @@ class Working(contextlib.AbstractContextManager[Job, bool]):
         return work
 
 
-class Claiming(BoardBase):
-    """The verbs with which a job is claimed, and those with which the claim ends."""
+class Claiming(Finishing):
+    """The verbs with which a job is claimed."""
 
     # Claiming
 
@@ -127,6 +109,7 @@ class Claiming(BoardBase):
     @final
     def claim_next(
         self,
+        /,
         who: str,
         *,
         expiry: float | None = None,
@@ -149,6 +132,7 @@ class Claiming(BoardBase):
     @final
     def claim_many(
         self,
+        /,
         who: str,
         limit: int,
         *,
@@ -172,7 +156,7 @@ class Claiming(BoardBase):
 
     @final
     def working(
-        self, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
+        self, /, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
     ) -> Working:
         """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body. It waits for
         a job for ever, unless ``timeout`` says for how long; :meth:`claim_next` does not wait unless that says so.
@@ -195,24 +179,39 @@ class Claiming(BoardBase):
     @contextlib.contextmanager
     def _working(self, who: str, wish: dict[str, Any]) -> Iterator[Job]:
         job = self.claim_next(who, **wish)
-        if job is None or job.claim is None:
-            timeout = wish["timeout"]
-            raise NotFound("no job was claimed" if timeout is None else f"no job to claim in {timeout:g} s")
+        if job is None:
+            raise nothing_claimed(wish["timeout"])
         try:
-            with outcomes.working_on(job), self.tracing.run(job):
+            with self._work_on(job):
                 yield job
         except BaseException as error:
-            try:
-                self._conclude(job.claim, outcomes.outcome_of(error, job))
-            except JobBoardError as failure:
-                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
-            if not isinstance(error, (outcomes.Retry, outcomes.Reject)):
+            if not self._work_ended(job, error):
                 raise
         else:
-            outcome = outcomes.outcome_of(None, job)
-            self._conclude(job.claim, outcome)
+            self._work_ended(job, None)
+
+    @contextlib.contextmanager
+    def _work_on(self, job: Job) -> Iterator[None]:
+        """What the work itself is done within."""
+        with outcomes.working_on(job), self.tracing.run(job):
+            yield
+
+    def _work_ended(self, job: Job, error: BaseException | None) -> bool:
+        """End the claim by what became of the work; whether ``error``, which it raised, goes no further.
+
+        :raises ClaimLost: the work has ended well, but does not count.
+        """
+        outcome = outcomes.outcome_of(error, job)
+        if error is None:
+            self._conclude(_claim_of(job), outcome)
             if outcome is outcomes.GIVEN_UP:
                 raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
+            return True
+        try:
+            self._conclude(_claim_of(job), outcome)
+        except JobBoardError as failure:
+            LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+        return isinstance(error, (outcomes.Retry, outcomes.Reject))
 
     def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
         if not claim.ended:
@@ -228,39 +227,59 @@ class Claiming(BoardBase):
         extra: dict[str, Any],
         unless: Callable[[], bool] | None = None,
     ) -> list[Job]:
-        codec.check_text("who", who)
-        span = arguments.micros("expiry", expiry, positive=True)
-        wanted = arguments.names(names)
+        wanted = self._wanted(who, expiry, names, extra)
         for turn in self._rounds(timeout):
             if unless is not None and unless():
                 self.engine.forgo()
                 break
-            jobs: list[Job] = []
-            while True:
-                want = min(BATCH, limit - len(jobs))
-                try:
-                    taken, start = turn.session.mutate(
-                        self.engine.take, who, want, span, wanted, codec.VERSION, **extra
-                    )
-                except ConnectionFailure as error:
-                    if not jobs:
-                        raise
-                    LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
-                    return jobs
-                for record in taken.trashed:
-                    self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
-                claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
-                self._attach(claimed, who, span, start, taken.margin)
-                jobs += claimed
-                if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
-                    break
+            jobs, taken = self._look(turn.session, wanted, limit)
             if jobs:
                 return jobs
             # Asked again after the mark was read: what wakes from here on is not slept through.
             if turn.left() <= 0 or (unless is not None and unless()):
                 break
-            self._doze(turn, taken.mark, wanted, taken.next_event)
+            self._doze(turn, taken.mark, wanted.names, taken.next_event)
         return []
+
+    def _wanted(self, who: str, expiry: float | None, names: Iterable[str] | None, extra: dict[str, Any]) -> WantedJobs:
+        codec.check_text("who", who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        return WantedJobs(who, span, arguments.names(names), extra)
+
+    def _look(self, session: Session, wanted: WantedJobs, limit: int) -> tuple[list[Job], Taken]:
+        """Claim what can be claimed at this moment, and what the store has said to that last."""
+        who, span, names, extra = wanted
+        jobs: list[Job] = []
+        while True:
+            want = min(BATCH, limit - len(jobs))
+            try:
+                taken, start = session.mutate(self.engine.take, who, want, span, names, codec.VERSION, **extra)
+            except ConnectionFailure as error:
+                if not jobs:
+                    raise
+                LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
+                return jobs, taken
+            for record in taken.trashed:
+                self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
+            claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
+            self._attach(claimed, who, span, start, taken.margin)
+            jobs += claimed
+            if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
+                return jobs, taken
+
+    def _give_back(self, jobs: Sequence[Job]) -> None:
+        """End the claims of jobs that nobody here will work on; that attempt does not count."""
+        session = self._live()
+        for who, group in itertools.groupby(jobs, lambda job: _claim_of(job).who):
+            mine = list(group)
+            try:
+                self.finish_many([Act(job, *outcomes.GIVEN_BACK) for job in mine], who)
+            except JobBoardError as error:
+                LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(mine), error)
+                for claim in map(_claim_of, mine):
+                    # Kept any longer, it would never come back.
+                    if not claim.ended and session.let_go(claim):
+                        self.engine.forsake(claim.uuid, claim.token)
 
     def _rounds(self, timeout: float | None) -> Iterator[_Round]:
         """Rounds of looking for something to do, without end: whoever looks breaks off when no time is left."""
@@ -308,187 +327,11 @@ class Claiming(BoardBase):
             self.tracing.claimed(job, start)
         self._notify(notifier.CLAIMED, *jobs)
 
-    # Ending a claim
 
-    @final
-    def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
-        """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
+def _claim_of(job: Job) -> Claim:
+    assert job.claim is not None
+    return job.claim
 
-        :raises ClaimLost: this handle's claim has gone to another, or was taken away.
-        :raises JobFailure: somebody else's.
-        :raises NotFound: the job is not claimed, or not on the board.
-        """
-        self._extend(arguments.job(job), job.claim, who, expiry)
 
-    @final
-    def abandon(
-        self,
-        job: Job,
-        who: str,
-        *,
-        delay: float | datetime.timedelta | None = None,
-        error: str | None = None,
-        **extra: Any,
-    ) -> None:
-        """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
-
-        :param delay: seconds before which nobody can claim it.
-        :param error: why; its last 16 KiB are kept as ``job.error``.
-        :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
-        """
-        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
-
-    @final
-    def consume(self, job: Job, who: str, **extra: Any) -> None:
-        """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
-        self._end(arguments.job(job), job.claim, who, CONSUME, **self._extras("consume", extra))
-
-    @final
-    def trash(self, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
-        """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
-        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, **self._extras("trash", extra))
-
-    @final
-    def consume_many(self, jobs: Iterable[Job], who: str, **extra: Any) -> None:
-        """Consume all of these, in as few requests as can be.
-
-        :raises JobFailures: with one error for each that could not be; the others were consumed.
-        """
-        ends = [_End(arguments.job(job), job.claim, CONSUME) for job in jobs]
-        self._end_many(ends, who, self._extras("consume_many", extra))
-
-    @final
-    def finish_many(self, acts: Iterable[Act], who: str, **extra: Any) -> None:
-        """End many claims, each by its own verb; errors as :meth:`consume_many`."""
-        ends = []
-        for act in acts:
-            verb = act.verb if isinstance(act.verb, Verb) else Verb(act.verb)
-            if verb not in FINISHES:
-                raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
-            error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
-            ends.append(_End(arguments.job(act.job), act.job.claim, verb, delay, error, act.refund, act.retry))
-        self._end_many(ends, who, self._extras("finish_many", extra))
-
-    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
-        holder = self._holder(job, claim, codec.check_text("who", who))
-        span = arguments.micros("expiry", expiry, positive=True)
-        session = self._live()
-        (status, margin), start = session.mutate(self.engine.extend, job.uuid, holder, span)
-        if status != OK:
-            raise self._refusal(status, job, claim)
-        if claim is not None:
-            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Trigger.EXTENDED)
-            if span is None:
-                session.hold(claim)
-            else:
-                session.let_go(claim)
-        self._notify(notifier.EXTENDED, job)
-
-    def _end(
-        self,
-        job: Job,
-        claim: Claim | None,
-        who: str,
-        verb: Verb,
-        delay: float | datetime.timedelta | None = None,
-        error: str | None = None,
-        retry: bool = False,
-        **extra: Any,
-    ) -> None:
-        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
-        [failure] = self._end_all([end], who, extra)
-        if failure is not None:
-            raise failure
-
-    def _end_many(self, ends: list[_End], who: str, extra: dict[str, Any]) -> None:
-        failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
-        if failures:
-            raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
-
-    def _end_all(self, ends: list[_End], who: str, extra: dict[str, Any]) -> list[JobBoardError | None]:
-        session = self._live()
-        results: list[JobBoardError | None] = [None] * len(ends)
-        asked: list[tuple[int, Finish]] = []
-        first: dict[tuple[str, Holder], int] = {}
-        repeated: list[tuple[int, int]] = []
-        if ends:
-            codec.check_text("who", who)
-        for index, (job, claim, verb, delay, error, refund, retried) in enumerate(ends):
-            try:
-                holder = self._holder(job, claim, who)
-            except JobFailure as failure:
-                results[index] = failure
-                continue
-            # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
-            original = first.setdefault((job.uuid, holder), index)
-            if original == index:
-                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)))
-            else:
-                repeated.append((index, original))
-        for start in range(0, len(asked), BATCH):
-            chunk = asked[start : start + BATCH]
-            # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
-            kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
-            try:
-                statuses = self._mutate(self.engine.finish, [act for _, act in chunk], **extra)
-            except BaseException:
-                session.hold(*kept)
-                raise
-            done = []
-            for (index, _), status in zip(chunk, statuses, strict=True):
-                if status == OK:
-                    done.append(ends[index])
-                else:
-                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
-            self.engine.after_commit(
-                extra,
-                functools.partial(self._ended, session, done, who),
-                functools.partial(self._not_ended, session, done, kept),
-            )
-        for index, original in repeated:
-            results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
-        return results
-
-    @staticmethod
-    def _not_ended(session: Session, ends: list[_End], kept: set[Claim]) -> None:
-        """The caller's transaction was rolled back: the claims stand as before."""
-        session.hold(*(claim for end in ends if (claim := end.claim) in kept and claim is not None))
-
-    def _ended(self, session: Session, ends: list[_End], who: str) -> None:
-        abandoned: list[Job] = []
-        consumed: list[Job] = []
-        trashed: list[Job] = []
-        for job, claim, verb, delay, error, refund, retried in ends:
-            if claim is not None:
-                claim._step(Trigger.ENDED)
-            else:
-                session.let_go_of(job.uuid)
-            if claim is None and verb == Verb.ABANDON:
-                self._refresh(job)  # only the claim's own handle knows how many attempts are left
-            elif error is not None:
-                # By this machine's clock, until it is read again.
-                job._record = failed(job._record, int(time.time() * 1e6), who, error)
-            if verb == CONSUME:
-                job.seen_state = COMPLETE
-                consumed.append(job)
-            elif verb == Verb.ABANDON and (refund or retried or not job._record.exhausted):
-                job.seen_state = SCHEDULED if delay else UNCLAIMED
-                abandoned.append(job)
-            else:
-                job.seen_state = TRASHED
-                trashed.append(job)
-        self._gone(notifier.CONSUMED, *consumed)
-        self._gone(notifier.TRASHED, *trashed)
-        if abandoned:
-            self._notify(notifier.ABANDONED, *abandoned)
-            session.wake()
-
-    @staticmethod
-    def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
-        if claim is None:
-            return Holder(who, None)
-        if claim.who != who:
-            raise about(JobFailure(f"{job} was claimed as {claim.who!r}, not as {who!r}"), job)
-        if claim.inherited:
-            raise about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
-        return Holder(who, claim.token)
+def nothing_claimed(timeout: float | None) -> NotFound:
+    return NotFound("no job was claimed" if timeout is None else f"no job to claim in {timeout:g} s")

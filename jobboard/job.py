@@ -8,7 +8,7 @@ import enum
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -437,20 +437,29 @@ class Job:
 
         :raises JobTrashed: the job lies in the trash and will not complete by itself.
         """
+        looks = self._looks(timeout, delay, delay_multiplier, max_delay)
+        while isinstance(pause := next(looks), float):
+            sleep_func(pause)
+        return pause
+
+    def _looks(
+        self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
+    ) -> Iterator[float | bool]:
+        """Each step looks once: for how long to sleep until the next look, or what :meth:`wait` answers."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             state = self.state
             if state == COMPLETE:
-                return True
+                yield True
             if state == TRASHED:
                 raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else ""))
             pause = min(delay, max_delay)
             if deadline is not None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return False
+                    yield False
                 pause = min(pause, left)
-            sleep_func(pause)
+            yield float(pause)
             delay = min(delay * delay_multiplier, max_delay)
 
     def __eq__(self, other: object) -> bool:

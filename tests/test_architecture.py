@@ -26,7 +26,7 @@ LAYERS = (
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),
-    ("door", "base", "claiming", "iterator", "board"),
+    ("door", "base", "finishing", "claiming", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
     ("cli", "contrib"),

@@ -1,0 +1,218 @@
+"""How claims end."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple, final
+
+from jobboard import arguments, codec, notifier
+from jobboard.base import BATCH, BoardBase, about
+from jobboard.exceptions import ClaimLost, JobBoardError, JobFailure, JobFailures
+from jobboard.job import Act, Claim, Job
+from jobboard.primitives import Finish
+from jobboard.session import Session
+from jobboard.standing import Trigger
+from jobboard.states import COMPLETE, CONSUME, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Status, Verb, failed
+
+
+class _End(NamedTuple):
+    """One claim to end, as the public verbs hand it on."""
+
+    job: Job
+    claim: Claim | None
+    verb: Verb
+    delay: int | None = None
+    error: str | None = None
+    refund: bool = False
+    retry: bool = False
+
+
+class Finishing(BoardBase):
+    """The verbs with which a claim is prolonged and ended."""
+
+    @final
+    def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
+        """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
+
+        :raises ClaimLost: this handle's claim has gone to another, or was taken away.
+        :raises JobFailure: somebody else's.
+        :raises NotFound: the job is not claimed, or not on the board.
+        """
+        self._extend(arguments.job(job), job.claim, who, expiry)
+
+    @final
+    def abandon(
+        self,
+        /,
+        job: Job,
+        who: str,
+        *,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        **extra: Any,
+    ) -> None:
+        """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
+
+        :param delay: seconds before which nobody can claim it.
+        :param error: why; its last 16 KiB are kept as ``job.error``.
+        :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
+        """
+        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
+
+    @final
+    def consume(self, /, job: Job, who: str, **extra: Any) -> None:
+        """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
+        self._end(arguments.job(job), job.claim, who, CONSUME, **self._extras("consume", extra))
+
+    @final
+    def trash(self, /, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
+        """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
+        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, **self._extras("trash", extra))
+
+    @final
+    def consume_many(self, /, jobs: Iterable[Job], who: str, **extra: Any) -> None:
+        """Consume all of these, in as few requests as can be.
+
+        :raises JobFailures: with one error for each that could not be; the others were consumed.
+        """
+        ends = [_End(arguments.job(job), job.claim, CONSUME) for job in jobs]
+        self._end_many(ends, who, self._extras("consume_many", extra))
+
+    @final
+    def finish_many(self, /, acts: Iterable[Act], who: str, **extra: Any) -> None:
+        """End many claims, each by its own verb; errors as :meth:`consume_many`."""
+        ends = []
+        for act in acts:
+            verb = act.verb if isinstance(act.verb, Verb) else Verb(act.verb)
+            if verb not in FINISHES:
+                raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
+            error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
+            ends.append(_End(arguments.job(act.job), act.job.claim, verb, delay, error, act.refund, act.retry))
+        self._end_many(ends, who, self._extras("finish_many", extra))
+
+    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
+        holder = self._holder(job, claim, codec.check_text("who", who))
+        span = arguments.micros("expiry", expiry, positive=True)
+        session = self._live()
+        (status, margin), start = session.mutate(self.engine.extend, job.uuid, holder, span)
+        if status != OK:
+            raise self._refusal(status, job, claim)
+        if claim is not None:
+            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Trigger.EXTENDED)
+            if span is None:
+                session.hold(claim)
+            else:
+                session.let_go(claim)
+        self._notify(notifier.EXTENDED, job)
+
+    def _end(
+        self,
+        job: Job,
+        claim: Claim | None,
+        who: str,
+        verb: Verb,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        retry: bool = False,
+        **extra: Any,
+    ) -> None:
+        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
+        [failure] = self._end_all([end], who, extra)
+        if failure is not None:
+            raise failure
+
+    def _end_many(self, ends: list[_End], who: str, extra: dict[str, Any]) -> None:
+        failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
+        if failures:
+            raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
+
+    def _end_all(self, ends: list[_End], who: str, extra: dict[str, Any]) -> list[JobBoardError | None]:
+        session = self._live()
+        results: list[JobBoardError | None] = [None] * len(ends)
+        asked: list[tuple[int, Finish]] = []
+        first: dict[tuple[str, Holder], int] = {}
+        repeated: list[tuple[int, int]] = []
+        if ends:
+            codec.check_text("who", who)
+        for index, (job, claim, verb, delay, error, refund, retried) in enumerate(ends):
+            try:
+                holder = self._holder(job, claim, who)
+            except JobFailure as failure:
+                results[index] = failure
+                continue
+            # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
+            original = first.setdefault((job.uuid, holder), index)
+            if original == index:
+                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)))
+            else:
+                repeated.append((index, original))
+        for start in range(0, len(asked), BATCH):
+            chunk = asked[start : start + BATCH]
+            # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
+            kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
+            try:
+                statuses = self._mutate(self.engine.finish, [act for _, act in chunk], **extra)
+            except BaseException:
+                session.hold(*kept)
+                raise
+            done = []
+            for (index, _), status in zip(chunk, statuses, strict=True):
+                if status == OK:
+                    done.append(ends[index])
+                else:
+                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
+            self.engine.after_commit(
+                extra,
+                functools.partial(self._ended, session, done, who),
+                functools.partial(self._not_ended, session, done, kept),
+            )
+        for index, original in repeated:
+            results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
+        return results
+
+    @staticmethod
+    def _not_ended(session: Session, ends: list[_End], kept: set[Claim]) -> None:
+        """The caller's transaction was rolled back: the claims stand as before."""
+        session.hold(*(claim for end in ends if (claim := end.claim) in kept and claim is not None))
+
+    def _ended(self, session: Session, ends: list[_End], who: str) -> None:
+        abandoned: list[Job] = []
+        consumed: list[Job] = []
+        trashed: list[Job] = []
+        for job, claim, verb, delay, error, refund, retried in ends:
+            if claim is not None:
+                claim._step(Trigger.ENDED)
+            else:
+                session.let_go_of(job.uuid)
+            if claim is None and verb == Verb.ABANDON:
+                self._refresh(job)  # only the claim's own handle knows how many attempts are left
+            elif error is not None:
+                # By this machine's clock, until it is read again.
+                job._record = failed(job._record, int(time.time() * 1e6), who, error)
+            if verb == CONSUME:
+                job.seen_state = COMPLETE
+                consumed.append(job)
+            elif verb == Verb.ABANDON and (refund or retried or not job._record.exhausted):
+                job.seen_state = SCHEDULED if delay else UNCLAIMED
+                abandoned.append(job)
+            else:
+                job.seen_state = TRASHED
+                trashed.append(job)
+        self._gone(notifier.CONSUMED, *consumed)
+        self._gone(notifier.TRASHED, *trashed)
+        if abandoned:
+            self._notify(notifier.ABANDONED, *abandoned)
+            session.wake()
+
+    @staticmethod
+    def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
+        if claim is None:
+            return Holder(who, None)
+        if claim.who != who:
+            raise about(JobFailure(f"{job} was claimed as {claim.who!r}, not as {who!r}"), job)
+        if claim.inherited:
+            raise about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
+        return Holder(who, claim.token)
