@@ -20,7 +20,7 @@ from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Seen
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -157,18 +157,27 @@ class JobBoard(Claiming):
         :param states: only jobs in these states.
         :param after: only jobs that are served after this one, which need not be on the board any more.
         """
-        session = self._live()
+        self._live()
         wanted_names = arguments.names(names)
         wanted = None if states is None else frozenset(State(state) for state in states)
         if only_unclaimed:
             wanted = frozenset({UNCLAIMED}) if wanted is None else wanted & {UNCLAIMED}
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
-        if ensure_fresh:
-            session.query(self.engine.sync)
+        behind = ensure_fresh
+
+        def read(after: Record | None) -> list[Seen]:
+            nonlocal behind
+            session = self._live()
+            if behind:
+                session.query(self.engine.sync)
+                behind = False
+            return session.query(self.engine.page, after, PAGE, wanted_names, wanted)
+
+        # Nothing has been asked for yet: that is left to who iterates.
         return JobBoardIterator(
             self,
-            lambda after: self._live().query(self.engine.page, after, PAGE, wanted_names, wanted),
+            read,
             # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
             lambda seen: (
                 seen.state in (LIVE if wanted is None else wanted)

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Round(NamedTuple):
+class Turn(NamedTuple):
     """One look for something to do; ``end`` on the monotonic clock, None for never."""
 
     session: Session
@@ -281,17 +281,16 @@ class Claiming(Finishing):
                     if not claim.ended and session.let_go(claim):
                         self.engine.forsake(claim.uuid, claim.token)
 
-    def _rounds(self, timeout: float | None) -> Iterator[_Round]:
+    def _rounds(self, timeout: float | None) -> Iterator[Turn]:
         """Rounds of looking for something to do, without end: whoever looks breaks off when no time is left."""
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
-            raise ValueError(f"timeout={timeout!r}: must be 0 or more seconds, or None to wait for ever")
+        timeout_of(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         for number in itertools.count(1):
             session = self._live()
             session.look()
-            yield _Round(session, number, end)
+            yield Turn(session, number, end)
 
-    def _doze(self, turn: _Round, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
+    def _doze(self, turn: Turn, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
         """Sleep between two rounds, until something may have changed."""
         polls = self.engine.poll_cap <= POLL_CAP
         limit = retry.backoff(turn.number, 0.01, self.engine.poll_cap) if polls else self.engine.poll_cap
@@ -335,3 +334,10 @@ def _claim_of(job: Job) -> Claim:
 
 def nothing_claimed(timeout: float | None) -> NotFound:
     return NotFound("no job was claimed" if timeout is None else f"no job to claim in {timeout:g} s")
+
+
+def timeout_of(timeout: float | None) -> float | None:
+    """:raises ValueError: it is none."""
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        raise ValueError(f"timeout={timeout!r}: must be 0 or more seconds, or None to wait for ever")
+    return timeout

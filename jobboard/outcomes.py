@@ -137,9 +137,10 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     return Outcome(Verb.ABANDON, delay, text, retry=retry)
 
 
-def check_handler(handler: Any) -> Callable[..., object]:
+def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object]:
     """A handler as it is.
 
+    :param coroutine: it may be a coroutine function.
     :raises TypeError: to call it is not to do its work.
     """
     if not callable(handler):
@@ -150,11 +151,18 @@ def check_handler(handler: Any) -> Callable[..., object]:
             f"a handler must be a function, or an instance that has __call__: to call the class {called.__name__} "
             "is to make one of it, and not to do its work"
         )
-    if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
+    if (is_coroutine(handler) and not coroutine) or inspect.isgeneratorfunction(handler):
         raise TypeError(
-            "a handler must be a plain function: to call a coroutine or generator function is not to run it"
+            "a handler must be a plain function: to call a coroutine or generator function is not to run it; "
+            "coroutine functions are for jobboard.aio"
         )
     return handler  # type: ignore[no-any-return]
+
+
+def is_coroutine(handler: Any) -> bool:
+    """Whether what a call of it answers is to be awaited; also of an instance whose ``__call__`` is a coroutine
+    function."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def check_result(result: object) -> None:

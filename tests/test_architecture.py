@@ -29,6 +29,7 @@ LAYERS = (
     ("door", "base", "finishing", "claiming", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
+    ("aio",),
     ("cli", "contrib"),
 )
 # A backend may import what lies below the board.

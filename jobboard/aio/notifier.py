@@ -1,0 +1,67 @@
+"""A notifier whose callbacks may be coroutine functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jobboard.notifier import Callback, Notifier
+
+
+class _OnLoop:
+    """Calls a coroutine function from another thread and waits for its end, so that callbacks follow each other, and
+    an error is logged where all are. Equal to any other of the same function."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        asyncio.run_coroutine_threadsafe(self._callback(*args, **kwargs), self._loop).result()
+
+    def __eq__(self, other: object) -> bool:
+        return self._callback == (other._callback if isinstance(other, _OnLoop) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._callback)
+
+
+class AsyncNotifier:
+    """A board's or a conductor's :class:`~jobboard.notifier.Notifier`, which takes coroutine functions, too: these run
+    on the loop that they were registered in. Plain functions are called on the notifier's thread."""
+
+    ANY = Notifier.ANY
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+
+    def register(
+        self,
+        event: str,
+        callback: Callback,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        details_filter: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> None:
+        """As :meth:`Notifier.register <jobboard.notifier.Notifier.register>`."""
+        self._notifier.register(event, callback_of(callback), args, kwargs, details_filter)
+
+    def deregister(self, event: str, callback: Callback) -> bool:
+        return self._notifier.deregister(event, callback)
+
+    def is_registered(self, event: str, callback: Callback) -> bool:
+        return self._notifier.is_registered(event, callback)
+
+    def reset(self) -> None:
+        self._notifier.reset()
+
+    @property
+    def listened_to(self) -> bool:
+        return self._notifier.listened_to
+
+
+def callback_of(callback: Callback) -> Callback:
+    """What a notifier's thread can call."""
+    return _OnLoop(callback) if inspect.iscoroutinefunction(callback) else callback

@@ -1,0 +1,93 @@
+"""Blocking calls, made by coroutines on a bounded number of threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IDLE = 30.0
+"""After so many seconds without a call a thread ends."""
+
+
+class Threads:
+    """At most ``count`` threads, started as they are needed. Each call runs in a copy of its caller's context.
+
+    They are daemons, other than those of :mod:`concurrent.futures`: one that sleeps for somebody who waits must not
+    keep a process from ending whose loop has ended without a word.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self._news = threading.Condition()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads = self._idle = 0
+        self._closed = False
+
+    def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        call = functools.partial(contextvars.copy_context().run, functools.partial(function, *args, **kwargs))
+        with self._news:
+            self._closed = False
+            self._calls.append((future, call))
+            if len(self._calls) <= self._idle:
+                self._news.notify()
+            elif self._threads < self._count:
+                self._threads += 1
+                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        return future
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Cancelled, a call that has not begun is not made; the end of one that has is not waited for."""
+        return await asyncio.wrap_future(self.begin(function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Let the threads end, each after its call. A later call starts others."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+
+    def _serve(self) -> None:
+        while (taken := self._take()) is not None:
+            future, call = taken
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = call()
+                except BaseException as error:  # noqa: BLE001 - it is the caller's
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+            # What is waited for next must not keep alive what was done last.
+            del taken, future, call
+
+    def _take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._news:
+            while not self._calls:
+                self._idle += 1
+                told = not self._closed and self._news.wait(IDLE)
+                self._idle -= 1
+                if not told and not self._calls:
+                    self._threads -= 1
+                    return None
+            return self._calls.popleft()
+
+
+async def outlast(begun: Future[T]) -> T:
+    """Wait for the end of a call, however often this task is cancelled meanwhile: for who has to know it before the
+    cancellation goes on."""
+    waited = asyncio.wrap_future(begun)
+    while not waited.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([waited])
+    return waited.result()

@@ -1,0 +1,62 @@
+"""The conformance suite once more, through the boards for asyncio."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
+from jobboard.testing.through_asyncio import ThroughAsyncio
+
+ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))
+pytestmark = pytest.mark.backends(*(ALL if FULL else ("memory", "sqlite", "redis")))
+
+BELOW = (
+    "TestArriving",
+    "TestBetweenLookAndCommit",
+    "TestClocks",
+    "TestContention",
+    "TestEntities",
+    "TestFork",
+    "TestLapse",
+    "TestLateOnTheWire",
+    "TestLateRequests",
+    "TestLifecycle",
+    "TestModel",
+    "TestOldHandles",
+    "TestOldListings",
+    "TestOtherProcesses",
+    "TestOthersAreAlwaysQuicker",
+    "TestParting",
+    "TestRememberedClaims",
+    "TestRepeatedPosts",
+    "TestRevival",
+    "TestTheServerIsAsked",
+    "TestWhatOthersHold",
+)
+"""What is decided below the verbs, which a coroutine comes to on the same way: only in the full run."""
+for _name in () if FULL else BELOW:
+    del globals()[_name]
+
+_serial = itertools.count(1)
+
+
+@pytest.fixture
+def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
+    suffix = f"-aio{next(_serial)}" if backend == "memory" else ""
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str = "board", **options: Any) -> Any:
+            conf = {**board_conf, **options}
+            engine = type(jobboard.fetch(name + suffix, conf).engine)
+            board = ThroughAsyncio(name + suffix, conf, engine=engine)
+            stack.callback(board.close)
+            board.connect()
+            return board
+
+        yield make
