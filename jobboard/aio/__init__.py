@@ -10,5 +10,6 @@ neither a thread nor a connection of their own. Nothing is decided here a second
 """
 
 from jobboard.aio.board import AsyncJobBoard, AsyncWorking, backend, fetch
+from jobboard.aio.conductor import AsyncConductor
 
-__all__ = ["AsyncJobBoard", "AsyncWorking", "backend", "fetch"]
+__all__ = ["AsyncConductor", "AsyncJobBoard", "AsyncWorking", "backend", "fetch"]

@@ -9,17 +9,20 @@ from typing import Any
 
 from jobboard.notifier import Callback, Notifier
 
+GetLoop = Callable[[], asyncio.AbstractEventLoop]
+
 
 class _OnLoop:
     """Calls a coroutine function from another thread and waits for its end, so that callbacks follow each other, and
     an error is logged where all are. Equal to any other of the same function."""
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: Callback, loop: GetLoop) -> None:
         self._callback = callback
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        asyncio.run_coroutine_threadsafe(self._callback(*args, **kwargs), self._loop).result()
+        loop = self._loop()
+        asyncio.run_coroutine_threadsafe(self._callback(*args, **kwargs), loop).result()
 
     def __eq__(self, other: object) -> bool:
         return self._callback == (other._callback if isinstance(other, _OnLoop) else other)
@@ -30,12 +33,14 @@ class _OnLoop:
 
 class AsyncNotifier:
     """A board's or a conductor's :class:`~jobboard.notifier.Notifier`, which takes coroutine functions, too: these run
-    on the loop that they were registered in. Plain functions are called on the notifier's thread."""
+    on ``loop()``, or (None) on the loop that they were registered in. Plain functions are called on the notifier's
+    thread."""
 
     ANY = Notifier.ANY
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, notifier: Notifier, loop: GetLoop | None = None) -> None:
         self._notifier = notifier
+        self._loop = loop
 
     def register(
         self,
@@ -46,7 +51,7 @@ class AsyncNotifier:
         details_filter: Callable[[dict[str, Any]], bool] | None = None,
     ) -> None:
         """As :meth:`Notifier.register <jobboard.notifier.Notifier.register>`."""
-        self._notifier.register(event, callback_of(callback), args, kwargs, details_filter)
+        self._notifier.register(event, callback_of(callback, self._loop), args, kwargs, details_filter)
 
     def deregister(self, event: str, callback: Callback) -> bool:
         return self._notifier.deregister(event, callback)
@@ -62,6 +67,11 @@ class AsyncNotifier:
         return self._notifier.listened_to
 
 
-def callback_of(callback: Callback) -> Callback:
+def callback_of(callback: Callback, loop: GetLoop | None) -> Callback:
     """What a notifier's thread can call."""
-    return _OnLoop(callback) if inspect.iscoroutinefunction(callback) else callback
+    if not inspect.iscoroutinefunction(callback):
+        return callback
+    if loop is None:
+        here = asyncio.get_running_loop()
+        return _OnLoop(callback, lambda: here)
+    return _OnLoop(callback, loop)

@@ -1,50 +1,25 @@
-"""The conductor itself: claims, hands out, and ends."""
+"""The conductor whose handlers run in threads, or each in a process."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import datetime
-import logging
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-from jobboard import arguments, codec, logs
 from jobboard.board import JobBoard
-from jobboard.conductor import events, processes
-from jobboard.conductor.finishing import End, Finisher, Tally
-from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
-from jobboard.conductor.presence import Presence
-from jobboard.conductor.signals import stopped_by_signals
-from jobboard.conductor.slots import Run, Slots, Worker
+from jobboard.conductor import processes
+from jobboard.conductor.dispatching import Dispatcher
+from jobboard.conductor.handlers import Handler
+from jobboard.conductor.slots import Places, Slots, Worker
 from jobboard.conductor.threads import ThreadWorker, Timekeeper
-from jobboard.exceptions import JobBoardError
-from jobboard.job import Act, Claim, Job
+from jobboard.job import Job
 from jobboard.notifier import Notifier
-from jobboard.outcomes import GIVEN_BACK, RetryPolicy
-from jobboard.retry import outage_pause
-from jobboard.standing import Trigger
-
-LOG = logging.getLogger(__name__)
+from jobboard.outcomes import RetryPolicy
 
 WORKERS = ("threads", "processes")
-RESERVE, RESERVED = 1.0, 0.2
-"""Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
-
-GLANCE = 1.0
-"""Every so many seconds the main thread looks whether a signal has come."""
-
-_THE_CONDUCTORS: Any = object()
-"""The timeout that the conductor has for all."""
-
-F = TypeVar("F", bound=Handler)
-W = TypeVar("W", bound=Wrapper)
 
 
-class Conductor:
+class Conductor(Dispatcher):
     """Works on the jobs of a board, several at once.
 
     :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
@@ -84,56 +59,14 @@ class Conductor:
         on_error: Callable[[Job, BaseException], object] | None = None,
         **extra: Any,
     ) -> None:
-        self._name = codec.check_text("a conductor's name", name)
-        self._board = board
-        self._count = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
         if workers not in WORKERS:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
         self._workers = workers
-        self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
-        self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
-        self._retry = retry
-        known = board.engine.extras.get("claim_many", frozenset())
-        self._extra = arguments.extras(board._conf.scheme, "Conductor", extra, known)
-        self._notifier = Notifier(name, events=events.EVENTS)
-        if on_error is not None:
-            if not callable(on_error):
-                raise TypeError(f"on_error must be callable, not {type(on_error).__name__}")
-            self._notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
-        self._handlers = Handlers()
-        if isinstance(handlers, Mapping):
-            for job_name, handler in handlers.items():
-                self._handlers.add(job_name, self._handling(handler))
-        elif handlers is not None:
-            self._handlers.any = self._handling(handlers)
+        super().__init__(
+            name, board, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, extra
+        )
         if workers == "processes":
             processes.packed(self._handlers)
-        self._stopping = threading.Event()
-        self._dispatching = False
-        self._ran = False
-        # Two for one lock: many a change makes room for more jobs, and few concern whoever waits for the end.
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._room = threading.Condition(self._lock)
-        # Jobs whose outcome the finisher has not got yet.
-        self._unhandled: set[Run] = set()
-        # Claims that have not ended, of jobs whose handlers have, included.
-        self._open = 0
-        self._counts = dict.fromkeys((field.name for field in dataclasses.fields(Tally)), 0)
-        self._claiming = False
-        self._over = False
-        self._broken: BaseException | None = None
-        self._stopped_at: float | None = None
-        self._slots: Slots
-        self._timekeeper: Timekeeper
-        self._finisher: Finisher
-
-    def __repr__(self) -> str:
-        return f"<Conductor {self._name!r} of {self._board!r}>"
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def board(self) -> JobBoard:
@@ -143,78 +76,6 @@ class Conductor:
     def notifier(self) -> Notifier:
         """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`."""
         return self._notifier
-
-    @property
-    def tally(self) -> Tally:
-        """What came of the jobs so far."""
-        return Tally(**self._counts)
-
-    @property
-    def dispatching(self) -> bool:
-        """Whether :meth:`run` is under way, its draining included."""
-        return self._dispatching
-
-    def handles(
-        self,
-        *names: str,
-        retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
-    ) -> Callable[[F], F]:
-        """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
-
-        :param retry: for these jobs, instead of the conductor's own.
-        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
-        :raises TypeError: no names; or, from the decorator, a handler, a name or a limit that does not fit.
-        :raises ValueError: from the decorator: one of the names, or any name, has a handler already; a name or a limit
-            that does not fit.
-        :raises RuntimeError: the conductor is running, and its handlers in processes.
-        """
-        if not names or not all(isinstance(name, str) for name in names):
-            raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
-        self._check_open()
-
-        def register(handler: F) -> F:
-            handling = self._handling(handler, retry, timeout)
-            for name in names:
-                self._handlers.add(name, handling)
-            return handler
-
-        return register
-
-    def wraps(self, wrapper: W) -> W:
-        """Run each handler within a context: ``wrapper(job)`` gives a context manager, which is entered before the
-        handler is called and left after it, with what it raised. Of several, the first one is outermost.
-
-        An exception of the context counts as one of the handler, and one that it swallows has not been raised.
-
-        :raises TypeError: it can't be called; or no other process could import it, where handlers run in processes.
-        :raises RuntimeError: the conductor is running, and its handlers in processes.
-        """
-        if not callable(wrapper):
-            raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
-        self._check_open()
-        if self._workers == "processes":
-            processes.check_importable(wrapper)
-        self._handlers.wrappers.append(wrapper)
-        return wrapper
-
-    def _check_open(self) -> None:
-        if self._workers == "processes" and self._dispatching:
-            raise RuntimeError(
-                f"the conductor {self._name!r} is running, and its processes know only the handlers from before: add "
-                "others before run()"
-            )
-
-    def _handling(
-        self,
-        handler: Handler,
-        retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
-    ) -> Handling:
-        if self._workers == "processes":
-            processes.check_importable(handler)
-        limit = self._timeout if timeout is _THE_CONDUCTORS else arguments.seconds("timeout", timeout, positive=True)
-        return Handling(handler, retry or self._retry, limit)
 
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
@@ -228,32 +89,8 @@ class Conductor:
         :raises TypeError: ``max_dispatches`` is no int; or no other process could import a handler that runs in one.
         :raises RuntimeError: it is running already.
         """
-        limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
-        if not self._handlers:
-            raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
-        with self._changed:
-            if self._dispatching:
-                raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
-            self._dispatching = True
-        try:
-            with stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)), self._connected():
-                self._run(limit)
-        finally:
-            with self._changed:
-                self._dispatching, self._ran = False, True
-                self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Claim no more; :meth:`run` returns once the work at hand is done.
-
-        A stopped conductor stays stopped, also when it was not running yet. Not for signal handlers of one's own.
-        """
-        with self._changed:
-            self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
-            self._stopping.set()
-            self._changed.notify_all()
-            self._room.notify()
-        self._board.wake()
+        with self._running(max_dispatches) as limit:
+            self._run(limit)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
@@ -262,204 +99,23 @@ class Conductor:
                 lambda: not self._dispatching and (self._ran or self._stopping.is_set()), timeout
             )
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[None]:
-        if not self._board.closed:
-            yield
-            return
-        self._board.connect()
-        try:
-            yield
-        finally:
-            self._board.close()
+    def _make_places(self) -> Places:
+        if self._workers == "processes":
+            packed = processes.packed(self._handlers)
+            return self._slots(lambda: processes.ProcessWorker(self._name, self, packed), None)
+        timekeeper = Timekeeper(self._name, self)
+        return self._slots(lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper), timekeeper)
 
-    def _run(self, limit: int | None) -> None:
-        self._over, self._broken, self._claiming = False, None, True
-        in_processes = self._workers == "processes"
-        packed = processes.packed(self._handlers) if in_processes else b""
-        self._timekeeper = Timekeeper(self._name, self)
-        presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
+    def _slots(self, make: Callable[[], Worker], timekeeper: Timekeeper | None) -> Slots:
+        return Slots(self._name, self._count, make, self._lock, self._room, timekeeper)
 
-        def worker() -> Worker:
-            if in_processes:
-                return processes.ProcessWorker(self._name, self, packed)
-            return ThreadWorker(self, self._handlers.wrappers, self._timekeeper)
+    def _check(self, called: object) -> None:
+        if self._workers == "processes":
+            processes.check_importable(called)
 
-        self._finisher = Finisher(self._name, self._board, self._counted)
-        self._slots = Slots(self._name, self._count, worker, self._lock, self._room)
-        # Not on this thread: a request that the backend does not answer must not hold up the end.
-        claimer = threading.Thread(
-            target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
-        )
-        claimer.start()
-        try:
-            self._wait_for_work()
-        except BaseException:
-            # A signal handler of the caller's own has raised.
-            self.stop()
-            self._wait_for_work()
-            raise
-        finally:
-            self._give_back()
-            self._timekeeper.close()
-            # A thread ends by itself, unless it hangs; a process is ended.
-            self._slots.close(self._left() if in_processes else 0)
-            self._finisher.close(self._left(), lambda: self._leave(presence))
-            self._notifier.close(self._left())
-        if self._broken is not None:
-            raise self._broken
-
-    def _wait_for_work(self) -> None:
-        """Until there is nothing more to claim and to work on, or no time."""
-        with self._changed:
-            while self._claiming or self._unhandled:
-                left = self._left(self._reserve())
-                if left is not None and left <= 0:
-                    return
-                # A signal that comes just before a thread goes to sleep on a lock does not wake it.
-                self._changed.wait(GLANCE if left is None else min(left, GLANCE))
-
-    def _left(self, reserve: float = 0.0) -> float | None:
-        """Seconds until this has to end; None for no limit."""
-        if self._drain_timeout is None or self._stopped_at is None:
-            return None
-        return max(0.0, self._stopped_at + self._drain_timeout - reserve - time.monotonic())
-
-    def _reserve(self) -> float:
-        """What is kept of the drain's time for handing over."""
-        return min(RESERVE, (self._drain_timeout or 0.0) * RESERVED)
-
-    def _give_back(self) -> None:
-        with self._changed:
-            self._over = True
-            runs = [run for run in list(self._unhandled) if run.decide()]
-        for run in runs:
-            LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
-            self._finisher.put(run.job, GIVEN_BACK)
-            _claim_of(run.job)._step(Trigger.GIVEN_UP)
-
-    # Claiming
-
-    def _claim(self, limit: int | None, presence: Presence) -> None:
-        try:
-            self._claim_on(limit, presence)
-        except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._broken = error
-        finally:
-            with self._changed:
-                self._claiming = False
-                self._changed.notify_all()
-
-    def _claim_on(self, limit: int | None, presence: Presence) -> None:
-        begun = failures = 0
-        registered = False
-        while not self._stopping.is_set() and (limit is None or begun < limit):
-            free = self._wait_for_slots()
-            want = free if limit is None else min(free, limit - begun)
-            if not want:
-                continue
-            try:
-                if not registered:
-                    self._board.register_entity(presence)
-                    registered = True
-                jobs = self._board.claim_many(
-                    self._name,
-                    want,
-                    names=self._handlers.names,
-                    timeout=None,
-                    unless=self._stopping.is_set,
-                    **self._extra,
-                )
-            except JobBoardError as error:
-                if self._board.closed:
-                    raise
-                failures += 1
-                pause = outage_pause(failures)
-                LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
-                self._stopping.wait(pause)
-                continue
-            failures = 0
-            begun += len(jobs)
-            self._begin(jobs)
-
-    def _begin(self, jobs: list[Job]) -> None:
-        runs = [Run(job, self._handlers.of(job)) for job in jobs]
-        with self._changed:
-            over = self._over
-            if not over:
-                self._unhandled.update(runs)
-                self._open += len(runs)
-                self._counts["dispatched"] += len(runs)
-        if over:
-            # They came too late, after an outage: nobody is left to work on them.
-            with contextlib.suppress(JobBoardError):
-                self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
-            return
-        self._tell((events.JOB_CLAIMED, job) for job in jobs)
-        self._slots.put(runs)
-
-    def _wait_for_slots(self) -> int:
-        """How many jobs may be claimed now; 0 only when stopping."""
-        with self._lock:
-            self._room.wait_for(lambda: self._stopping.is_set() or self._free() > 0)
-            return 0 if self._stopping.is_set() else self._free()
-
-    def _free(self) -> int:
-        # While results pile up, taking on more work would only make more of it to be done again after a crash.
-        return min(self._slots.free, 2 * self._count - self._open)
-
-    def _told(self) -> dict[str, int]:
-        """What others see of this one."""
-        with self._lock:
-            return {"running": len(self._unhandled), "hung": self._timekeeper.hung, **self._counts}
-
-    def _leave(self, presence: Presence) -> None:
-        try:
-            self._board.deregister_entity(presence)
-        except JobBoardError as error:
-            LOG.warning("%s shows among the entities for a while: %s", self._name, error)
-
-    # What becomes of the jobs
-
-    def begun(self, run: Run) -> None:
-        run.began = time.monotonic()
-        if self._notifier.listened_to:
-            self._notifier.notify(events.JOB_STARTED, {"job": run.job})
-
-    def ended(self, run: Run, ending: Ending) -> bool:
-        job, (outcome, error, failed, seconds) = run.job, ending
-        if not run.decide():
-            what = "ended after it was given up, and does not count"
-            LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
-            return False
-        if error is not None:
-            what, extra = type(error).__name__, logs.fields(job)
-            LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
-        if self._notifier.listened_to:
-            told = {"job": job, "seconds": seconds, "error": error}
-            self._notifier.notify(events.JOB_FINISHED, told)
-            if failed:
-                self._notifier.notify(events.JOB_FAILED, told)
-        self._finisher.put(job, outcome)
-        self._unhandled.discard(run)
-        if not self._unhandled:
-            with self._changed:
-                self._changed.notify_all()
-        return True
-
-    def _counted(self, ends: list[End]) -> None:
-        with self._lock:
-            self._open -= len(ends)
-            for event, count in Counter([event for event, _ in ends]).items():
-                self._counts[event.removeprefix("job_")] += count
-            self._room.notify()
-        self._tell(ends)
-
-    def _tell(self, happened: Iterable[End]) -> None:
-        for event, job in happened if self._notifier.listened_to else ():
-            self._notifier.notify(event, {"job": job})
-
-
-def _claim_of(job: Job) -> Claim:
-    assert job.claim is not None
-    return job.claim
+    def _check_open(self) -> None:
+        if self._workers == "processes" and self._dispatching:
+            raise RuntimeError(
+                f"the conductor {self._name!r} is running, and its processes know only the handlers from before: add "
+                "others before run()"
+            )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import InitVar, dataclass
+from typing import NamedTuple, Self
 
 from jobboard import arguments, codec, logs, outcomes
 from jobboard.job import Job
@@ -26,11 +27,20 @@ class Handling:
     handler: Handler
     retry: RetryPolicy | None
     timeout: float | None
+    coroutines: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
-        outcomes.check_handler(self.handler)
+    def __post_init__(self, coroutines: bool) -> None:
+        outcomes.check_handler(self.handler, coroutines)
         if not isinstance(self.retry, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(self.retry).__name__}")
+
+    @functools.cached_property
+    def is_coroutine(self) -> bool:
+        return outcomes.is_coroutine(self.handler)
+
+    def work(self, job: Job) -> object:
+        """Call the handler."""
+        return self.handler(job)
 
 
 class Ending(NamedTuple):
@@ -73,24 +83,40 @@ class Handlers:
         return None if self.any else tuple(self.named)
 
 
+class Call:
+    """The block in which a handler is called: what it raises ends the block, and goes into its ``ending``."""
+
+    ending: Ending
+
+    def __init__(self, handling: Handling, job: Job) -> None:
+        self._handling = handling
+        self._job = job
+        self._current = outcomes.working_on(job)
+
+    def __enter__(self) -> Self:
+        self._begun = time.perf_counter()
+        self._current.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._current.__exit__()
+        self.ending = ending_of(error, self._job, self._handling, time.perf_counter() - self._begun)
+        return True
+
+
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
     """Call the handler, within the wrappers, the first one outermost."""
-    begun = time.perf_counter()
-    error: BaseException | None = None
-    try:
-        with outcomes.working_on(job):
-            _call(handling.handler, wrappers, job)
-    except BaseException as raised:  # noqa: BLE001 - the job's, not the conductor's
-        error = raised
-    return ending_of(error, job, handling, time.perf_counter() - begun)
+    with Call(handling, job) as call:
+        _call(handling, wrappers, job)
+    return call.ending
 
 
-def _call(handler: Handler, wrappers: Sequence[Wrapper], job: Job) -> None:
+def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> None:
     if wrappers:
         with wrappers[0](job):
-            _call(handler, wrappers[1:], job)
+            _call(handling, wrappers[1:], job)
     else:
-        outcomes.check_result(handler(job))
+        outcomes.check_result(handling.work(job))
 
 
 def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:

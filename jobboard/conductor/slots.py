@@ -60,6 +60,31 @@ class Worker(Protocol):
     def close(self) -> None: ...
 
 
+class Places(Protocol):
+    """All the places that a conductor has."""
+
+    @property
+    def free(self) -> int:
+        """How many runs may be put; to be read under the conductor's lock."""
+
+    @property
+    def hung(self) -> int:
+        """How many handlers go on though they were given up."""
+
+    def put(self, runs: Iterable[Run]) -> None: ...
+
+    def close(self, seconds: float | None) -> None:
+        """End what can be ended, waiting for at most so long."""
+
+
+class Overseer(Protocol):
+    """Who gives up runs that take too long, where whoever works can't be ended."""
+
+    @property
+    def hung(self) -> int: ...
+    def close(self) -> None: ...
+
+
 class Slots:
     """Threads that work on runs, started as they are needed.
 
@@ -67,16 +92,24 @@ class Slots:
 
     :param lock: held whenever :attr:`free` changes.
     :param room: told when more may be put: see :meth:`free`.
+    :param keeper: of threads that run handlers themselves, and end by themselves, unless they hang.
     """
 
     def __init__(
-        self, name: str, count: int, make: Callable[[], Worker], lock: threading.Lock, room: threading.Condition
+        self,
+        name: str,
+        count: int,
+        make: Callable[[], Worker],
+        lock: threading.Lock,
+        room: threading.Condition,
+        keeper: Overseer | None = None,
     ) -> None:
         self._name = name
         self._count = count
         self._make = make
         self._lock = lock
         self._room = room
+        self._keeper = keeper
         self._news = threading.Condition(lock)
         self._runs: deque[Run] = deque()
         self._threads: list[threading.Thread] = []
@@ -84,19 +117,23 @@ class Slots:
         self._rousing = False
         self._closed = False
         # Those that wait for a thread, and those at work, be it that nobody waits for their result any longer.
-        self._taken = 0
+        self.taken = 0
 
     @property
     def free(self) -> int:
         """How many runs may be put; to be read under the lock. None while some wait for a thread: where jobs are short,
         the others will be done in a moment, and a few large claims cost less than many small ones."""
-        return 0 if self._runs else self._count - self._taken
+        return 0 if self._runs else self._count - self.taken
+
+    @property
+    def hung(self) -> int:
+        return 0 if self._keeper is None else self._keeper.hung
 
     def put(self, runs: Iterable[Run]) -> None:
         with self._lock:
             before = len(self._runs)
             self._runs.extend(runs)
-            self._taken += len(self._runs) - before
+            self.taken += len(self._runs) - before
             self._rouse()
 
     def close(self, seconds: float | None) -> None:
@@ -105,6 +142,9 @@ class Slots:
         with self._lock:
             self._closed = True
             self._news.notify_all()
+        if self._keeper is not None:
+            self._keeper.close()
+            return
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
@@ -139,7 +179,7 @@ class Slots:
 
     def _next(self) -> Run | None:
         with self._lock:
-            self._taken -= 1
+            self.taken -= 1
             if not self._runs:
                 self._room.notify()
             return self._take()

@@ -19,7 +19,7 @@ from typing import Any
 
 from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.conductor import Conductor
+from jobboard.conductor.dispatching import Dispatcher
 from jobboard.exceptions import MissingDriver
 from jobboard.job import Job, Posting, boottime
 from jobboard.outcomes import Retry
@@ -37,16 +37,16 @@ MAX_HEADER = codec.MAX_CONTEXT // 4
 """In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
 
 
-def instrument(traced: JobBoard | Conductor, tracer_provider: TracerProvider | None = None) -> None:
-    """Have a board traced, or a conductor and its board.
+def instrument(traced: JobBoard | Dispatcher, tracer_provider: TracerProvider | None = None) -> None:
+    """Have a board traced, or a conductor and its board. Of a board for asyncio, its twin: ``instrument(board.sync)``.
 
     :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.
     """
-    if not isinstance(traced, JobBoard | Conductor):
+    if not isinstance(traced, JobBoard | Dispatcher):
         raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
-    board = traced.board if isinstance(traced, Conductor) else traced
+    board = traced._board if isinstance(traced, Dispatcher) else traced
     board.tracing = tracing = _Spans(board.name, tracer_provider)
-    if isinstance(traced, Conductor):
+    if isinstance(traced, Dispatcher):
         traced.wraps(tracing.run)
 
 

@@ -21,8 +21,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from jobboard.board import JobBoard
-from jobboard.conductor import Conductor, events
+from jobboard.conductor import events
+from jobboard.conductor.dispatching import Dispatcher
 from jobboard.exceptions import JobBoardError, MissingDriver
+from jobboard.notifier import ANY
 from jobboard.primitives import BoardStats
 
 try:
@@ -94,7 +96,7 @@ class BoardCollector(Collector):
 
 
 @contextlib.contextmanager
-def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+def serving(conductor: Dispatcher, port: int, host: str = "127.0.0.1") -> Iterator[str]:
     """Answer scrapes with the metrics of a conductor, its board and this process, within the block.
 
     :param port: 0 for any that is free.
@@ -103,7 +105,7 @@ def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterato
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(BoardCollector(conductor.board))
+    registry.register(BoardCollector(conductor._board))
     ConductorMetrics(registry).observe(conductor)
     try:
         server, thread = start_http_server(port, host, registry)
@@ -160,9 +162,9 @@ class ConductorMetrics:
         )
         self._names: set[str] = set()
 
-    def observe(self, conductor: Conductor) -> None:
+    def observe(self, conductor: Dispatcher) -> None:
         """Count the jobs of this conductor, too, from now on."""
-        conductor.notifier.register(conductor.notifier.ANY, self._count, args=(conductor.board.name,))
+        conductor._notifier.register(ANY, self._count, args=(conductor._board.name,))
 
     def _count(self, event: str, told: dict[str, Any], board: str) -> None:
         job = told["job"]

@@ -1,0 +1,130 @@
+"""The conductor for asyncio: what :class:`~jobboard.conductor.Conductor` is, with its handlers on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobboard.aio.board import AsyncJobBoard
+from jobboard.aio.notifier import AsyncNotifier, callback_of
+from jobboard.aio.tasks import Tasks
+from jobboard.aio.threads import Threads, outlast
+from jobboard.conductor.dispatching import Dispatcher
+from jobboard.conductor.handlers import Handler
+from jobboard.conductor.slots import Places, Slots
+from jobboard.conductor.threads import ThreadWorker, Timekeeper
+from jobboard.job import Job
+from jobboard.outcomes import RetryPolicy
+
+
+class AsyncConductor(Dispatcher):
+    """Works on the jobs of a board, thousands at once where that is waiting for something.
+
+    Handlers are coroutine functions, which run on the loop of :meth:`run`, and plain functions, each of which has a
+    thread while it runs. Everything else is as with :class:`~jobboard.conductor.Conductor`, which does it: claiming
+    and finishing many jobs by one request, retries, events, entities and the end.
+
+    :param board: connected by :meth:`run` if it is not, and then closed by it too.
+    :param max_simultaneous_jobs: how many jobs at once, of both kinds together.
+    :param job_timeout: after it a coroutine is cancelled, and its job abandoned as a failure. One that goes on all the
+        same keeps its place until it ends, as a thread does.
+    :param drain_timeout: what still runs then is cancelled, and its job given back; that attempt does not count.
+    :param on_error: may be a coroutine function.
+    :raises TypeError, ValueError: an argument does not fit.
+    """
+
+    _workers = "coroutines"
+    _coroutines = True
+
+    def __init__(
+        self,
+        name: str,
+        board: AsyncJobBoard,
+        handlers: Mapping[str, Handler] | Handler | None = None,
+        *,
+        max_simultaneous_jobs: int = 100,
+        job_timeout: float | datetime.timedelta | None = None,
+        drain_timeout: float | datetime.timedelta | None = None,
+        retry: RetryPolicy | None = None,
+        on_error: Callable[[Job, BaseException], object] | None = None,
+        **extra: Any,
+    ) -> None:
+        if not isinstance(board, AsyncJobBoard):
+            raise TypeError(f"board must be an AsyncJobBoard, not {type(board).__name__}: fetch it by jobboard.aio")
+        self._async_board = board
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._free_to_go = asyncio.Event()
+        super().__init__(
+            name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, extra
+        )
+
+    @property
+    def board(self) -> AsyncJobBoard:
+        return self._async_board
+
+    @property
+    def notifier(self) -> AsyncNotifier:
+        """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`. Callbacks may be
+        coroutine functions, which run on the loop of :meth:`run`."""
+        return AsyncNotifier(self._notifier, self._its_loop)
+
+    async def run(self, max_dispatches: int | None = None) -> None:
+        """As :meth:`Conductor.run <jobboard.conductor.Conductor.run>`. Cancelled, it cancels what is at work, gives the
+        jobs back, without using up an attempt, and ends."""
+        self._loop = asyncio.get_running_loop()
+        thread = Threads(f"{self._name}-conductor", 1)
+        try:
+            with self._running(max_dispatches) as limit:
+                self._free_to_go.clear()
+                begun = thread.begin(self._run, limit)
+                try:
+                    await asyncio.shield(asyncio.wrap_future(begun))
+                except asyncio.CancelledError:
+                    self._call_off()
+                    await outlast(begun)
+                    raise
+        finally:
+            thread.close()
+            if not self._dispatching:
+                self._free_to_go.set()
+
+    def stop(self) -> None:
+        """As :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread while it runs."""
+        super().stop()
+        if not self._dispatching:
+            self._free_to_go.set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._free_to_go.wait(), timeout)
+        return self._free_to_go.is_set()
+
+    def _call_off(self) -> None:
+        with self._changed:
+            self._called_off = True
+        self.stop()
+
+    def _make_places(self) -> Places:
+        timekeeper = Timekeeper(self._name, self)
+        threads = Slots(
+            self._name,
+            self._count,
+            lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper),
+            self._lock,
+            self._room,
+            timekeeper,
+        )
+        wrappers = self._handlers.wrappers
+        return Tasks(self._name, self._count, self, wrappers, threads, self._its_loop(), self._lock, self._room)
+
+    def _listener(self, callback: Callable[..., object]) -> Callable[..., object]:
+        return callback_of(callback, self._its_loop)
+
+    def _its_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise RuntimeError(f"the conductor {self._name!r} has not run, and so has no loop")
+        return self._loop

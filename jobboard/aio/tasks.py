@@ -1,0 +1,186 @@
+"""Where an :class:`~jobboard.aio.AsyncConductor` runs its handlers: tasks on the loop, and threads for plain ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jobboard import logs
+from jobboard.conductor.handlers import Call, Ending, Handling, Wrapper, timed_out
+from jobboard.conductor.slots import Reports, Run, Slots
+from jobboard.job import Job
+from jobboard.outcomes import check_result
+from jobboard.standing import Trigger
+
+LOG = logging.getLogger(__name__)
+
+GRACE = 1.0
+"""Seconds that a task has to end after it was cancelled, before that is worth a word."""
+
+
+class Tasks:
+    """As many places as ``count`` says, for both kinds of handlers together.
+
+    :param threads: for plain handlers.
+    :param lock: held whenever :attr:`free` changes.
+    :param room: told when more may be put.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        count: int,
+        reports: Reports,
+        wrappers: Sequence[Wrapper],
+        threads: Slots,
+        loop: asyncio.AbstractEventLoop,
+        lock: threading.Lock,
+        room: threading.Condition,
+    ) -> None:
+        self._name = name
+        self._count = count
+        self._reports = reports
+        self._wrappers = wrappers
+        self._threads = threads
+        self._loop = loop
+        self._lock = lock
+        self._room = room
+        self._tasks: dict[Run, asyncio.Task[None]] = {}
+        self._given_up: set[Run] = set()
+        # Those that the loop has not begun, and those that it has.
+        self._waiting = self._taken = 0
+        self._ended = 0
+        self._quiet = threading.Event()
+        self._closed = False
+
+    @property
+    def free(self) -> int:
+        """None while some wait to be begun: as with threads, a few large claims cost less than many small ones."""
+        if self._waiting or not self._threads.free:
+            return 0
+        return max(0, self._count - self._taken - self._threads.taken)
+
+    @property
+    def hung(self) -> int:
+        return len(self._given_up) + self._threads.hung
+
+    def put(self, runs: Iterable[Run]) -> None:
+        mine: list[Run] = []
+        plain: list[Run] = []
+        for run in runs:
+            (mine if run.handling.is_coroutine else plain).append(run)
+        if plain:
+            self._threads.put(plain)
+        if mine:
+            with self._lock:
+                self._waiting += len(mine)
+            # A loop that was closed under the conductor has no use for them: they lapse with the process.
+            self._loop.call_soon_threadsafe(self._begin, mine)
+
+    def close(self, seconds: float | None) -> None:
+        """Cancel what is still at work, and wait a moment for that to end."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel)
+            if not self._quiet.wait(GRACE if seconds is None else min(seconds, GRACE)):
+                LOG.warning("%s: %d handlers go on though they were cancelled", self._name, len(self._tasks))
+        self._threads.close(seconds)
+
+    # On the loop
+
+    def _begin(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            if not self._closed:
+                self._tasks[run] = self._loop.create_task(self._work(run), name=f"{self._name}: {run.job}")
+        with self._lock:
+            self._waiting -= len(runs)
+            self._taken += len(runs)
+            self._room.notify()
+
+    def _cancel(self) -> None:
+        self._closed = True
+        for task in self._tasks.values():
+            task.cancel()
+        if not self._tasks:
+            self._quiet.set()
+
+    async def _work(self, run: Run) -> None:
+        limit = run.handling.timeout
+        timer = None if limit is None else self._loop.call_later(limit, self._give_up, run)
+        try:
+            self._reports.begun(run)
+            ending = await perform(run.handling, self._wrappers, run.job)
+            # One that was cancelled has ended before.
+            if not (run.decided and isinstance(ending.error, asyncio.CancelledError)):
+                self._reports.ended(run, ending)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(run)
+
+    def _leave(self, run: Run) -> None:
+        del self._tasks[run]
+        self._given_up.discard(run)
+        self._ended += 1
+        if self._ended == 1:
+            # Once for all that end in this turn of the loop.
+            self._loop.call_soon(self._make_room)
+        if self._closed and not self._tasks:
+            self._quiet.set()
+
+    def _make_room(self) -> None:
+        ended, self._ended = self._ended, 0
+        with self._lock:
+            self._taken -= ended
+            self._room.notify()
+
+    def _give_up(self, run: Run) -> None:
+        """It takes too long. Its job is abandoned now, and not when its task has ended, which it may not do."""
+        task = self._tasks[run]
+        if self._reports.ended(run, timed_out(run.handling, run.job, run.seconds(), _where(task.get_coro()))):
+            assert run.job.claim is not None
+            run.job.claim._step(Trigger.GIVEN_UP)
+            self._given_up.add(run)
+            task.cancel()
+            self._loop.call_later(GRACE, self._see_it_end, run)
+
+    def _see_it_end(self, run: Run) -> None:
+        if run in self._given_up:
+            what = "is still at work though it was cancelled, and keeps its place until it ends: so do"
+            LOG.warning("%s: %s %s %d now", self._name, run.job, what, self.hung, extra=logs.fields(run.job))
+
+
+async def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
+    """As :func:`jobboard.conductor.handlers.perform`, of a coroutine function. What wraps it may be asynchronous."""
+    with Call(handling, job) as call:
+        await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
+    return call.ending
+
+
+async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for wrapper in wrappers:
+            context: Any = wrapper(job)
+            if isinstance(context, contextlib.AbstractAsyncContextManager):
+                await stack.enter_async_context(context)
+            else:
+                stack.enter_context(context)
+        await _work(handling, job)
+
+
+async def _work(handling: Handling, job: Job) -> None:
+    work: Any = handling.work(job)
+    check_result(await work)
+
+
+def _where(coroutine: Any) -> str:
+    """Where a coroutine is, down to what it awaits, as a traceback shows it."""
+    frames = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        coroutine = coroutine.cr_await
+    return "".join(["Where it was:\n", *traceback.StackSummary.extract(iter(frames)).format()])

@@ -1,0 +1,391 @@
+"""Conductors for asyncio: what differs from those with threads, which do the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.outcomes import RetryPolicy
+from jobboard.testing.conformance.support import LONG
+from tests.aio.conftest import Run
+
+MakeBoard = Callable[..., Any]
+FAST = pytest.mark.backends("memory")
+LATE = RetryPolicy(base=1000)
+
+
+def test_both_kinds_of_handlers(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board, max_simultaneous_jobs=50)
+        loops: list[object] = []
+        threads: set[str] = set()
+
+        @conductor.handles("waits")
+        async def waits(job: jobboard.Job) -> None:
+            assert not jobboard.cancelled()
+            loops.append(asyncio.get_running_loop())
+            await board.post("computes")
+
+        @conductor.handles("computes")
+        def computes(job: jobboard.Job) -> None:
+            threads.add(threading.current_thread().name)
+
+        @conductor.handles("bad")
+        async def bad(job: jobboard.Job) -> None:
+            raise jobboard.Reject("no use")
+
+        await board.post_many([{"name": "waits"}] * 60 + [{"name": "bad"}])
+        await conductor.run(max_dispatches=121)
+        assert loops == [asyncio.get_running_loop()] * 60
+        assert threads
+        assert all(name.startswith("one-") for name in threads)
+        assert await board.job_count() == 0
+        assert [job.error async for job in board.trashed()] == ["no use"]
+        assert (conductor.tally.consumed, conductor.tally.trashed) == (120, 1)
+        assert await conductor.wait(0)
+
+    run(main())
+
+
+def test_a_thousand_at_once_on_few_threads(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        before, most = threading.active_count(), 0
+        together = asyncio.Event()
+        at_work = 0
+
+        async def handler(job: jobboard.Job) -> None:
+            nonlocal at_work, most
+            at_work += 1
+            most = max(most, threading.active_count())
+            if at_work == 1000:
+                together.set()
+            await together.wait()
+
+        sync.post_many([{"name": "a"}] * 1000)
+        conductor = AsyncConductor("one", board, handler, max_simultaneous_jobs=1000)
+        await conductor.run(max_dispatches=1000)
+        # It runs on one, claims on one and finishes on one; the board has its heartbeat and what it listens with.
+        assert most - before <= 7
+        assert conductor.tally.consumed == 1000
+
+    run(main())
+
+
+@FAST
+def test_a_timeout_cancels(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("slow")
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), retry=LATE, job_timeout=0.05)
+        cleaned_up = False
+
+        async def deeper() -> None:
+            await asyncio.sleep(LONG)
+
+        @conductor.handles("slow")
+        async def slow(job: jobboard.Job) -> None:
+            nonlocal cleaned_up
+            try:
+                await deeper()
+            finally:
+                cleaned_up = jobboard.cancelled()
+
+        failures: list[tuple[str, type]] = []
+        conductor.notifier.register("job_failed", lambda event, told: failures.append((event, type(told["error"]))))
+        await conductor.run(max_dispatches=1)
+        assert cleaned_up
+        assert failures == [("job_failed", TimeoutError)]
+        assert job.state == "SCHEDULED"
+        assert "in deeper" in job.error
+        assert job.error.rstrip().endswith("still at work after 0.05 s, its timeout")
+
+    run(main())
+
+
+@FAST
+def test_one_that_ignores_its_cancellation_keeps_its_place(
+    make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.aio.tasks.GRACE", 0.05)
+    sync = make_board()
+    sync.post("stubborn")
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), retry=LATE, max_simultaneous_jobs=1)
+        enough = asyncio.Event()
+
+        @conductor.handles("stubborn", timeout=0.05)
+        async def stubborn(job: jobboard.Job) -> None:
+            while not enough.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await enough.wait()
+
+        @conductor.handles("other")
+        async def other(job: jobboard.Job) -> None: ...
+
+        running = asyncio.create_task(conductor.run())
+        while "still at work though it was cancelled" not in caplog.text:
+            await asyncio.sleep(0.01)
+        job = sync.post("other")
+        assert conductor._told()["hung"] == 1
+        assert conductor._free() == 0
+        enough.set()
+        assert await conductor.board.wait_for(job, 10)
+        conductor.stop()
+        await running
+        assert conductor.tally.abandoned == 1
+
+    run(main())
+
+
+@FAST
+def test_draining_with_a_limit(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("slow")
+
+    async def main() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow(job: jobboard.Job) -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.set()
+
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), slow, drain_timeout=0.2)
+        running = asyncio.create_task(conductor.run())
+        await begun.wait()
+        assert not await conductor.wait(0.01)
+        conductor.stop()
+        assert await conductor.wait(10)
+        await running
+        assert ended.is_set()
+        assert (job.state, job.attempts) == ("UNCLAIMED", 0)
+
+    run(main())
+
+
+@FAST
+def test_a_run_that_is_cancelled_gives_its_jobs_back(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    jobs = sync.post_many([{"name": "slow"}] * 3)
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        begun = asyncio.Semaphore(0)
+
+        async def slow(job: jobboard.Job) -> None:
+            begun.release()
+            await asyncio.sleep(LONG)
+
+        running = asyncio.create_task(AsyncConductor("one", board, slow).run())
+        for _ in jobs:
+            await begun.acquire()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert sync.stats().unclaimed == 3
+        assert {job.attempts async for job in board.iterjobs()} == {0}
+        assert await board.entities("conductor") == []
+
+    run(main())
+
+
+@FAST
+def test_a_handler_that_is_cancelled_by_others_has_failed(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("a")
+
+    async def main() -> None:
+        async def handler(job: jobboard.Job) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(LONG)
+
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, retry=LATE)
+        await conductor.run(max_dispatches=1)
+        assert conductor.tally.abandoned == 1
+        assert job.state == "SCHEDULED"
+        assert "CancelledError" in job.error
+
+    run(main())
+
+
+@FAST
+def test_contexts_of_both_kinds_are_around_coroutines(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("a")
+
+    async def main() -> None:
+        told: list[str] = []
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
+
+        @conductor.wraps
+        @contextlib.contextmanager
+        def outer(job: jobboard.Job) -> Iterator[None]:
+            told.append("outer")
+            with contextlib.suppress(ValueError):
+                yield
+            told.append("swallowed")
+
+        @conductor.wraps
+        @contextlib.asynccontextmanager
+        async def inner(job: jobboard.Job) -> AsyncIterator[None]:
+            told.append("inner")
+            await asyncio.sleep(0)
+            yield
+
+        @conductor.handles("a")
+        async def handler(job: jobboard.Job) -> None:
+            raise ValueError("broken")
+
+        await conductor.run(max_dispatches=1)
+        assert told == ["outer", "inner", "swallowed"]
+        assert conductor.tally.consumed == 1
+
+    run(main())
+
+
+@FAST
+def test_listeners_on_the_loop(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("a")
+    heard: list[object] = []
+
+    async def on_error(job: jobboard.Job, error: BaseException) -> None:
+        heard.append((str(error), asyncio.get_running_loop()))
+
+    async def listen(event: str, told: dict[str, Any]) -> None:
+        heard.append(event)
+
+    async def handler(job: jobboard.Job) -> None:
+        raise ValueError("broken")
+
+    # Made where there is no loop yet.
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), {"a": handler}, on_error=on_error, retry=LATE)
+    conductor.notifier.register("job_claimed", listen)
+
+    async def main() -> None:
+        await conductor.run(max_dispatches=1)
+        assert heard == ["job_claimed", ("broken", asyncio.get_running_loop())]
+
+    run(main())
+
+
+@FAST
+def test_a_signal_drains(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("a")
+
+    async def main() -> None:
+        async def handler(job: jobboard.Job) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0)
+
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
+        await conductor.run()
+        assert conductor.tally.consumed == 1
+
+    before = signal.getsignal(signal.SIGTERM)
+    run(main())
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@FAST
+def test_it_shows_among_the_entities(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board, {"a": print}, max_simultaneous_jobs=2000)
+        running = asyncio.create_task(conductor.run())
+        while not (found := await board.entities("conductor")):
+            await asyncio.sleep(0.01)
+        assert (found[0].metadata["workers"], found[0].metadata["slots"]) == ("coroutines", 2000)
+        conductor.stop()
+        await running
+
+    run(main())
+
+
+@FAST
+def test_what_is_refused(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def handler(job: jobboard.Job) -> None: ...
+
+    with pytest.raises(TypeError, match="AsyncJobBoard"):
+        AsyncConductor("one", sync, handler)
+    with pytest.raises(TypeError, match="AsyncConductor"):
+        AsyncConductor("one", AsyncJobBoard(sync), handler, wehre=1)
+    with pytest.raises(TypeError, match=r"jobboard\.aio"):
+        jobboard.Conductor("one", sync, handler)
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="no handlers"):
+            await AsyncConductor("one", AsyncJobBoard(sync)).run()
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
+        running = asyncio.create_task(conductor.run())
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="running already"):
+            await conductor.run()
+        conductor.stop()
+        await running
+
+    run(main())
+
+
+@FAST
+def test_its_jobs_are_counted_and_traced_as_others_are(make_board: MakeBoard, run: Run) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from prometheus_client import CollectorRegistry
+
+    from jobboard.contrib.opentelemetry import instrument
+    from jobboard.contrib.prometheus import ConductorMetrics
+
+    sync = make_board()
+    registry, spans, provider = CollectorRegistry(), InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    async def handler(job: jobboard.Job) -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board, handler)
+        ConductorMetrics(registry).observe(conductor)
+        instrument(conductor, provider)
+        await board.post("a")
+        await conductor.run(max_dispatches=1)
+
+    run(main())
+    [consumed] = [
+        sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "jobboard_job_events_total" and sample.labels.get("event") == "consumed"
+    ]
+    assert consumed == 1
+    posted, claimed, worked = spans.get_finished_spans()
+    assert [span.name for span in (posted, claimed, worked)] == ["post a", "claim a", "run a"]
+    assert len({span.context.trace_id for span in (posted, claimed, worked)}) == 1
