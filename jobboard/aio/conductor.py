@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from jobboard.aio.board import AsyncJobBoard
@@ -20,7 +20,7 @@ from jobboard.job import Job
 from jobboard.outcomes import RetryPolicy
 
 
-class AsyncConductor(Dispatcher):
+class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
     """Works on the jobs of a board, thousands at once where that is waiting for something.
 
     Handlers are coroutine functions, which run on the loop of :meth:`run`, and plain functions, each of which has a
@@ -107,6 +107,10 @@ class AsyncConductor(Dispatcher):
         with self._changed:
             self._called_off = True
         self.stop()
+
+    @property
+    def _post(self) -> Callable[..., Coroutine[Any, Any, Job]]:
+        return self._async_board.post
 
     def _make_places(self) -> Places:
         timekeeper = Timekeeper(self._name, self)

@@ -19,7 +19,7 @@ from jobboard.outcomes import RetryPolicy
 WORKERS = ("threads", "processes")
 
 
-class Conductor(Dispatcher):
+class Conductor(Dispatcher[Job]):
     """Works on the jobs of a board, several at once.
 
     :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
@@ -98,6 +98,10 @@ class Conductor(Dispatcher):
             return self._changed.wait_for(
                 lambda: not self._dispatching and (self._ran or self._stopping.is_set()), timeout
             )
+
+    @property
+    def _post(self) -> Callable[..., Job]:
+        return self._board.post
 
     def _make_places(self) -> Places:
         if self._workers == "processes":

@@ -11,12 +11,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jobboard import arguments, codec, logs
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.conductor import events
+from jobboard.conductor.calling import Registering
 from jobboard.conductor.finishing import End, Finisher, Tally
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.presence import Presence
@@ -40,11 +41,13 @@ GLANCE = 1.0
 _THE_CONDUCTORS: Any = object()
 """The timeout that the conductor has for all."""
 
-F = TypeVar("F", bound=Handler)
+Posted = TypeVar("Posted")
+"""What its board's ``post`` answers."""
+
 W = TypeVar("W", bound=Wrapper)
 
 
-class Dispatcher(abc.ABC):
+class Dispatcher(abc.ABC, Generic[Posted]):
     """A conductor but for the places where its handlers run. Its arguments are those of
     :class:`~jobboard.conductor.Conductor`."""
 
@@ -128,8 +131,12 @@ class Dispatcher(abc.ABC):
         *names: str,
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
-    ) -> Callable[[F], F]:
+    ) -> Registering[Posted]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
+
+        What is positional in its signature gets the job; what is keyword-only gets the detail of its name. A function
+        has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these details on the conductor's
+        board; see :class:`~jobboard.conductor.calling.Poster`.
 
         :param retry: for these jobs, instead of the conductor's own.
         :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
@@ -142,13 +149,17 @@ class Dispatcher(abc.ABC):
             raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
         self._check_open()
 
-        def register(handler: F) -> F:
+        def register(handler: Handler) -> None:
             handling = self._handling(handler, retry, timeout)
             for name in names:
                 self._handlers.add(name, handling)
-            return handler
 
-        return register
+        return Registering(register, self._post, names)
+
+    @property
+    @abc.abstractmethod
+    def _post(self) -> Callable[..., Posted]:
+        """Its board's."""
 
     def wraps(self, wrapper: W) -> W:
         """Run each handler within a context: ``wrapper(job)`` gives a context manager, which is entered before the
@@ -174,10 +185,10 @@ class Dispatcher(abc.ABC):
         """What the thread of the listeners calls for it."""
         return callback
 
-    def _check(self, called: object) -> None:  # noqa: B027 - most can run in any place
+    def _check(self, called: object) -> None:
         """:raises TypeError: a handler, or what wraps them, can't run there."""
 
-    def _check_open(self) -> None:  # noqa: B027 - most may be added at any time
+    def _check_open(self) -> None:
         """:raises RuntimeError: it is too late to add anything."""
 
     def _handling(

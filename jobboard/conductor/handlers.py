@@ -7,16 +7,17 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple, Self
 
 from jobboard import arguments, codec, logs, outcomes
+from jobboard.conductor.calling import Takes
 from jobboard.job import Job
 from jobboard.outcomes import Outcome, Reject, Retry, RetryPolicy
 
 LOG = logging.getLogger(__name__)
 
-Handler = Callable[[Job], object]
+Handler = Callable[..., object]
 Wrapper = Callable[[Job], AbstractContextManager[object]]
 
 
@@ -28,9 +29,11 @@ class Handling:
     retry: RetryPolicy | None
     timeout: float | None
     coroutines: InitVar[bool] = False
+    _takes: Takes = field(init=False)
 
     def __post_init__(self, coroutines: bool) -> None:
         outcomes.check_handler(self.handler, coroutines)
+        object.__setattr__(self, "_takes", Takes.of(self.handler))
         if not isinstance(self.retry, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(self.retry).__name__}")
 
@@ -39,8 +42,9 @@ class Handling:
         return outcomes.is_coroutine(self.handler)
 
     def work(self, job: Job) -> object:
-        """Call the handler."""
-        return self.handler(job)
+        """Call the handler, with what it takes."""
+        args, kwargs = self._takes.arguments(job)
+        return self.handler(*args, **kwargs)
 
 
 class Ending(NamedTuple):

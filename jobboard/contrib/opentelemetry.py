@@ -37,7 +37,7 @@ MAX_HEADER = codec.MAX_CONTEXT // 4
 """In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
 
 
-def instrument(traced: JobBoard | Dispatcher, tracer_provider: TracerProvider | None = None) -> None:
+def instrument(traced: JobBoard | Dispatcher[Any], tracer_provider: TracerProvider | None = None) -> None:
     """Have a board traced, or a conductor and its board. Of a board for asyncio, its twin: ``instrument(board.sync)``.
 
     :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.

@@ -96,7 +96,7 @@ class BoardCollector(Collector):
 
 
 @contextlib.contextmanager
-def serving(conductor: Dispatcher, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+def serving(conductor: Dispatcher[Any], port: int, host: str = "127.0.0.1") -> Iterator[str]:
     """Answer scrapes with the metrics of a conductor, its board and this process, within the block.
 
     :param port: 0 for any that is free.
@@ -162,7 +162,7 @@ class ConductorMetrics:
         )
         self._names: set[str] = set()
 
-    def observe(self, conductor: Dispatcher) -> None:
+    def observe(self, conductor: Dispatcher[Any]) -> None:
         """Count the jobs of this conductor, too, from now on."""
         conductor._notifier.register(ANY, self._count, args=(conductor._board.name,))
 

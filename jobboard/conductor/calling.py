@@ -1,0 +1,147 @@
+"""With what a handler is called, and how its jobs are posted as if by calling it.
+
+**What is positional gets the job; what is keyword-only gets the detail of its name.** ``def resize(job)`` takes the
+job, ``def resize(*, path, width=100)`` two of its details, ``def resize(job, *, path)`` both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+from jobboard.job import Job, Posting
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Takes(NamedTuple):
+    """What a handler is called with. ``details``: those of these names, None for all."""
+
+    job: bool
+    details: frozenset[str] | None
+
+    @classmethod
+    def of(cls, handler: Callable[..., object]) -> Takes:
+        """:raises TypeError: it wants more than a job."""
+        try:
+            parameters = inspect.signature(handler).parameters.values()
+        except ValueError:
+            # Some of what is written in C does not tell.
+            return cls(True, frozenset())
+        positional = [each for each in parameters if each.kind in _POSITIONAL]
+        more = [each.name for each in positional[1:] if each.default is each.empty]
+        if more:
+            raise TypeError(
+                f"a handler gets its job, and nothing else by position: put a * before {more[0]!r}, and it gets the "
+                "detail of that name"
+            )
+        job = bool(positional) or any(each.kind == each.VAR_POSITIONAL for each in parameters)
+        names = frozenset(each.name for each in parameters if each.kind == each.KEYWORD_ONLY)
+        # Behind a job alone, ** is for whatever else it may be called by.
+        rest = any(each.kind == each.VAR_KEYWORD for each in parameters) and (names or not job)
+        return cls(job, None if rest else names)
+
+    def arguments(self, job: Job) -> tuple[tuple[Job, ...], Mapping[str, Any]]:
+        jobs = (job,) if self.job else ()
+        if self.details is None:
+            return jobs, job.details
+        # A handler that takes none has its details left alone, which may be such as can't be read.
+        return jobs, {
+            name: value for name, value in job.details.items() if name in self.details
+        } if self.details else {}
+
+
+class Poster(Generic[P, R_co]):
+    """``resize.post(path="a.jpg")`` posts a job whose handler will be called with these arguments.
+
+    They are checked against the handler's signature before anything is sent; what the handler does not get has the
+    handler's own defaults, when it is called.
+    """
+
+    def __init__(
+        self,
+        post: Callable[..., R_co],
+        names: Sequence[str],
+        handler: Callable[..., object],
+        options: Mapping[str, Any] = types.MappingProxyType({}),
+    ) -> None:
+        self._post = post
+        self._names = names
+        self._handler = handler
+        self._options = options
+        self._takes = Takes.of(handler)
+        self._signature = inspect.signature(handler)
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """:raises TypeError: the handler could not be called so; or it handles jobs of several names."""
+        return self._post(self._name(), details=self._details(args, kwargs), **self._options)
+
+    def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:
+        """The same for ``post_many``."""
+        return Posting(self._name(), details=self._details(args, kwargs), **self._options)
+
+    def options(self, /, **options: Any) -> Self:
+        """The same with further arguments of ``board.post``: ``resize.post.options(priority=50)(path="a.jpg")``."""
+        return type(self)(self._post, self._names, self._handler, {**self._options, **options})
+
+    def _name(self) -> str:
+        if len(self._names) > 1:
+            raise TypeError(
+                f"{_told(self._handler)} handles jobs named {', '.join(self._names)}: say which by board.post()"
+            )
+        return self._names[0]
+
+    def _details(self, args: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
+        takes, signature = self._takes, self._signature
+        try:
+            if args:
+                raise TypeError("arguments are given by their names")
+            unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
+            if unknown:
+                raise TypeError(f"it takes no detail {unknown[0]!r}; keyword-only arguments are what it takes")
+            signature.bind(*((None,) if takes.job else ()), **details)
+        except TypeError as error:
+            raise TypeError(f"{_told(self._handler)}{signature} can't be called so: {error}") from None
+        return details
+
+
+class Handled(Protocol[Q, P, T_co, R_co]):
+    """A handler that was registered: the function as it was, with ``post``."""
+
+    @property
+    def post(self) -> Poster[P, R_co]: ...
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> T_co: ...
+
+
+class Registering(Generic[R_co]):
+    """The decorator that ``handles()`` gives."""
+
+    def __init__(
+        self, register: Callable[[Callable[..., object]], object], post: Callable[..., R_co], names: Sequence[str]
+    ) -> None:
+        self._register = register
+        self._post = post
+        self._names = names
+
+    @overload
+    def __call__(self, handler: Callable[Concatenate[Job, P], T_co]) -> Handled[Concatenate[Job, P], P, T_co, R_co]: ...
+    @overload
+    def __call__(self, handler: Callable[P, T_co]) -> Handled[P, P, T_co, R_co]: ...
+    def __call__(self, handler: Any) -> Any:
+        self._register(handler)
+        # An instance may have a post of its own.
+        if isinstance(handler, types.FunctionType):
+            cast(Any, handler).post = Poster[Any, R_co](self._post, self._names, handler)
+        return handler
+
+
+def _told(handler: Callable[..., object]) -> str:
+    return getattr(handler, "__qualname__", repr(handler))
