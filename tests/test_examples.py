@@ -87,6 +87,14 @@ def test_a_conductor(backend: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.backends("sqlite")
+def test_a_conductor_on_a_loop(backend: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running(tmp_path, log, str(EXAMPLES / "asyncio_resize.py")):
+        eventually(lambda: log.read_text().count("attempt 1: ") == 10)
+    assert "Tally(dispatched=20, consumed=20" in log.read_text()
+
+
+@pytest.mark.backends("sqlite")
 def test_a_conductor_with_processes(backend: str, tmp_path: Path) -> None:
     lines = run("processes.py", tmp_path).stdout.splitlines()
     assert lines[-1] == "Tally(dispatched=4, consumed=1, abandoned=1, trashed=2, lost=0)"
