@@ -20,6 +20,17 @@ from jobboard.exceptions import JobFailure, MissingDriver
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
+_STEADY = (
+    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false), "
+    + ", ".join(
+        f"set_config('enable_{way}', 'off', false)"
+        for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort")
+    )
+)
+"""Have PostgreSQL plan each statement once, by its indexes: to plan a claim takes longer than to run it, and what seems
+best while a table is small would be kept as it grows."""
+
+
 def table_name(value: Any) -> str:
     if not isinstance(value, str) or not _TABLE.fullmatch(value):
         raise ValueError("must be a plain name: a letter, then at most 39 letters, digits or underscores")
@@ -162,7 +173,17 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
 
     if url.get_driver_name() == "pymysql" or url.get_driver_name().startswith("psycopg"):
         sa.event.listen(engine, "do_connect", connect)
+    # Behind a transaction pooler a setting would meet the statements of others.
+    if name == "postgresql" and conf["notify"]:
+        sa.event.listen(engine, "connect", _steady)
     return engine
+
+
+def _steady(raw: Any, record: Any) -> None:
+    cursor = raw.cursor()
+    cursor.execute(_STEADY)
+    cursor.close()
+    raw.commit()
 
 
 def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:

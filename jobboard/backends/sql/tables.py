@@ -86,8 +86,12 @@ class Tables:
         self._partial("by_name", UNCLAIMED, c.name, c.priority, c.id)
         self._partial("trash", TRASHED, c.modified_on, c.id)
         self._partial("purged", PURGED, c.modified_on)
-        # With the state, jobs are counted without the table.
-        sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, c.state)
+        # With the state, jobs are counted without the table. On PostgreSQL it is no part of the key: a plan would take
+        # this index for the ready ones, too, and walk past all that were claimed before them.
+        counted = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, postgresql_include=["state"])
+        keyed = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, c.state)
+        counted.ddl_if(dialect="postgresql")
+        keyed.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",
