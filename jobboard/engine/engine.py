@@ -143,13 +143,15 @@ class StoreEngine(Engine, Generic[S]):
             return made._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
 
         result = self._call(nonce).do(nonce, lambda: self._posting(drafts, holders), again)
+        # A short answer leaves out the uuids of the jobs that it has posted.
+        deeds = [done._replace(uuid=done.uuid or draft.uuid) for done, draft in zip(result.done, drafts, strict=True)]
         records = {stored.record.uuid: stored.record for stored in result.stored}
-        unknown = [done.uuid for done in result.done if done.uuid not in records and done.uuid not in holders]
+        unknown = [done.uuid for done in deeds if done.uuid not in records and done.uuid not in holders]
         if unknown:
             found = store.read(unknown)
             records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         # A holder was there when the key was refused, whatever has become of it since.
-        return [(status == OK, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in result.done]
+        return [(status == OK, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
 
     def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
         """:param seen: takes in the jobs that are here already: holders of keys, and earlier arrivals."""

@@ -104,7 +104,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         # What a call relies on it locks; and what it has claimed others may have prolonged.
         self._recent = Recent(0)
         product = store.product
-        self._single = Single(store.statements) if product.returning else None
+        self._single = Single(store.statements, bool(store.call["p_notify"])) if product.returning else None
         self._writer = RowWriter(store.statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._quick = quick_for(store)
         self._taker = Taker(store, self._writer, self._single, self._quick)
@@ -207,11 +207,10 @@ class SQLEngine(StoreEngine[SQLStore]):
         if connection is not None:
             return self._join(connection, lambda: super(SQLEngine, self).insert(drafts, None))
         if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
-            try:
-                return self._insert_at_once(drafts, nonce)
-            except ConstraintViolated:
-                # This call was answered before, or overtaken: found out under the lock of its slot.
-                nonce = nonce._replace(attempt=2)
+            if inserted := self._insert_at_once(drafts, nonce):
+                return inserted
+            # This call was answered before, or overtaken: found out under the lock of its slot.
+            nonce = nonce._replace(attempt=2)
         if self._quick is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
             try:
                 return [(True, record) for record in self._quick.insert(drafts, nonce)]
@@ -221,23 +220,9 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def _insert_at_once(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:
         assert self._single is not None
-        params = {
-            **self._of(nonce),
-            **self._live.call,
-            "p_uuid": [draft.uuid for draft in drafts],
-            "p_name": [draft.name for draft in drafts],
-            "p_priority": [draft.priority for draft in drafts],
-            "p_version": [draft.version for draft in drafts],
-            "p_posting": [draft.posting for draft in drafts],
-            "p_max_attempts": [draft.max_attempts for draft in drafts],
-            "p_job_group": [draft.group for draft in drafts],
-            "p_due": [draft.due for draft in drafts],
-            "p_delay": [draft.delay for draft in drafts],
-        }
-        statement = self._single.insert
-        rows = self._live.single(statement, params)
-        places = {row[0]: row for row in rows}
-        return [(True, draft.record(*places[draft.uuid][1:3])) for draft in drafts]
+        statement, params = self._single.insert(drafts)
+        rows = self._live.single(statement, {**self._of(nonce), **self._live.call, **params})
+        return [(True, draft.record(*row[:2])) for draft, row in zip(drafts, rows, strict=False)]
 
     def _of(self, nonce: Nonce) -> dict[str, Any]:
         return {
@@ -338,12 +323,16 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def _consume_at_once(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         assert self._single is not None
+        if len(acts) == 1:
+            act = acts[0]
+            params = {**self._of(nonce), "p_uuid": act.uuid, "p_token": act.holder.token}
+            return bool(self._live.single(self._single.consume, params))
         params = {
             **self._of(nonce),
             "p_uuids": ",".join([act.uuid for act in acts]),
             "p_tokens": ",".join([str(act.holder.token) for act in acts]),
         }
-        [(done,)] = self._live.single(self._single.consume, params)
+        [(done,)] = self._live.single(self._single.consume_many, params)
         return bool(done == len(acts))
 
     # Looking

@@ -1,49 +1,120 @@
 """Whole mutations as one statement, for databases where a statement can pick, change, answer and return.
 
-That is one round trip, and a transaction that lasts no longer than the server needs. Each also keeps its answer, by an
-upsert that makes the statement fail when the slot's stored call is not an earlier one.
+That is one round trip, and a transaction that lasts no longer than the server needs. Only first tries take them. Each
+keeps its answer in its slot, and does nothing where the slot's stored call is not an earlier one: a first try that
+comes after its own repetition changes nothing. A post asks for that before it writes. What takes jobs away knows only
+afterwards what to answer, and fails. What was not done here goes the general way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
 from jobboard.backends.sql.tables import literal
+from jobboard.primitives import Draft
 from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED
 
+_SEPARATOR = "\x1e"
+"""Between the values of many drafts: no name has a control character, and JSON writes them in another way. A driver
+takes many times as long to write out an array as to join a text, and the server is as quick to split one."""
+_NULL = "\x1f"
+
 _DRAFT: dict[str, Any] = {
-    "uuid": sa.String(),
-    "name": sa.String(),
+    "uuid": sa.Text(),
+    "name": sa.Text(),
     "priority": sa.SmallInteger(),
     "version": sa.Integer(),
     "posting": sa.Text(),
     "max_attempts": sa.Integer(),
-    "job_group": sa.String(),
+    "job_group": sa.Text(),
     "due": sa.BigInteger(),
     "delay": sa.BigInteger(),
 }
+_FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"job_group": "group"}
+"""The columns that are stored as they are, and the fields of a draft that they hold."""
 
 now = Now()
+_ALONE = sa.literal_column(f"'{ALL} 1'", sa.String)
+_ZERO = sa.literal_column("0", sa.Integer)
+_ONE = sa.literal(1, sa.Integer(), literal_execute=True)
 
 
 class Single:
-    def __init__(self, statements: Statements) -> None:
+    """:param calls: whether a post wakes those who wait."""
+
+    def __init__(self, statements: Statements, calls: bool) -> None:
         self.tables = tables = statements.tables
         self.jobs = jobs = tables.jobs
         self._statements = statements
         self._mine = jobs.c.board == text("board")
+        self._calls = calls
         self._takes: dict[tuple[str, int], Prepared] = {}
         self.claim = self._claim()
         self.consume = self._consume()
-        self.insert = self._insert()
+        self.consume_many = self._consume_many()
+        self._insert_one = self._inserting(None)
+        self._insert_many = self._inserting(_drafts())
+
+    # Posting
+
+    def insert(self, drafts: Sequence[Draft]) -> tuple[Prepared, dict[str, Any]]:
+        """What posts these, and its parameters. It answers the place and the time of each, in their order; nothing at
+        all if the slot's call is not an earlier one."""
+        done = {"p_done": f"{ALL} {len(drafts)}"}
+        if len(drafts) == 1 and drafts[0].due is None and drafts[0].delay is None:
+            draft = drafts[0]._asdict()
+            return self._insert_one, {**done, **{f"p_{name}": draft[field] for name, field in _FIELDS.items()}}
+        columns = dict(zip(Draft._fields, zip(*drafts, strict=True), strict=True))
+        lists = {name: columns[_FIELDS.get(name, name)] for name in _DRAFT}
+        texts = {f"p_{name}": _joined(values, _DRAFT[name]) for name, values in lists.items()}
+        return self._insert_many, {**done, **texts}
+
+    def _inserting(self, drafts: sa.TableValuedAlias | None) -> Prepared:
+        """:param drafts: None: one that is ready at once, in parameters of its own."""
+        answer = self._answer_first()
+        c = self.jobs.c
+        values: dict[str, Any]
+        if drafts is None:
+            values = {name: param(name, type_) for name, type_ in _DRAFT.items() if name in _FIELDS}
+            due: Any = None
+            state: Any = literal(UNCLAIMED)
+            source: Any = answer
+        else:
+            values = {name: drafts.c[name] for name in _FIELDS}
+            wanted = sa.func.coalesce(drafts.c.due, answer.c.now + drafts.c.delay)
+            due = sa.case((wanted > answer.c.now, wanted))
+            state = sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED))
+            source = drafts.join(answer, sa.true())
+        values |= {
+            "board": text("board"),
+            "state": state,
+            **dict.fromkeys(("attempts", "retries", "token"), _ZERO),
+            **dict.fromkeys(("created_on", "modified_on"), answer.c.now),
+            **({} if due is None else {"lock_until": due, "wake_at": due}),
+        }
+        rows = sa.select(*values.values()).select_from(source)
+        if drafts is not None:
+            rows = rows.order_by(drafts.c.place)
+        inserted = sa.insert(self.jobs).from_select(list(values), rows)
+        call = sa.func.pg_notify(text("channel"), text("board"))
+        if drafts is None:
+            return Prepared(
+                inserted.returning(c.id, c.created_on, *([sa.cast(call, sa.String)] if self._calls else []))
+            )
+        taken = inserted.returning(c.id, c.created_on).cte("taken")
+        told = [sa.cast(sa.select(call).scalar_subquery(), sa.String)] if self._calls else []
+        return Prepared(sa.select(taken.c.id, taken.c.created_on, *told).order_by(taken.c.id))
+
+    # Claiming
 
     def take(self, kind: Literal["any", "named", "ids"], limit: int) -> Prepared:
         """Take the first ``limit`` of all jobs, of those with ``p_name``, or of those in ``p_ids``."""
@@ -66,49 +137,64 @@ class Single:
 
     def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
         c = self.jobs.c
+        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte("event")
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
-        overdue = sa.exists().where(self._mine, c.wake_at <= now)
+        overdue = sa.select(event.c.event <= now).scalar_subquery()
         picked = (
             sa.select(c.id)
             .where(self._statements.ready_condition(), *conditions)
-            .where(sa.or_(param("swept", sa.Boolean()), ~overdue))
+            .where(sa.or_(param("swept", sa.Boolean()), overdue.is_not(sa.true())))
             .order_by(c.priority, c.id)
             # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
             .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
         )
         taken = self._claimed(among(self.jobs, locking(picked, self._statements.product)))
-        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte("event")
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
         ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
         return Prepared(
             sa.select(*taken.c, now, event.c.event, busy)
             .select_from(event.outerjoin(taken, sa.true()))
-            .add_cte(self._answer(taken, self._taken_together(taken)))
+            .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )
 
     @staticmethod
-    def _taken_together(taken: sa.CTE) -> sa.ColumnElement[str]:
-        ids = sa.func.string_agg(sa.cast(taken.c.id, sa.Text), JOINT) + " " + sa.cast(taken.c.token, sa.Text)
+    def _taken_together(taken: sa.CTE) -> sa.Select[Any]:
+        joint, comma, space = (sa.literal_column(f"'{each}'", sa.String) for each in (JOINT, ",", " "))
+        ids = sa.func.string_agg(sa.cast(taken.c.id, sa.Text), joint) + space + sa.cast(taken.c.token, sa.Text)
         parts = sa.select(ids.label("part")).group_by(taken.c.token).subquery("parts")
-        return sa.select(sa.func.string_agg(parts.c.part, ",")).scalar_subquery()
+        return sa.select(sa.func.string_agg(parts.c.part, comma)).having(sa.func.count() > _ZERO)
 
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
-        instant = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000000, sa.BigInteger))
-        values = self._statements.claim.values(instant.scalar_subquery())
+        instant = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * sa.literal_column("1000000"), sa.BigInteger)
+        clock = sa.select(instant.label("now")).cte("clock").prefix_with("MATERIALIZED")
+        values = self._statements.claim.values(sa.select(clock.c.now).scalar_subquery())
         return sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte("taken")
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
         taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs)))
-        return Prepared(sa.select(taken).add_cte(self._answer(taken, _each(taken))))
+        return Prepared(sa.select(taken).add_cte(self._answer(taken, _pair(taken.c.uuid, taken))))
+
+    # Ending claims
 
     def _consume(self) -> Prepared:
         c = self.jobs.c
+        found = sa.and_(c.uuid == text("uuid"), self._statements.mine_too)
+        taken = (
+            sa.delete(self.jobs).where(found, c.token == param("token"), held(self.jobs)).returning(c.id).cte("taken")
+        )
+        return Prepared(
+            sa.select(_ONE).select_from(taken).add_cte(self._answer(taken, sa.select(_ALONE).select_from(taken)))
+        )
+
+    def _consume_many(self) -> Prepared:
+        c = self.jobs.c
+        comma = sa.literal_column("','", sa.String)
         # Texts: to write out an array costs the driver more than to split it does the server.
-        uuids = sa.func.string_to_array(text("uuids"), ",")
-        tokens = sa.cast(sa.func.string_to_array(text("tokens"), ","), ARRAY(sa.BigInteger))
+        uuids = sa.func.string_to_array(text("uuids"), comma)
+        tokens = sa.cast(sa.func.string_to_array(text("tokens"), comma), ARRAY(sa.BigInteger))
         acts = (
             sa.func.unnest(uuids, tokens)
             .table_valued(sa.column("uuid", sa.String), sa.column("token", sa.BigInteger), name="act")
@@ -118,7 +204,7 @@ class Single:
         found = (
             sa.select(c.id, c.token, held(self.jobs).label("held"))
             .where(c.uuid == acts.c.uuid, self._statements.mine_too)
-            .limit(sa.literal(1, sa.Integer(), literal_execute=True))
+            .limit(_ONE)
             .with_for_update()
             .lateral("found")
         )
@@ -131,60 +217,55 @@ class Single:
         )
         # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
-        done = sa.case((whole, f"{ALL} " + sa.cast(sa.func.count(), sa.Text)))
-        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(self._answer(taken, done)))
+        done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
+        answer = self._answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
+        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(answer))
 
-    def _insert(self) -> Prepared:
-        clock = sa.select(now.label("now")).cte("clock")
-        values = (
-            sa.func.unnest(*(param(name, ARRAY(type_)) for name, type_ in _DRAFT.items()))
-            .table_valued(
-                *(sa.column(name, type_) for name, type_ in _DRAFT.items()), with_ordinality="place", name="draft"
-            )
-            .render_derived()
-        )
-        wanted = sa.func.coalesce(values.c.due, clock.c.now + values.c.delay)
-        due = sa.case((wanted > clock.c.now, wanted))
-        columns: dict[str, Any] = {name: values.c[name] for name in list(_DRAFT)[:7]}
-        columns |= {
-            "state": sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED)),
-            "attempts": sa.literal(0),
-            "retries": sa.literal(0),
-            "token": sa.literal(0),
-            "lock_until": due,
-            "wake_at": due,
-            "created_on": clock.c.now,
-            "modified_on": clock.c.now,
-            "board": text("board"),
-        }
-        rows = sa.select(*columns.values()).select_from(values.join(clock, sa.true())).order_by(values.c.place)
-        c = self.jobs.c
-        taken = (
-            sa.insert(self.jobs)
-            .from_select(list(columns), rows)
-            .returning(c.uuid, c.id.label("token"), c.created_on)
-            .cte("taken")
-        )
-        notify = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(param("notify", sa.Boolean()))
-        told = sa.cast(notify.scalar_subquery(), sa.String)
-        answer = self._answer(taken, _each(taken))
-        return Prepared(sa.select(taken.c.uuid, taken.c.token, taken.c.created_on, told).add_cte(answer))
+    # Answers
 
-    def _answer(self, taken: sa.CTE, done: sa.ColumnElement[str]) -> sa.CTE:
-        """Keep what was done; nothing if nothing was done."""
-        t = self.tables.answers
-        source = sa.select(text("handle"), param("slot", sa.Integer()), param("call"), done, now)
-        upsert = insert(t).from_select(
-            ["handle", "slot", "call", "answer", "stamp"],
-            source.select_from(taken).having(sa.func.count() > 0),
-        )
+    def _answer(self, taken: sa.CTE, done: sa.Select[Any]) -> sa.CTE:
+        """Keep what was done; nothing if nothing was done.
+
+        :param done: one row, or none.
+        """
+        upsert = self._kept(done)
         # NULL, which the column refuses: a call that is not later than the stored one must not have happened.
-        call = sa.case((t.c.call < upsert.excluded.call, upsert.excluded.call))
-        return upsert.on_conflict_do_update(
-            index_elements=[t.c.handle, t.c.slot],
-            set_={"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)},
-        ).cte("answer")
+        call = sa.case((self.tables.answers.c.call < upsert.excluded.call, upsert.excluded.call))
+        return self._replacing(upsert, call).cte("answer")
+
+    def _answer_first(self) -> sa.CTE:
+        """Keep that all is done; a row with the time, which must be there before anything is done."""
+        upsert = self._kept(sa.select(text("done")))
+        earlier = self.tables.answers.c.call < upsert.excluded.call
+        return self._replacing(upsert, upsert.excluded.call, earlier).returning(now.label("now")).cte("answer")
+
+    def _kept(self, done: sa.Select[Any]) -> Insert:
+        names = ("handle", "slot", "call", "answer", "stamp")
+        values = (text("handle"), param("slot", sa.Integer()), param("call"), *done.selected_columns, now)
+        return insert(self.tables.answers).from_select(names, done.with_only_columns(*values))
+
+    def _replacing(self, upsert: Insert, call: Any, condition: Any = None) -> Insert:
+        t = self.tables.answers
+        values = {"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)}
+        return upsert.on_conflict_do_update(index_elements=[t.c.handle, t.c.slot], set_=values, where=condition)
 
 
-def _each(taken: sa.CTE) -> sa.ColumnElement[str]:
-    return sa.func.string_agg(taken.c.uuid + " " + sa.cast(taken.c.token, sa.Text), ",")
+def _joined(values: Sequence[Any], type_: Any) -> str:
+    if isinstance(type_, sa.Integer) or None in values:
+        values = [_NULL if value is None else str(value) for value in values]
+    return _SEPARATOR.join(values)
+
+
+def _drafts() -> sa.TableValuedAlias:
+    separator, null = (sa.literal_column(f"chr({ord(each)})", sa.String) for each in (_SEPARATOR, _NULL))
+    columns = (
+        sa.cast(sa.func.string_to_array(text(name), separator, null), ARRAY(type_)) for name, type_ in _DRAFT.items()
+    )
+    types = (sa.column(name, type_) for name, type_ in _DRAFT.items())
+    return sa.func.unnest(*columns).table_valued(*types, with_ordinality="place", name="draft").render_derived()
+
+
+def _pair(number: sa.ColumnElement[Any], taken: sa.CTE) -> sa.Select[Any]:
+    """What a claim of one job answers."""
+    space = sa.literal_column("' '", sa.String)
+    return sa.select(sa.cast(number, sa.Text) + space + sa.cast(taken.c.token, sa.Text)).select_from(taken)

@@ -1,11 +1,12 @@
-WITH taken AS
+WITH clock AS MATERIALIZED
+(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
+taken AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) *
-  %(param_2)s::INTEGER AS BIGINT) AS anon_5)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR,
-  lock_until=((SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * %(param_2)s::INTEGER AS BIGINT) AS anon_5) +
-  %(p_ttl)s::BIGINT), modified_on=(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * %(param_2)s::INTEGER AS
-  BIGINT) AS anon_5), wake_at=((SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * %(param_2)s::INTEGER AS BIGINT)
-  AS anon_5) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
+  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock.now
+FROM clock)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock.now
+FROM clock) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock.now
+FROM clock), wake_at=((SELECT clock.now
+FROM clock) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
   %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR jobboard.state = 'CLAIMED' AND
   (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) RETURNING jobboard.uuid,
@@ -14,15 +15,12 @@ WITH taken AS
   jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group),
 answer AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, string_agg(taken.uuid || %(uuid_1)s::VARCHAR ||
-  CAST(taken.token AS TEXT), %(string_agg_2)s::VARCHAR) AS string_agg_1, CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) AS anon_4
-FROM taken
-HAVING count(*) > %(count_1)s::INTEGER ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN
-  (jobboard_answers.call < excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN
-  (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
-  %(param_6)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE
-  jobboard_answers.stamp END)
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken.uuid AS TEXT) || ' ' || CAST(taken.token
+  AS TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_5
+FROM taken ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call < excluded.call) THEN
+  excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) - %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT taken.uuid, taken.name, taken.priority, taken.id, taken.key, taken.version, taken.posting, taken.state,
   taken.attempts, taken.max_attempts, taken.token, taken.who, taken.keeper, taken.lock_until, taken.created_on,
   taken.modified_on, taken.errors, taken.retries, taken.job_group

@@ -1,26 +1,16 @@
 WITH taken AS
-(DELETE FROM jobboard WHERE jobboard.id = ANY (array((SELECT found.id
-FROM unnest(string_to_array(%(p_uuids)s::VARCHAR, %(string_to_array_1)s::VARCHAR),
-  CAST(string_to_array(%(p_tokens)s::VARCHAR, %(string_to_array_2)s::VARCHAR) AS BIGINT[])) AS anon_6(uuid, token)
-  JOIN LATERAL (SELECT jobboard.id AS id, jobboard.token AS token, jobboard.who IS NOT NULL AND (jobboard.state =
+(DELETE FROM jobboard WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
+  %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS NOT NULL AND (jobboard.state =
   'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
-  jobboard.max_attempts)) AS held
-FROM jobboard
-WHERE jobboard.uuid = anon_6.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
- LIMIT 1 FOR UPDATE) AS found ON true
-WHERE found.token = anon_6.token AND found.held))) RETURNING jobboard.uuid, jobboard.token),
+  jobboard.max_attempts)) RETURNING jobboard.id),
 answer AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =
-  cardinality(string_to_array(%(p_uuids)s::VARCHAR, %(string_to_array_1)s::VARCHAR))) THEN %(param_1)s::VARCHAR ||
-  CAST(count(*) AS TEXT) END AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
-  anon_5
-FROM taken
-HAVING count(*) > %(count_1)s::INTEGER ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN
-  (jobboard_answers.call < excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN
-  (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
-  %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE
-  jobboard_answers.stamp END)
- SELECT count(*) AS count_2
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, '* 1', CAST(EXTRACT(EPOCH FROM statement_timestamp())
+  * 1000000 AS BIGINT) AS anon_4
+FROM taken ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call < excluded.call) THEN
+  excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+ SELECT 1 AS anon_5
 FROM taken;
