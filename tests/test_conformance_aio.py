@@ -12,7 +12,7 @@ import jobboard
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.through_asyncio import ThroughAsyncio
 
-ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper")
+ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))
 pytestmark = pytest.mark.backends(*(ALL if FULL else ("memory", "sqlite", "redis")))
 

@@ -132,11 +132,17 @@ class First:
         return run.rows(self._statement, params)
 
     def _at_once(self, locked: sa.Select[Any]) -> sa.Select[Any]:
-        picked = locked.cte("picked")
+        picked = locked.cte(f"picked_{self._claim.table.name}")
         table = self._claim.table
         keys = sa.select(*(picked.c[column.key] for column in table.primary_key))
         values = self._claim.values(Now())
-        taken = sa.update(table).where(among(table, keys)).values(values).returning(*table.primary_key).cte("taken")
+        taken = (
+            sa.update(table)
+            .where(among(table, keys))
+            .values(values)
+            .returning(*table.primary_key)
+            .cte(f"taken_{table.name}")
+        )
         return sa.select(*picked.c).add_cte(taken)
 
 

@@ -110,7 +110,7 @@ class Single:
             return Prepared(
                 inserted.returning(c.id, c.created_on, *([sa.cast(call, sa.String)] if self._calls else []))
             )
-        taken = inserted.returning(c.id, c.created_on).cte("taken")
+        taken = inserted.returning(c.id, c.created_on).cte(self._as("taken"))
         told = [sa.cast(sa.select(call).scalar_subquery(), sa.String)] if self._calls else []
         return Prepared(sa.select(taken.c.id, taken.c.created_on, *told).order_by(taken.c.id))
 
@@ -137,7 +137,7 @@ class Single:
 
     def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
         c = self.jobs.c
-        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte("event")
+        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte(self._as("event"))
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
         overdue = sa.select(event.c.event <= now).scalar_subquery()
         picked = (
@@ -168,9 +168,11 @@ class Single:
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
         instant = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * sa.literal_column("1000000"), sa.BigInteger)
-        clock = sa.select(instant.label("now")).cte("clock").prefix_with("MATERIALIZED")
+        clock = sa.select(instant.label("now")).cte(self._as("clock")).prefix_with("MATERIALIZED")
         values = self._statements.claim.values(sa.select(clock.c.now).scalar_subquery())
-        return sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte("taken")
+        return (
+            sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self._as("taken"))
+        )
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
@@ -183,7 +185,10 @@ class Single:
         c = self.jobs.c
         found = sa.and_(c.uuid == text("uuid"), self._statements.mine_too)
         taken = (
-            sa.delete(self.jobs).where(found, c.token == param("token"), held(self.jobs)).returning(c.id).cte("taken")
+            sa.delete(self.jobs)
+            .where(found, c.token == param("token"), held(self.jobs))
+            .returning(c.id)
+            .cte(self._as("taken"))
         )
         return Prepared(
             sa.select(_ONE).select_from(taken).add_cte(self._answer(taken, sa.select(_ALONE).select_from(taken)))
@@ -213,7 +218,7 @@ class Single:
             sa.delete(self.jobs)
             .where(among(self.jobs, wanted.where(found.c.token == acts.c.token, found.c.held)))
             .returning(c.uuid, c.token)
-            .cte("taken")
+            .cte(self._as("taken"))
         )
         # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
@@ -223,6 +228,10 @@ class Single:
 
     # Answers
 
+    def _as(self, name: str) -> str:
+        """A CTE's name, which hides no table of the board's."""
+        return f"{name}_{self.tables.prefix}"
+
     def _answer(self, taken: sa.CTE, done: sa.Select[Any]) -> sa.CTE:
         """Keep what was done; nothing if nothing was done.
 
@@ -231,13 +240,15 @@ class Single:
         upsert = self._kept(done)
         # NULL, which the column refuses: a call that is not later than the stored one must not have happened.
         call = sa.case((self.tables.answers.c.call < upsert.excluded.call, upsert.excluded.call))
-        return self._replacing(upsert, call).cte("answer")
+        return self._replacing(upsert, call).cte(self._as("answer"))
 
     def _answer_first(self) -> sa.CTE:
         """Keep that all is done; a row with the time, which must be there before anything is done."""
         upsert = self._kept(sa.select(text("done")))
         earlier = self.tables.answers.c.call < upsert.excluded.call
-        return self._replacing(upsert, upsert.excluded.call, earlier).returning(now.label("now")).cte("answer")
+        return (
+            self._replacing(upsert, upsert.excluded.call, earlier).returning(now.label("now")).cte(self._as("answer"))
+        )
 
     def _kept(self, done: sa.Select[Any]) -> Insert:
         names = ("handle", "slot", "call", "answer", "stamp")

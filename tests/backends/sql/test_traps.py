@@ -84,6 +84,19 @@ def test_what_another_brings_along_only_now_does_not_pass_for_an_arrival(
 
 
 @pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("table", ["taken", "answer", "event", "clock", "draft", "found"])
+def test_a_table_may_be_named_as_something_in_a_statement(make_board: Callable[..., Any], table: str) -> None:
+    board = make_board(table=table)
+    board.post_many([{"name": "a"}] * 3)
+    board.post("a", key="k")
+    assert board.claim_next("anna") is not None
+    jobs = board.claim_many("anna", 3)
+    board.consume_many(jobs[:2], "anna")
+    board.consume(jobs[2], "anna")
+    assert board.job_count == 1
+
+
+@pytest.mark.backends("postgresql")
 def test_only_the_stable_clock_stands_in_conditions(board: JobBoard, spy: Any) -> None:
     board.post("a", delay=100)
     with spy(board) as seen:

@@ -1,27 +1,30 @@
-WITH clock AS MATERIALIZED
+WITH clock_jobboard AS MATERIALIZED
 (SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
-taken AS
+taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock.now
-FROM clock)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock.now
-FROM clock) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock.now
-FROM clock), wake_at=((SELECT clock.now
-FROM clock) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
-  %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
+FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
+FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '')
+  = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR jobboard.state = 'CLAIMED' AND
   (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) RETURNING jobboard.uuid,
   jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state,
   jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
   jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group),
-answer AS
+answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken.uuid AS TEXT) || ' ' || CAST(taken.token
-  AS TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_5
-FROM taken ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call < excluded.call) THEN
-  excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) - %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
- SELECT taken.uuid, taken.name, taken.priority, taken.id, taken.key, taken.version, taken.posting, taken.state,
-  taken.attempts, taken.max_attempts, taken.token, taken.who, taken.keeper, taken.lock_until, taken.created_on,
-  taken.modified_on, taken.errors, taken.retries, taken.job_group
-FROM taken;
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.uuid AS TEXT) || ' ' ||
+  CAST(taken_jobboard.token AS TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+  AS anon_5
+FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
+  excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+ SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
+  taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
+  taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
+  taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
+  taken_jobboard.retries, taken_jobboard.job_group
+FROM taken_jobboard;

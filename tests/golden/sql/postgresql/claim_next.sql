@@ -1,40 +1,43 @@
-WITH clock AS MATERIALIZED
+WITH clock_jobboard AS MATERIALIZED
 (SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
-event AS
+event_jobboard AS
 (SELECT (SELECT jobboard.wake_at AS event
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
  LIMIT 1) AS event),
-taken AS
+taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock.now
-FROM clock)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock.now
-FROM clock) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock.now
-FROM clock), wake_at=((SELECT clock.now
-FROM clock) + %(p_ttl)s::BIGINT) WHERE jobboard.id = ANY (array((SELECT jobboard.id
+  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
+FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
+FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.id = ANY (array((SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND (%(p_swept)s OR (SELECT event.event <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AS anon_6
-FROM event) IS NOT true) ORDER BY jobboard.priority, jobboard.id
+  %(p_readable)s::BIGINT AND (%(p_swept)s OR (SELECT event_jobboard.event <= CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_6
+FROM event_jobboard) IS NOT true) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE SKIP LOCKED))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id,
   jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts,
   jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on,
   jobboard.errors, jobboard.retries, jobboard.job_group),
-answer AS
+answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken.id AS TEXT) || ' ' || CAST(taken.token AS
-  TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_5
-FROM taken ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call < excluded.call) THEN
-  excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) - %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
- SELECT taken.uuid, taken.name, taken.priority, taken.id, taken.key, taken.version, taken.posting, taken.state,
-  taken.attempts, taken.max_attempts, taken.token, taken.who, taken.keeper, taken.lock_until, taken.created_on,
-  taken.modified_on, taken.errors, taken.retries, taken.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AS anon_5, event.event, CASE WHEN (taken.uuid IS NULL) THEN (SELECT jobboard.id
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.id AS TEXT) || ' ' ||
+  CAST(taken_jobboard.token AS TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+  AS anon_5
+FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
+  excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_5)s::BIGINT) THEN CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+ SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
+  taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
+  taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
+  taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
+  taken_jobboard.retries, taken_jobboard.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS
+  BIGINT) AS anon_5, event_jobboard.event, CASE WHEN (taken_jobboard.uuid IS NULL) THEN (SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
  LIMIT 1) IS NOT NULL ELSE false END AS anon_7
-FROM event LEFT OUTER JOIN taken ON true;
+FROM event_jobboard LEFT OUTER JOIN taken_jobboard ON true;

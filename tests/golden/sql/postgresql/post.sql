@@ -1,4 +1,4 @@
-WITH answer AS
+WITH answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_10,
   %(p_slot)s::INTEGER AS anon_11, %(p_call)s::BIGINT AS anon_12, %(p_done)s::VARCHAR AS anon_13, CAST(EXTRACT(EPOCH
   FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_14 ON CONFLICT (handle, slot) DO UPDATE SET call =
@@ -10,6 +10,6 @@ WITH answer AS
   retries, token, created_on, modified_on) SELECT %(p_uuid)s::VARCHAR AS anon_1, %(p_name)s::VARCHAR AS anon_2,
   %(p_priority)s::SMALLINT AS anon_3, %(p_version)s::INTEGER AS anon_4, %(p_posting)s::VARCHAR AS anon_5,
   %(p_max_attempts)s::INTEGER AS anon_6, %(p_job_group)s::VARCHAR AS anon_7, %(p_board)s::VARCHAR AS anon_8,
-  'UNCLAIMED' AS anon_9, 0, 0, 0, answer.now, answer.now AS now__1
-FROM answer RETURNING jobboard.id, jobboard.created_on, CAST(pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR)
-  AS VARCHAR) AS pg_notify_1;
+  'UNCLAIMED' AS anon_9, 0, 0, 0, answer_jobboard.now, answer_jobboard.now AS now__1
+FROM answer_jobboard RETURNING jobboard.id, jobboard.created_on, CAST(pg_notify(%(p_channel)s::VARCHAR,
+  %(p_board)s::VARCHAR) AS VARCHAR) AS pg_notify_1;
