@@ -19,16 +19,15 @@ def test_a_transaction_that_is_open_for_long_is_named(backend: str, board: JobBo
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         number = connection.exec_driver_sql(me).scalar_one()
         connection.execute(sa.select(sa.func.count()).select_from(board.table))
-        [pin] = eventually(lambda: [each for each in pins(store, 0) if str(number) in each.place])
-        assert pin.place.startswith(f"session {number} of ")
+        [pin] = eventually(lambda: [each for each in pins(store, 0) if each.place.startswith(f"session {number} of ")])
         assert "its transaction has been open for 0 s" in pin.reason
         end = {"postgresql": f"SELECT pg_terminate_backend({number})", "mariadb": f"KILL {number}"}[backend]
         assert pin.advice == f"have it end, or end it: {end}"
         # It has only just begun.
-        assert not [each for each in pins(store, PINNED) if str(number) in each.place]
-        assert not [each for each in board.examine() if str(number) in each.place]
+        assert not [each for each in pins(store, PINNED) if each.place.startswith(f"session {number} of ")]
+        assert not [each for each in board.examine() if each.place.startswith(f"session {number} of ")]
     # InnoDB tells of a moment ago.
-    eventually(lambda: not [each for each in pins(store, 0) if str(number) in each.place])
+    eventually(lambda: not [each for each in pins(store, 0) if each.place.startswith(f"session {number} of ")])
 
 
 @pytest.mark.backends("postgresql")
