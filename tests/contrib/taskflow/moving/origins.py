@@ -55,7 +55,7 @@ class Origin:
     def __init__(self, kind: str, server: str) -> None:
         self.kind = kind
         place = urlsplit(server)
-        self.path = f"test{os.getpid()}x{next(_serial)}"
+        self.path = f"origin{os.getpid()}x{next(_serial)}"
         known_as = f"namespace={self.path}" if kind == "redis" else ""
         path = "" if kind == "redis" else f"/{self.path}/jobs"
         self.uri = f"taskflow+{kind}://{place.hostname}:{place.port}{path}?{known_as}"
