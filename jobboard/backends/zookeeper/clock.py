@@ -14,7 +14,8 @@ class Clock:
     """Each answer to a change tells a time of the server's, in ms, which lies between its sending and its arrival.
 
     What counts is the earliest that it may be now: it is behind by less than one request takes, so that nothing ends
-    too early by it. Where something would end by it, the server is asked, whose clock may have been set back."""
+    too early by it. Where something may have ended, the server is asked: its clock may have been set back, and others
+    may know already."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -90,7 +90,7 @@ class View:
             now = clock.earliest()
             if self._doubts or not clock.known or len(self._keepers) > _KEEPERS:
                 return None
-            if self._next is not None and self._next <= now:
+            if self._next is not None and self._next <= now + clock.unknown:
                 return None
             guard = Guard(self._bell, self._keepers)
             ready = []
@@ -351,7 +351,7 @@ class View:
         for until, uuid in self._ends():
             if not now:
                 now = store.judged([])
-                now = store.now() if until <= now else now
+                now = store.now() if until <= now + store.clock.unknown else now
             if until > now:
                 first = until
                 break

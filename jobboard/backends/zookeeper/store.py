@@ -276,8 +276,10 @@ class ZooKeeperStore(Store):
         if not self.clock.known:
             self.now()
         now = self.clock.earliest()
+        # What another has seen to have ended has ended here.
+        soon = now + self.clock.unknown
         ends = (each.record.lock_until for each in jobs if each is not None)
-        return self.now() if any(end is not None and end <= now for end in ends) else now
+        return self.now() if any(end is not None and end <= soon for end in ends) else now
 
     # Reading
 
