@@ -14,7 +14,7 @@ from jobboard.testing.through_asyncio import ThroughAsyncio
 
 ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))
-pytestmark = pytest.mark.backends(*(ALL if FULL else ("memory", "sqlite", "redis")))
+pytestmark = pytest.mark.backends(*(ALL if FULL else ("memory", "redis")))
 
 BELOW = (
     "TestArriving",
