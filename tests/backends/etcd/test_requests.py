@@ -71,9 +71,10 @@ def test_an_idle_waiter_sends_nothing(far: tuple[Any, FaultyProxy], make_board: 
     assert waiter.wait() == job
 
 
-def test_as_many_as_one_call_may_have_are_posted_at_once(board_conf: dict[str, Any], make_board: Any) -> None:
+def test_as_many_as_one_call_may_have_are_posted_at_once(private_board: Callable[..., Any]) -> None:
     """Far more than a Txn has operations: all or nothing, in one Txn, with keys and without."""
-    board = make_board()
+    # Revisions are those of the whole server.
+    board = private_board()
     link = board.engine._opened.link
     for key in (None, "k{}"):
         postings = [Posting("resize", key=key and key.format(number)) for number in range(500)]

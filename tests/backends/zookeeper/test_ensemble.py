@@ -81,7 +81,7 @@ def test_the_leader_dies_while_eight_processes_drain_a_board(
     private_ensemble: ZooKeeperEnsemble, tmp_path: Path
 ) -> None:
     many = 2000
-    conf = {"board": private_ensemble.uri, "claim_ttl": 10, "retry_for": 60}
+    conf = {"board": private_ensemble.uri, "claim_ttl": 10, "retry_for": 60, "timeout": 30}
     with jobboard.backend("board", conf) as board:
         poster = Recorder(board, "poster", to_file(tmp_path / "poster.jsonl"))
         jobs = poster.post_many([Posting("job") for _ in range(many)])
