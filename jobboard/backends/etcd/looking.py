@@ -142,6 +142,9 @@ class Fences:
                 self._known_until = boottime() + _KEPT
                 self._known_for = readable
                 guard = HeadGuard(answer.revision, tuple(dict(intervals)), low)
+                # Another thread may have looked meanwhile, and seen the same: a job that is here twice would be claimed
+                # twice by one call.
+                self._known.clear()
                 if not overdue and len(ready) > limit:
                     self._known.extend(each._replace(tag=_guarded(each.tag, guard)) for each in ready[limit:])
         return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event)

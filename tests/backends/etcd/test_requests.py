@@ -147,3 +147,24 @@ def test_a_look_reads_no_more_of_a_larger_board(make_board: Callable[..., Any], 
         board.consume_many(jobs, "anna")
     store = board.engine._opened
     assert len(store.link.read([span(store.keys.fences, end_of(store.keys.fences))]).found[0]) < 8
+
+
+def test_two_looks_at_once_leave_no_job_to_be_claimed_twice(make_board: Callable[..., Any]) -> None:
+    board = make_board()
+    board.post_many([Posting("resize")] * 60)
+    fences = board.engine._opened.fences
+    fences._depth = 16
+    walk = fences._walk
+
+    def meanwhile(*args: Any) -> Any:
+        found = walk(*args)
+        fences._walk = walk
+        # Another thread's look begins and ends while this one is under way.
+        fences.look(1, None, 1)
+        return found
+
+    fences._walk = meanwhile
+    fences.look(1, None, 1)
+    ahead = [stored.record.uuid for stored in fences._known]
+    assert ahead
+    assert len(ahead) == len(set(ahead))
