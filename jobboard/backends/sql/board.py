@@ -347,18 +347,6 @@ class SQLEngine(StoreEngine[SQLStore]):
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         self._live.waiter.wait(mark, limit)
 
-    # Entities
-
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        self._live.enlist(handle, kind, name, metadata, ttl)
-
-    def delist(self, handle: str) -> None:
-        self._live.clean(self._live.statements.delist, p_handle=handle)
-
-    def roster(self) -> list[tuple[str, str, str]]:
-        store = self._live
-        return [(kind, name, metadata) for kind, name, metadata in store.query(store.statements.roster)]
-
 
 def _plain(draft: Draft) -> bool:
     """Whether nothing can be in the way of this draft."""

@@ -49,7 +49,12 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
     connection.execute(statement.against(table))
 
 
-MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks}
+def _side_records(connection: Connection, tables: Tables) -> None:
+    """Entities lie among the side records now, and are told anew by each heartbeat."""
+    connection.execute(sa.DDL(f"DROP TABLE IF EXISTS {tables.prefix}_entities"))  # type: ignore[no-untyped-call]
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks, 2: _side_records}
 """From which layout to the next. Each keeps every job, and can be repeated after a crash in its middle, as not every
 database takes changes of tables back."""
 

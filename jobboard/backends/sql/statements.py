@@ -173,7 +173,7 @@ class Statements:
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
         self._answers(dialect)
         self._purging(by_uuid)
-        self._entities()
+        self._sides(dialect)
 
     def pick(
         self, *conditions: sa.ColumnElement[bool], index: str | None = "ready", lists: tuple[str, ...] = ()
@@ -265,17 +265,25 @@ class Statements:
         found = sa.select(c.id).where(purged, c.modified_on < now - DAY).order_by(c.modified_on).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_purged"))
 
-    def _entities(self) -> None:
-        c = self.tables.entities.c
-        mine = c.board == text("board")
-        one = sa.and_(mine, c.kind == text("kind"), c.name == text("name"))
-        told = {"handle": text("handle"), "metadata": text("metadata"), "until": now + param("ttl")}
-        key = {"board": text("board"), "kind": text("kind"), "name": text("name")}
-        self.enlist_again = Prepared(sa.update(self.tables.entities).where(one).values(told))
-        self.enlist = Prepared(sa.insert(self.tables.entities).values({**key, **told}))
-        self.delist = Prepared(sa.delete(self.tables.entities).where(mine, c.handle == text("handle")))
-        self.roster = Prepared(sa.select(c.kind, c.name, c.metadata).where(mine, c.until > now))
-        self.entities_old = Prepared(sa.delete(self.tables.entities).where(c.until < now - HOUR))
+    def _sides(self, dialect: Dialect) -> None:
+        t = self.tables.sides
+        mine = sa.and_(t.c.board == text("board"), t.c.kind == text("kind"))
+        of = sa.and_(mine, t.c.place.in_(elements("places", sa.String())))
+        found = sa.select(t.c.key, t.c.value, t.c.until, t.c.version, now)
+        self.sides = Prepared(found.where(of), "p_places")
+        self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
+        self.sides_listed = Prepared(found.where(mine))
+        one = sa.and_(mine, t.c.place == text("place"))
+        told = {"value": param("value", sa.LargeBinary()), "until": now + param("ttl"), "version": param("version")}
+        key = {"board": text("board"), "kind": text("kind"), "place": text("place"), "key": text("key")}
+        self.side_first = Prepared(insert_new(t, dialect).values({**key, **told}))
+        self.side_version = Prepared(sa.select(t.c.version).where(one))
+        self.side_again = Prepared(sa.update(t).where(one, t.c.version == param("was")).values(told))
+        self.side_gone = Prepared(sa.delete(t).where(one, t.c.version == param("was")))
+        old = sa.and_(t.c.board == text("board"), t.c.until < now)
+        first = sa.select(t.c.kind, t.c.place).where(old).order_by(t.c.until).limit(_TIDIED)
+        self.sides_old = Prepared(by_index(first, t, f"{self.tables.prefix}_sides_until"))
+        self.sides_gone = Prepared(sa.delete(t).where(of, old), "p_places")
 
 
 _INSERTED = (

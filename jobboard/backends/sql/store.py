@@ -15,6 +15,7 @@ from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of
+from jobboard.backends.sql.sides import IN_JOBS, Sides
 from jobboard.backends.sql.statements import DAY, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
@@ -70,6 +71,7 @@ class SQLStore(Store):
         self.product = product = self.links.known_product()
         self.statements = Statements(self.tables, product)
         self.reader = Reader(self)
+        self._sides = Sides(self.statements, self.base)
         calls = product.wakes and conf["notify"]
         self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
         self.waiter = waiter(
@@ -182,7 +184,7 @@ class SQLStore(Store):
     # Reading
 
     def now(self) -> int:
-        return int(self.query(self.statements.clock)[0][0])
+        return self._clock()
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         st, run = self.statements, self.running
@@ -199,18 +201,32 @@ class SQLStore(Store):
             holders.update((row[4], row[0]) for row in held)
             found += held
         jobs = [_stored(rows.get(uuid)) for uuid in uuids]
-        marks = [
-            Side(kind, key, *_holding(holders.get(key))) if kind == "key" else Side(kind, key, *_purged(rows.get(key)))
-            for kind, key in sides
-        ]
-        return Found(found[0][RECORD] if found else 0, jobs, marks)
+        now = found[0][RECORD] if found else 0
+        others: dict[tuple[str, str], Side] = {}
+        if asked := [each for each in sides if each[0] not in IN_JOBS]:
+            at, there = self._sides.read(self._rows, run is not None, asked)
+            now = now or at or self._clock()
+            others = {(side.kind, side.key): side for side in there}
+
+        def side(kind: str, key: str) -> Side:
+            if kind == "key":
+                return Side(kind, key, *_holding(holders.get(key)))
+            if kind == "purged":
+                return Side(kind, key, *_purged(rows.get(key)))
+            return others.get((kind, key)) or Side(kind, key, None, None, None)
+
+        return Found(now, jobs, [side(*each) for each in sides])
+
+    def _clock(self) -> int:
+        return int(self._rows(self.statements.clock)[0][0])
 
     def _rows(self, statement: Prepared, **params: Any) -> list[Row]:
         run = self.running
         return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
 
     def listed(self, kind: str) -> Found:
-        raise NotImplementedError("the roster has a table of its own here")
+        now, sides = self._sides.listed(self._rows, kind)
+        return Found(now or self._clock(), [], sides)
 
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
         raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
@@ -274,7 +290,8 @@ class SQLStore(Store):
         ]
         if any(_wakes(change) for change in changes):
             self.tell(run)
-        return Committed(stored, [])
+        kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in IN_JOBS]
+        return Committed(stored, [side for side in kept if side.value is not None])
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
         if not drafts:
@@ -299,17 +316,6 @@ class SQLStore(Store):
         if self.call["p_notify"]:
             run.rows(self.statements.call, {**self.base, **self.call})
 
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        st, key = self.statements, {**self.base, "p_kind": kind, "p_name": name}
-        told = {"p_handle": handle, "p_metadata": metadata, "p_ttl": ttl}
-
-        def work(run: Runner, _: Items | None) -> tuple[None, Items]:
-            if not run.count(st.enlist_again, {**key, **told}):
-                run.count(st.enlist, {**key, **told})
-            return None, DONE
-
-        self.transact(None, work)
-
     def clean(self, statement: Prepared, **params: Any) -> None:
         """Delete something; where nothing was found, nothing is written."""
 
@@ -323,7 +329,7 @@ class SQLStore(Store):
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
-        self.clean(st.entities_old)
+        self._sides.tidy(self.query, self.clean)
 
 
 def _stored(row: Row | None) -> Stored | None:

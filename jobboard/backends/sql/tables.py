@@ -10,9 +10,9 @@ from jobboard.sql.dialects import storage
 from jobboard.sql.expressions import Exact, LongText, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
-LAYOUT = 2
+LAYOUT = 3
 """The layout of these tables."""
-MIN_READER = 2
+MIN_READER = 3
 """The oldest layout whose readers understand them."""
 
 PURGED = "PURGED"
@@ -105,17 +105,21 @@ class Tables:
         )
         # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
         sa.Index(f"{prefix}_answers_stamp", self.answers.c.stamp)
-        self.entities = sa.Table(
-            f"{prefix}_entities",
+        # What a board keeps beside its jobs; see jobboard.engine.store.KINDS. A key may be longer than an index takes.
+        self.sides = sa.Table(
+            f"{prefix}_sides",
             self.metadata,
             sa.Column("board", Exact(255), primary_key=True),
-            sa.Column("kind", Exact(255), primary_key=True),
-            sa.Column("name", Exact(255), primary_key=True),
-            sa.Column("handle", Exact(64), nullable=False),
-            sa.Column("metadata", LongText, nullable=False),
-            sa.Column("until", sa.BigInteger, nullable=False),
+            sa.Column("kind", Exact(16), primary_key=True),
+            sa.Column("place", Exact(64), primary_key=True),
+            sa.Column("key", LongText, nullable=False),
+            sa.Column("value", sa.LargeBinary(2**32 - 1), nullable=False),
+            sa.Column("until", sa.BigInteger),
+            sa.Column("version", sa.BigInteger, nullable=False),
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
+        ends = self.sides.c.until
+        sa.Index(f"{prefix}_sides_until", self.sides.c.board, ends, **_where(ends.is_not(None)))
         self.schema = sa.Table(
             f"{prefix}_schema",
             self.metadata,
