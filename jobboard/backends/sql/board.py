@@ -16,7 +16,7 @@ from jobboard.backends.sql.quick import quick_for
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.single import Single
 from jobboard.backends.sql.store import SQLStore
-from jobboard.backends.sql.tables import Tables
+from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker, TakeRequest
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.engine import Committer, Recent, Seat, StoreEngine
@@ -65,7 +65,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             engines.check_client(client, self._conf)
         else:
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
-        self._tables = Tables(self._conf["table"])
+        self._tables = tables_of(self._conf["table"])
 
     @property
     def table(self) -> sa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -148,6 +149,12 @@ class Tables:
         whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **where)
         narrow.ddl_if(dialect="postgresql")
         whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
+
+
+@functools.cache
+def tables_of(prefix: str) -> Tables:
+    """The same for all boards of a prefix: to build them takes some milliseconds."""
+    return Tables(prefix)
 
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
