@@ -284,7 +284,7 @@ class TestModel:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=20,
+                max_examples=30 if "JOBBOARD_TEST_FULL" in os.environ else 8,
                 stateful_step_count=30,
                 deadline=None,
                 derandomize="CI" in os.environ,
