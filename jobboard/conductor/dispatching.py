@@ -202,8 +202,11 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         return Handling(handler, retry or self._retry, limit, self._coroutines)
 
     @contextlib.contextmanager
-    def _running(self, max_dispatches: int | None) -> Iterator[int | None]:
-        """Within, it runs; what it is limited to."""
+    def _running(self, max_dispatches: int | None, signals: bool = True) -> Iterator[int | None]:
+        """Within, it runs; what it is limited to.
+
+        :param signals: whether SIGTERM and SIGINT stop it.
+        """
         limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
         if not self._handlers:
             raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
@@ -212,7 +215,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
                 raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
             self._dispatching = True
         try:
-            with stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)):
+            with contextlib.ExitStack() as stack:
+                if signals:
+                    stack.enter_context(stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)))
                 yield limit
         finally:
             with self._changed:
