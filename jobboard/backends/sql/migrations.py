@@ -51,7 +51,7 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 
 def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat."""
-    connection.execute(sa.DDL(f"DROP TABLE IF EXISTS {tables.prefix}_entities"))  # type: ignore[no-untyped-call]
+    sa.Table(f"{tables.prefix}_entities", sa.MetaData()).drop(connection, checkfirst=True)
 
 
 MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks, 2: _side_records}

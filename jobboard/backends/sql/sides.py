@@ -20,7 +20,7 @@ Rows = Callable[..., list[Row]]
 """Runs a statement that reads, with its parameters."""
 
 
-class Sides:
+class SideRows:
     def __init__(self, statements: Statements, base: dict[str, Any]) -> None:
         self._st = statements
         self._base = base

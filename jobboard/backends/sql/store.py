@@ -15,7 +15,7 @@ from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of
-from jobboard.backends.sql.sides import IN_JOBS, Sides
+from jobboard.backends.sql.sides import IN_JOBS, SideRows
 from jobboard.backends.sql.statements import DAY, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
@@ -71,7 +71,7 @@ class SQLStore(Store):
         self.product = product = self.links.known_product()
         self.statements = Statements(self.tables, product)
         self.reader = Reader(self)
-        self._sides = Sides(self.statements, self.base)
+        self._sides = SideRows(self.statements, self.base)
         calls = product.wakes and conf["notify"]
         self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
         self.waiter = waiter(
