@@ -74,7 +74,7 @@ class Arrival(NamedTuple):
 
 class Draft(NamedTuple):
     """A job to be stored. ``priority`` is a rank, as in its record. At most one of ``delay`` (from now, on the server's
-    clock) and ``due`` is given."""
+    clock) and ``due`` is given. ``key_for``: for how long from now on its key stays taken at least."""
 
     uuid: str
     name: str
@@ -87,17 +87,19 @@ class Draft(NamedTuple):
     due: int | None
     arrival: Arrival | None = None
     group: str | None = None
+    key_for: int | None = None
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
         # Each post makes one, and by keywords it would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, None
         claims = (state, 0, max_attempts, 0, None, None, until)
-        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, now, now, (), 0, group))
+        more = (now, now, (), 0, group, None if key_for is None else now + key_for)
+        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record
         held = came.trashed_on is None

@@ -144,7 +144,8 @@ class Record(NamedTuple):
     the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
     store's business. ``sequence`` rises with each post of one priority. ``errors`` are the last failures, the latest
     at the end: see :func:`failed`. ``retries`` counts the claims whose attempts do not count, because the work asked to
-    be done later.
+    be done later. ``key_until``: until then the key stays taken, whatever becomes of the job (None: as long as the job
+    is on the board).
     """
 
     uuid: str
@@ -166,6 +167,7 @@ class Record(NamedTuple):
     errors: tuple[Failure, ...] = ()
     retries: int = 0
     group: str | None = None
+    key_until: int | None = None
 
     @property
     def error(self) -> str | None:
@@ -229,9 +231,10 @@ def claim(
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
     # By _replace it would take twice as long, and every job is claimed.
-    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group = record
+    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group, key_until = record
     lease = (next_token(token, now), who, keeper, lock_until)
-    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, errors, retries, group)
+    kept = (created_on, now, errors, retries, group, key_until)
+    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, *kept)
     return OK, Record._make(claimed)
 
 

@@ -130,7 +130,7 @@ class QuickMariaDB(Quick):
 
 
 def _given(draft: Draft) -> tuple[Any, ...]:
-    uuid, name, priority, _, version, posting, max_attempts, *_, group = draft
+    uuid, name, priority, _, version, posting, max_attempts, _, _, _, group, _ = draft
     return uuid, name, priority, version, max_attempts, group, posting
 
 

@@ -62,6 +62,7 @@ def inserted(record: Record) -> dict[str, Any]:
         "p_errors": failures_as_json(record.errors),
         "p_retries": record.retries,
         "p_job_group": record.group,
+        "p_key_until": record.key_until,
         "p_live_key": None if record.state == TRASHED else record.key,
         "p_wake_at": record.lock_until,
     }

@@ -80,7 +80,7 @@ class QuickSQLite(Quick):
         return self.store.links.run(work)
 
     def _row(self, record: Record) -> tuple[Any, ...]:
-        uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group = record
+        uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group, _ = record
         _, _, _, until, created_on, modified_on, *_ = record[10:]
         row = (uuid, name, priority, id_, version, posting, state.value, max_attempts, until, created_on)
         return (*row, modified_on, group, self._board, until)

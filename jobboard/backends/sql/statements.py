@@ -257,7 +257,7 @@ class Statements:
             "name": sa.literal(""),
             "posting": sa.literal(""),
             **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "errors", "job_group")},
-            **{name: sa.null() for name in ("lock_until", "wake_at")},
+            **{name: sa.null() for name in ("key_until", "lock_until", "wake_at")},
             "modified_on": now,
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
@@ -288,7 +288,8 @@ class Statements:
 
 _INSERTED = (
     *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
-    *("errors", "retries", "job_group", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+    *("errors", "retries", "job_group", "key_until", "lock_until", "created_on", "modified_on", "board", "live_key"),
+    "wake_at",
 )
 _STORED = (
     *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "errors", "retries"),

@@ -19,7 +19,7 @@ MIN_READER = 3
 PURGED = "PURGED"
 """The state of a row that was emptied, kept for a day to tell what became of its job."""
 
-RECORD = 19
+RECORD = 20
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
 
 MAX_ATTEMPTS = 2**31 - 1
@@ -71,6 +71,7 @@ class Tables:
             sa.Column("errors", LongText),
             sa.Column("retries", sa.Integer, nullable=False),
             sa.Column("job_group", Exact(255)),
+            sa.Column("key_until", sa.BigInteger),
             sa.Column("board", Exact(255), nullable=False),
             sa.Column("live_key", Exact(255)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat

@@ -56,6 +56,7 @@ _MODULES = (
     "support",
     "trash",
     "waiting",
+    "windows",
     "wire",
     "working",
 )
@@ -111,6 +112,7 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
+from jobboard.testing.conformance.windows import TestWindows  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
@@ -172,6 +174,7 @@ __all__ = [
     "TestWaiting",
     "TestWakeUp",
     "TestWhatOthersHold",
+    "TestWindows",
     "TestWorking",
     "TestWorkingFunctions",
     "astray",

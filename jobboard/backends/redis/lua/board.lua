@@ -174,6 +174,7 @@ local function sound(blob, record)
   if blob then record, more = cmsgpack.unpack(blob) end
   local priority, sequence, max_attempts, errors = record[PRIORITY], record[SEQUENCE], record[MAX_ATTEMPTS], record[ERRORS]
   local key, who, keeper, group = record[KEY], record[WHO], record[KEEPER], record[GROUP]
+  local key_until = record[KEY_UNTIL]
   local state, till = record[STATE], record[LOCK_UNTIL]
   for index = 1, #errors do
     local failure = errors[index]
@@ -187,6 +188,7 @@ local function sound(blob, record)
     and record[ATTEMPTS] >= 0 and record[TOKEN] >= 0 and record[TOKEN] < STORABLE
     and (who == false or who >= '') and (keeper == false or keeper >= '') and (group == false or group >= '')
     and record[MODIFIED_ON] >= 0 and record[MODIFIED_ON] < STORABLE and (errors[1] or next(errors) == nil)
+    and (key_until == false or key_until >= 0 and key_until < STORABLE)
     and record[RETRIES] >= 0 and record[STAMP] >= 0 and record[STAMP] < STORABLE and record[STAMP + 1] == nil
     and ((state == 'U' or state == 'T') and till == false
          or (state == 'C' or state == 'S') and till >= 0 and till < STORABLE)

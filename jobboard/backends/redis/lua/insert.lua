@@ -19,7 +19,7 @@ local function freed(draft, status, whose)
 end
 
 for index, draft in ipairs(drafts) do
-  local id, key, came, trashed = draft[1], draft[4], draft[10], draft[11]
+  local id, key, came, trashed = draft[1], draft[4], draft[11], draft[12]
   local status, whose = unpack(stored and stored[index] or {}, 1, 2)
   if not status or freed(draft, status, whose) then
     local there = came and load(id)

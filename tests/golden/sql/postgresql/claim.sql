@@ -12,7 +12,8 @@ FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARC
   (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) RETURNING jobboard.uuid,
   jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state,
   jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
-  jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group),
+  jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group,
+  jobboard.key_until),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.uuid AS TEXT) || ' ' ||
@@ -26,5 +27,5 @@ FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (j
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
-  taken_jobboard.retries, taken_jobboard.job_group
+  taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until
 FROM taken_jobboard;

@@ -20,7 +20,7 @@ FROM event_jobboard) IS NOT true) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE SKIP LOCKED))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id,
   jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts,
   jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on,
-  jobboard.errors, jobboard.retries, jobboard.job_group),
+  jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.id AS TEXT) || ' ' ||
@@ -34,8 +34,9 @@ FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (j
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
-  taken_jobboard.retries, taken_jobboard.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS
-  BIGINT) AS anon_5, event_jobboard.event, CASE WHEN (taken_jobboard.uuid IS NULL) THEN (SELECT jobboard.id
+  taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_5, event_jobboard.event, CASE WHEN (taken_jobboard.uuid IS
+  NULL) THEN (SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
@@ -45,8 +46,8 @@ BEGIN;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
+  AS BIGINT) AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
   1000000 AS BIGINT) ORDER BY jobboard.wake_at
@@ -75,7 +76,7 @@ FROM event_jobboard) IS NOT true) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE SKIP LOCKED))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id,
   jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts,
   jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on,
-  jobboard.errors, jobboard.retries, jobboard.job_group),
+  jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.id AS TEXT) || ' ' ||
@@ -89,8 +90,9 @@ FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (j
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
-  taken_jobboard.retries, taken_jobboard.job_group, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS
-  BIGINT) AS anon_5, event_jobboard.event, CASE WHEN (taken_jobboard.uuid IS NULL) THEN (SELECT jobboard.id
+  taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_5, event_jobboard.event, CASE WHEN (taken_jobboard.uuid IS
+  NULL) THEN (SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id

@@ -13,7 +13,7 @@ FROM jobboard
 WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
   INTEGER))) ORDER BY jobboard.priority, jobboard.id
  LIMIT ? OFFSET ?) RETURNING uuid, name, priority, id, "key", version, posting, state, attempts, max_attempts,
-  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group;
+  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group, key_until;
 ROLLBACK;
 SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at
   AS event
@@ -24,8 +24,8 @@ BEGIN IMMEDIATE;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
   INTEGER) ORDER BY jobboard.wake_at
@@ -44,7 +44,7 @@ FROM jobboard
 WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? ORDER BY jobboard.priority,
   jobboard.id
  LIMIT ? OFFSET ?) RETURNING uuid, name, priority, id, "key", version, posting, state, attempts, max_attempts,
-  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group;
+  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group, key_until;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND
