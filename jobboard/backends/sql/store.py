@@ -151,30 +151,25 @@ class SQLStore(Store):
         if not items and (nonce is None or nonce.attempt == 1):
             link.rollback()
             return result
-        self._keep(link, nonce, items)
+        if nonce is not None:
+            self.keep(link, nonce, items)
         link.commit()
         return result
 
     def _earlier(self, link: Runner, nonce: Nonce) -> Items | None:
         """Lock the call's slot against a first try that is still on its way; what that answered."""
         st = self.statements
-        key = {"p_handle": nonce.handle, "p_slot": nonce.slot}
+        key = slot_of(nonce)
         link.count(st.slot_open, key)
         [(call, answer)] = link.rows(st.slot, key)
         if call > nonce.call:
             raise JobFailure("this call comes after a later one of its slot; its caller has long gone on")
         return items_in(answer) if call == nonce.call else None
 
-    def _keep(self, link: Runner, nonce: Nonce | None, items: Items) -> None:
-        if nonce is None:
-            return
+    def keep(self, link: Runner, nonce: Nonce, items: Items) -> None:
+        """Keep a call's answer in its slot."""
         st = self.statements
-        params = {
-            "p_handle": nonce.handle,
-            "p_slot": nonce.slot,
-            "p_call": nonce.call,
-            "p_answer": text_of(items),
-        }
+        params = answered(nonce, items)
         if nonce.attempt > 1:
             link.count(st.answer_again, params)
         elif not link.count(st.answer, params):
@@ -330,6 +325,16 @@ class SQLStore(Store):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
         self._sides.tidy(self.query, self.clean)
+
+
+def slot_of(nonce: Nonce) -> dict[str, Any]:
+    """A call's slot and number, as parameters."""
+    return {"p_handle": nonce.handle, "p_slot": nonce.slot, "p_call": nonce.call}
+
+
+def answered(nonce: Nonce, items: Items) -> dict[str, Any]:
+    """What a call keeps, as parameters."""
+    return {**slot_of(nonce), "p_answer": text_of(items)}
 
 
 def _stored(row: Row | None) -> Stored | None:

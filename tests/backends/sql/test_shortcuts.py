@@ -85,7 +85,7 @@ def test_an_end_of_which_one_claim_is_lost_is_no_end(board: JobBoard) -> None:
     board.release(jobs[1])
     acts = [Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME) for job in jobs]
     with pytest.raises(ConstraintViolated):
-        board.engine._quick.consume(acts, Nonce("handle", 1, 1))
+        board.engine._shortcuts.consume(acts, Nonce("handle", 1, 1))
     assert board.job_count == 3
     with pytest.raises(JobFailures) as raised:
         board.consume_many(jobs, "anna")
@@ -137,7 +137,7 @@ def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
 @pytest.mark.backends("mariadb")
 def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(board: JobBoard) -> None:
     # What MariaDB answers where a text would be longer than max_allowed_packet.
-    board.engine._quick._picks[False] = Prepared(sa.select(sa.null()))
+    board.engine._shortcuts._picks[False] = Prepared(sa.select(sa.null()))
     board.post("a", details={"n": 1})
     job = board.claim_next("anna")
     assert job.details == {"n": 1}
