@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb, settle
 
@@ -121,6 +121,9 @@ class Finish(NamedTuple):
     """One claim to end; ``refund`` gives the attempt back, and so does ``retry``, which is counted; ``due`` is the
     instant before which nobody may claim it.
 
+    A CONSUME with ``keep`` leaves an outcome for so many µs, with its ``result``, encoded as postings are, or why that
+    is ``refused``.
+
     With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
     it had: see :func:`~jobboard.states.part`."""
 
@@ -132,6 +135,14 @@ class Finish(NamedTuple):
     refund: bool = False
     due: int | None = None
     retry: bool = False
+    keep: int | None = None
+    result: bytes | str | None = None
+    refused: str | None = None
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """What :func:`~jobboard.states.finish` takes behind holder and time."""
+        return self[2:8]
 
     @classmethod
     def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:

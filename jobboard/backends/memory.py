@@ -28,6 +28,12 @@ from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
 
 _OVERDUE = 100
 
+_SPAN = 10_000
+"""How many tags one span of outcomes has."""
+
+_TIDIED = 1000
+"""How many outcomes are dropped while nobody else gets a turn."""
+
 _Place = tuple[int, int, str]
 """Where a job is served, and its uuid."""
 
@@ -49,6 +55,57 @@ class ManualClock:
             shelf.tell()
 
 
+class _Outcomes:
+    """Side records of a kind that is paged: by key, by the order of their tags, and by when they end.
+
+    Each commit that brings one drops a few that have ended, so that no step is ever long."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Side] = {}
+        # In spans of tags, which rise: a page begins in the middle, and what is dropped leaves no gap to walk through.
+        self._spans: dict[int, dict[int, Side]] = {}
+        self._ends: list[tuple[int, int, str]] = []
+
+    def put(self, side: Side) -> None:
+        tag = _tag(side)
+        self.drop(side.key)
+        self.by_key[side.key] = side
+        self._spans.setdefault(tag // _SPAN, {})[tag] = side
+        if side.until is not None:
+            heapq.heappush(self._ends, (side.until, tag, side.key))
+
+    def drop(self, key: str) -> None:
+        side = self.by_key.pop(key, None)
+        if side is not None:
+            tag = _tag(side)
+            span = self._spans[tag // _SPAN]
+            del span[tag]
+            if not span:
+                del self._spans[tag // _SPAN]
+
+    def tidy(self, now: int, most: int) -> bool:
+        """Drop at most so many that have ended; whether there may be more."""
+        ends = self._ends
+        for _ in range(most):
+            if not ends or ends[0][0] > now:
+                return False
+            _, tag, key = heapq.heappop(ends)
+            if key in self.by_key and self.by_key[key].tag == tag:
+                self.drop(key)
+        return True
+
+    def newest(self, after: Side | None, limit: int) -> list[Side]:
+        before = _tag(after) if after is not None else float("inf")
+        found = (
+            span[tag]
+            for number, span in reversed(self._spans.items())
+            if number * _SPAN < before
+            for tag in reversed(span)
+            if tag < before
+        )
+        return list(itertools.islice(found, limit))
+
+
 class _Shelf:
     """The jobs of one name, which all its boards share. Every access holds ``lock``."""
 
@@ -57,6 +114,7 @@ class _Shelf:
         self.lock = threading.Lock()
         self.jobs: dict[str, Stored] = {}
         self.sides: dict[tuple[str, str], Side] = {}
+        self.outcomes = _Outcomes()
         # Heaps keep what has left them until it comes to their top. A name has one once somebody asks for it.
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
@@ -115,16 +173,24 @@ class _Shelf:
         return heap
 
     def side(self, kind: str, key: str) -> Side:
-        return self.sides.get((kind, key)) or Side(kind, key, None, None, None)
+        found = self.outcomes.by_key.get(key) if kind == "outcome" else self.sides.get((kind, key))
+        return found or Side(kind, key, None, None, None)
 
     def mark(self, mark: Mark, now: int) -> Side | None:
         """What is stored of a side record after this step."""
         side, value, ttl = mark
+        paged = side.kind == "outcome"
         if value is None:
+            if paged:
+                self.outcomes.drop(side.key)
             self.sides.pop((side.kind, side.key), None)
             return None
-        until = None if ttl is None else now + ttl
-        stored = self.sides[side.kind, side.key] = Side(side.kind, side.key, value, until, next(self.tags))
+        stored = Side(side.kind, side.key, value, None if ttl is None else now + ttl, next(self.tags))
+        if paged:
+            self.outcomes.put(stored)
+            self.outcomes.tidy(now, 2)
+        else:
+            self.sides[side.kind, side.key] = stored
         return stored
 
     def overdue(self, now: int) -> list[Stored]:
@@ -201,6 +267,11 @@ class MemoryStore(Store):
         shelf = self._shelf
         with shelf.lock:
             return Found(shelf.now(), [], [side for side in shelf.sides.values() if side.kind == kind])
+
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        shelf = self._shelf
+        with shelf.lock:
+            return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
 
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
         shelf = self._shelf
@@ -280,6 +351,10 @@ class MemoryStore(Store):
             now = shelf.now()
             for place in [place for place, side in shelf.sides.items() if side.until is not None and side.until <= now]:
                 del shelf.sides[place]
+        more = True
+        while more:
+            with shelf.lock:
+                more = shelf.outcomes.tidy(now, _TIDIED)
 
 
 def _clock(value: Any) -> Callable[[], float]:
@@ -299,6 +374,11 @@ class MemoryEngine(StoreEngine[MemoryStore]):
 
     def _make_store(self) -> MemoryStore:
         return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
+
+
+def _tag(side: Side) -> int:
+    assert isinstance(side.tag, int)
+    return side.tag
 
 
 def _top(heap: list[_Place]) -> _Place:

@@ -2,6 +2,7 @@
 
 from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result
 from jobboard.engine.contract import Engine, Life, Seat
+from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
@@ -12,6 +13,7 @@ __all__ = [
     "Committed",
     "Committer",
     "Deed",
+    "Done",
     "Engine",
     "Found",
     "Life",

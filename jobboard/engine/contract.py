@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from jobboard.conf import Option, Settings
+from jobboard.engine.done import Done
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -242,6 +243,15 @@ class Engine(abc.ABC):
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         """The next trashed jobs behind ``after``, by (modified_on, sequence) downwards, those that no sweep has met
         included."""
+
+    @abc.abstractmethod
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        """What these jobs have left that were consumed to be kept, in the order asked for; None where nothing is."""
+
+    @abc.abstractmethod
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        """The next outcomes behind ``after``, the one that was stored last first. Fewer than ``limit`` only at the
+        end."""
 
     def sync(self) -> None:  # noqa: B027 - a board without a cache has nothing to do
         """Make the next reads of this handle see everything that was acknowledged before."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from jobboard import notifier, states
 from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
 from jobboard.engine.contract import Engine
+from jobboard.engine.done import Done, asked, done_page, outcomes
 from jobboard.engine.ending import Recent, ending
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
@@ -346,12 +347,12 @@ class StoreEngine(Engine, Generic[S]):
             known, recent = recent, None
             if known is not None:
                 made = ending(acts, Found(self._live.judged(known), list(known), []))
-                if all(done.status == OK for done in made.done):
+                if all(deed.status == OK for deed in made.done):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
-            return ending(acts, self._live.read([act.uuid for act in acts], purged))
+            return ending(acts, self._live.read([act.uuid for act in acts], [*purged, *asked(acts)]))
 
-        return [done.status for done in self._call(nonce).do(nonce, plan).done]
+        return [deed.status for deed in self._call(nonce).do(nonce, plan).done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def plan() -> Plan:
@@ -382,7 +383,7 @@ class StoreEngine(Engine, Generic[S]):
         purged = set()
         if gone:
             marks = store.read([], [("purged", uuid) for uuid in gone])
-            purged = {side.key for side in marks.sides if _counts(side, marks.now)}
+            purged = {side.key for side in marks.sides if side.stands(marks.now)}
         return [
             _seen(stored, found.now)
             if stored is not None
@@ -398,6 +399,12 @@ class StoreEngine(Engine, Generic[S]):
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._live.trash_page(after, limit)
+
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        return outcomes(self._live, uuids)
+
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        return done_page(self._live, after, limit)
 
     def sync(self) -> None:
         self._live.sync()
@@ -452,16 +459,12 @@ class StoreEngine(Engine, Generic[S]):
 
     def roster(self) -> list[tuple[str, str, str]]:
         found = self._live.listed("entity")
-        told = (_entity(side) for side in found.sides if _counts(side, found.now))
+        told = (_entity(side) for side in found.sides if side.stands(found.now))
         return [entity for entity in told if entity is not None]
 
 
 def _seen(stored: Stored, now: int) -> Seen:
     return Seen.at(now, standing(stored, now))
-
-
-def _counts(side: Side, now: int) -> bool:
-    return side.value is not None and (side.until is None or side.until > now)
 
 
 def _entity(side: Side) -> tuple[str, str, str] | None:

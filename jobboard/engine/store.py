@@ -39,12 +39,17 @@ class Side(NamedTuple):
     until: int | None
     tag: object
 
+    def stands(self, now: int) -> bool:
+        """Whether it is stored, and counts."""
+        return self.value is not None and (self.until is None or self.until > now)
+
 
 KINDS = {
     "answer": "what the latest call of a handle's slot did, for its repetition; not listed",
     "key": "the uuid of the live job that holds a key; not listed",
     "purged": "that a job was purged within a day; not listed",
     "entity": "one entry of the roster",
+    "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
 }
 """The kinds of side records."""
 
@@ -152,6 +157,11 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def listed(self, kind: str) -> Found:
         """Every side record of a kind that is listed: there are not many of these."""
+
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        """Side records of a kind that is paged, the one that was stored last first: those behind ``after``, which need
+        not be there any more. Fewer than ``limit`` only at the end."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:

@@ -95,7 +95,7 @@ def _packed_errors(errors: Sequence[Failure]) -> list[Any]:
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    uuid, (who, token), verb, delay, error, refund, due, retry = act
+    uuid, (who, token), verb, delay, error, refund, due, retry, _, _, _ = act
     return (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
 
 

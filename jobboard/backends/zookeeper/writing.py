@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from jobboard.backends.zookeeper.batch import CommitOps, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
+from jobboard.backends.zookeeper.batch import (
+    CommitOps,
+    Achieved,
+    Step,
+    Tail,
+    created,
+    guards_of,
+    kept,
+    rings,
+    tag_of,
+    told,
+)
 from jobboard.backends.zookeeper.paths import (
     FULL,
     TREES,
@@ -194,9 +205,9 @@ class Writer:
         gone: set[str],
         shelves: dict[str, str],
         ahead: bool = False,
-    ) -> tuple[CommitOps, Done]:
+    ) -> tuple[CommitOps, Achieved]:
         store, batch = self._store, CommitOps()
-        done = Done(self, steps, shelves, now)
+        done = Achieved(self, steps, shelves, now)
         ranks = [step.after.priority for step in steps if step.is_post and step.after is not None]
         done.folders = self._folders(Counter(ranks), batch, gone) if ranks else {}
         listened = store.events.listened()
@@ -224,7 +235,7 @@ class Writer:
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
         return batch, done
 
-    def _post(self, step: Step, batch: CommitOps, done: Done, ahead: bool) -> None:
+    def _post(self, step: Step, batch: CommitOps, done: Achieved, ahead: bool) -> None:
         uuid, record, content, body = step.uuid, step.after, step.content, step.body
         assert record is not None
         assert content is not None
@@ -236,7 +247,7 @@ class Writer:
         if body and not ahead:
             batch.add(create(f"{path}~{body}", content), uuid)
 
-    def _change(self, step: Step, keeper: str, batch: CommitOps, done: Done, gone: set[str], ahead: bool) -> None:
+    def _change(self, step: Step, keeper: str, batch: CommitOps, done: Achieved, gone: set[str], ahead: bool) -> None:
         uuid, change, after, (folder, n), content, body = step
         before, path = change.before, self._store.paths.job(uuid)
         old = None if before is None else tag_of(before)
@@ -263,7 +274,7 @@ class Writer:
             batch.add(check(has[0]), uuid)
         done.tags[uuid] = tag
 
-    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: CommitOps, done: Done) -> Tag:
+    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: CommitOps, done: Achieved) -> Tag:
         """What the job's own znode is to hold; where its entries lie then."""
         before, uuid, content = step.change.before, step.uuid, step.content
         old, path = None if before is None else tag_of(before), self._store.paths.job(step.uuid)
@@ -309,7 +320,7 @@ class Writer:
         chosen[uuid] = f"{minute}/{self._seed}{count // _SHELF}"
         return chosen[uuid]
 
-    def _mark(self, mark: Mark, batch: CommitOps, done: Done, gone: set[str]) -> None:
+    def _mark(self, mark: Mark, batch: CommitOps, done: Achieved, gone: set[str]) -> None:
         (kind, key, _, _, tag), value, ttl = mark
         path = self._store.paths.side(kind, key)
         until = None if ttl is None else done.now + ttl
