@@ -214,8 +214,9 @@ class BoardBase(Board):
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        if not self._conf["read_only"]:
-            self.engine.tidy()
+        # A million outcomes take their time, and nobody waits for that: what is left goes with the next heartbeats.
+        if not self._conf["read_only"] and self.engine.tidy():
+            self._tidied -= TIDY_EVERY
 
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]

@@ -345,7 +345,7 @@ class MemoryStore(Store):
         if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side, _, _ in marks):
             raise Stale(stale)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
@@ -355,6 +355,7 @@ class MemoryStore(Store):
         while more:
             with shelf.lock:
                 more = shelf.outcomes.tidy(now, _TIDIED)
+        return False
 
 
 def _clock(value: Any) -> Callable[[], float]:

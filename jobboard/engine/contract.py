@@ -142,9 +142,12 @@ class Engine(abc.ABC):
         """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
         other processes do and report it through ``self._heard(event, record)``."""
 
-    def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
+    def tidy(self) -> bool:
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
-        ago. Called when a board is opened, unless for looking only, and every ten minutes while it renews anything."""
+        ago, outcomes that have ended. For a second at most; whether there may be more. Called when a board is opened,
+        unless for looking only, and every ten minutes while it renews anything; with the next heartbeat where there is
+        more."""
+        return False
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd in the store, beside what :meth:`page` and :meth:`trash_page` show. Reads in pages, and writes

@@ -113,8 +113,8 @@ class StoreEngine(Engine, Generic[S]):
         if self._opened is not None:
             self._opened.listen(on)
 
-    def tidy(self) -> None:
-        self._live.tidy()
+    def tidy(self) -> bool:
+        return self._live.tidy()
 
     def examine(self) -> Iterator[Oddity]:
         return self._live.examine()

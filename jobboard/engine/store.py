@@ -201,8 +201,9 @@ class Store(abc.ABC):
         :raises Stale: something is not; nothing was stored.
         """
 
-    def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
-        """Drop side records whose time has gone by."""
+    def tidy(self) -> bool:
+        """Drop side records whose time has gone by, for a second at most; whether there may be more."""
+        return False
 
     def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
         """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""

@@ -361,7 +361,7 @@ class EtcdStore(Store):
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
         return self.writer.commit(changes, marks)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         now = self.clock.now()
         for kind in ("entity", "answer", "purged"):
             start = folder = self.keys.side(kind, "")
@@ -374,6 +374,7 @@ class EtcdStore(Store):
                 if len(kvs) < _AT_ONCE:
                     break
                 start = kvs[-1].key + " "
+        return False
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)

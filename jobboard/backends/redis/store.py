@@ -298,11 +298,9 @@ class RedisStore(Store):
             [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],
         )
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         # After a long time without anybody, the next calls go on.
-        for _ in range(TIDIED):
-            if not self.run("tidy"):
-                break
+        return all(self.run("tidy") for _ in range(TIDIED))
 
     # Events
 

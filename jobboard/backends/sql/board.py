@@ -18,7 +18,7 @@ from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Committer, Recent, Seat, StoreEngine
+from jobboard.engine import Committer, Done, Recent, Seat, StoreEngine
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
 from jobboard.session import time_left
@@ -279,6 +279,12 @@ class SQLEngine(StoreEngine[SQLStore]):
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         return self._live.reader.read(uuids)
 
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        return self._live.outcomes.of(uuids)
+
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        return self._live.outcomes.page(after, limit)
+
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
         return Peeked(*self._live.reader.peek(names, readable), mark)
@@ -293,4 +299,4 @@ def _plain(draft: Draft) -> bool:
 
 
 def _consumes(act: Finish) -> bool:
-    return act.verb == Verb.CONSUME and act.holder.token is not None
+    return act.verb == Verb.CONSUME and act.holder.token is not None and act.keep is None

@@ -1,5 +1,5 @@
 """Side records: what a board keeps beside its jobs, in a table of its own. Keys of jobs, and what was purged, stand in
-the rows of the jobs instead."""
+the rows of the jobs instead; outcomes have a table for themselves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jobboard.backends.sql.statements import Statements
 from jobboard.engine import Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
 
-IN_JOBS = frozenset({"key", "purged"})
-"""The kinds that have no rows of their own."""
+ELSEWHERE = frozenset({"key", "purged", "outcome"})
+"""The kinds that have no rows here."""
 
 Rows = Callable[..., list[Row]]
 """Runs a statement that reads, with its parameters."""

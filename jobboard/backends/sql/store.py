@@ -7,15 +7,17 @@ engine is carried out :meth:`~SQLStore.within` one: what is read there stays as 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
+from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of
-from jobboard.backends.sql.sides import IN_JOBS, SideRows
+from jobboard.backends.sql.sides import ELSEWHERE, SideRows
 from jobboard.backends.sql.statements import DAY, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
@@ -90,6 +92,10 @@ class SQLStore(Store):
             + ("passes over locked rows" if product.skip_locked else "one writer at a time")
             + "; what the server acknowledged is as durable as it is set up to be",
         )
+
+    @functools.cached_property
+    def outcomes(self) -> OutcomeRows:
+        return OutcomeRows(self.statements, self.base, self.query)
 
     def closing(self) -> None:
         self.links.watch.hurry()
@@ -198,7 +204,7 @@ class SQLStore(Store):
         jobs = [_stored(rows.get(uuid)) for uuid in uuids]
         now = found[0][RECORD] if found else 0
         others: dict[tuple[str, str], Side] = {}
-        if asked := [each for each in sides if each[0] not in IN_JOBS]:
+        if asked := [each for each in sides if each[0] not in ELSEWHERE]:
             at, there = self._sides.read(self._rows, run is not None, asked)
             now = now or at or self._clock()
             others = {(side.kind, side.key): side for side in there}
@@ -285,7 +291,10 @@ class SQLStore(Store):
         ]
         if any(_wakes(change) for change in changes):
             self.tell(run)
-        kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in IN_JOBS]
+        for mark in marks:
+            if mark.before.kind == "outcome":
+                self.outcomes.write(run, mark)
+        kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in ELSEWHERE]
         return Committed(stored, [side for side in kept if side.value is not None])
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
@@ -319,12 +328,13 @@ class SQLStore(Store):
 
         self.transact(None, work)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         st = self.statements
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
         self._sides.tidy(self.query, self.clean)
+        return self.outcomes.tidy(self.clean)
 
 
 def slot_of(nonce: Nonce) -> dict[str, Any]:

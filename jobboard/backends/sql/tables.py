@@ -22,6 +22,12 @@ PURGED = "PURGED"
 RECORD = 20
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
 
+OUTCOME = (
+    *("uuid", "name", "priority", "id", "key", "version", "posting", "attempts", "max_attempts", "token", "who"),
+    *("created_on", "begun", "modified_on", "until", "errors", "retries", "job_group", "result", "refused"),
+)
+"""The columns of the outcomes' table beside the board's name."""
+
 MAX_ATTEMPTS = 2**31 - 1
 MAX_TOKEN = 2**63 - 1
 """The last ones: a job that has one of them can't be claimed any more."""
@@ -122,6 +128,36 @@ class Tables:
         )
         ends = self.sides.c.until
         sa.Index(f"{prefix}_sides_until", self.sides.c.board, ends, **_where(ends.is_not(None)))
+        # What consumed jobs have left; "id" is the job's place, as it was. Nothing that looks for work meets these.
+        self.outcomes = sa.Table(
+            f"{prefix}_outcomes",
+            self.metadata,
+            sa.Column("uuid", Exact(64), primary_key=True),
+            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("name", Exact(255), nullable=False),
+            sa.Column("priority", sa.SmallInteger, nullable=False),
+            sa.Column("id", sa.BigInteger, nullable=False),
+            sa.Column("key", Exact(255)),
+            sa.Column("version", sa.Integer, nullable=False),
+            sa.Column("posting", LongText, nullable=False),
+            sa.Column("attempts", sa.Integer, nullable=False),
+            sa.Column("max_attempts", sa.Integer),
+            sa.Column("token", sa.BigInteger, nullable=False),
+            sa.Column("who", Exact(255)),
+            sa.Column("created_on", sa.BigInteger, nullable=False),
+            sa.Column("begun", sa.BigInteger, nullable=False),
+            sa.Column("modified_on", sa.BigInteger, nullable=False),
+            sa.Column("until", sa.BigInteger, nullable=False),
+            sa.Column("errors", LongText),
+            sa.Column("retries", sa.Integer, nullable=False),
+            sa.Column("job_group", Exact(255)),
+            sa.Column("result", LongText),
+            sa.Column("refused", LongText),
+            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
+        )
+        left = self.outcomes.c
+        sa.Index(f"{prefix}_outcomes_newest", left.board, left.modified_on, left.id)
+        sa.Index(f"{prefix}_outcomes_until", left.board, left.until)
         self.schema = sa.Table(
             f"{prefix}_schema",
             self.metadata,

@@ -401,8 +401,9 @@ class ZooKeeperStore(Store):
     def listed(self, kind: str) -> Found:
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         self._side_records.tidy()
+        return False
 
     # Keepers
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from jobboard.backends.zookeeper.batch import (
-    CommitOps,
     Achieved,
+    CommitOps,
     Step,
     Tail,
     created,

@@ -16,3 +16,9 @@ WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.until < TIMESTAMPDIF
   00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_sides.until
  LIMIT 1000;
 ROLLBACK;
+SELECT jobboard_outcomes.uuid
+FROM jobboard_outcomes FORCE INDEX (jobboard_outcomes_until)
+WHERE jobboard_outcomes.board = %(p_board)s AND jobboard_outcomes.until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01
+  00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_outcomes.until
+ LIMIT 1000;
+ROLLBACK;

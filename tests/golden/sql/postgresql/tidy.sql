@@ -14,3 +14,8 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.until < CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_sides.until
  LIMIT 1000;
+SELECT jobboard_outcomes.uuid
+FROM jobboard_outcomes
+WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_outcomes.until
+ LIMIT 1000;
