@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, about
@@ -20,7 +20,7 @@ from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Seen
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Posted, Seen
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -60,9 +60,11 @@ class JobBoard(Claiming):
         max_attempts: int | None = None,
         context: Mapping[str, str] | None = None,
         group: str | None = None,
+        key_for: float | datetime.timedelta | None = None,
+        on_key: Literal["keep", "replace"] = "keep",
         **extra: Any,
     ) -> Job:
-        """Put a job on the board.
+        """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
 
         :param name: what kind of work it is; handlers and ``names=`` go by it. At most 255 characters.
         :param book: a logbook of TaskFlow's, or anything with a ``name`` and a ``uuid``.
@@ -76,6 +78,12 @@ class JobBoard(Claiming):
         :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
             most 16 KiB of JSON. ``board.tracing`` may add to it.
         :param group: whose work it is, a customer's for instance; at most 255 characters.
+        :param key_for: seconds (or a timedelta) from this post for which the key stays taken at least, whatever becomes
+            of the job. Posting it again answers that job, and does not make it longer. Where the job has left the board
+            the answer is a handle of it, COMPLETE, which has the details of this post, as its own are gone.
+        :param on_key: ``"replace"``: a job that has the key, and that nobody has claimed, gets the details (book and
+            context, too), the priority and the due time of this post, and its attempts begin anew (``job.replaced``).
+            One that is claimed, or has come to its end, stays as it is.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
@@ -86,6 +94,8 @@ class JobBoard(Claiming):
             max_attempts=max_attempts,
             context=context,
             group=group,
+            key_for=key_for,
+            on_key=on_key,
         )
         return self._post([posting], "post", extra)[0]
 
@@ -113,25 +123,36 @@ class JobBoard(Claiming):
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
-            fresh = []
-            gone: dict[str | None, Job] = {}
-            for (created, record), draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
-                if record is None and created:
-                    # The answer came again after the job had already been consumed.
-                    job = gone[draft.key] = Job(self, draft.record(0, 0), draft.posting, COMPLETE, posting.book)
-                elif record is None:
-                    # An earlier posting of this very call had the key.
-                    job = gone[draft.key]
-                elif created:
-                    job = Job(self, record, draft.posting, record.state, posting.book)
-                else:
-                    job = self._job(record, record.state)
-                if created:
-                    fresh.append(job)
-                jobs.append(job)
+            made: dict[str, tuple[Draft, Posting]] = {}
+            batch = []
+            for answer, draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
+                if answer.status == OK:
+                    made[draft.uuid] = draft, posting
+                batch.append(self._answered(session, answer, *made.get(answer.uuid, (draft, posting)), extra))
+            fresh = [job for job in batch if job.created or job.replaced]
             self.engine.after_commit(extra, functools.partial(self._posted, session, fresh), _nothing)
+            jobs += batch
             start = end
         return jobs
+
+    def _answered(self, session: Session, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
+        """The job that a post is answered by, which ``draft`` has made, or has found."""
+        status, uuid, record = answer
+        if record is None and uuid != draft.uuid and not self.engine.joins(extra):
+            # It has left the board, and its key stays taken.
+            [seen] = session.query(self.engine.read, [uuid])
+            record, state = seen.record, seen.state
+        else:
+            # Without a record: the answer came again after the job had already been consumed.
+            state = COMPLETE if record is None else record.state
+        if record is None:
+            job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
+        elif status == OK:
+            job = Job(self, record, draft.posting, state, posting.book)
+        else:
+            job = self._job(record, state)
+        job.created, job.replaced = status == OK, status == Status.REPLACED
+        return job
 
     def _posted(self, session: Session, jobs: list[Job]) -> None:
         session.wake()

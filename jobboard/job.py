@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from jobboard import forks
 from jobboard.codec import Content
@@ -111,6 +111,8 @@ class Posting:
     max_attempts: int | None = field(default=None, kw_only=True)
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
     group: str | None = field(default=None, kw_only=True)
+    key_for: float | datetime.timedelta | None = field(default=None, kw_only=True)
+    on_key: Literal["keep", "replace"] = field(default="keep", kw_only=True)
 
 
 class Act(NamedTuple):
@@ -261,9 +263,15 @@ class Job:
     Equal and hashable by ``uuid``; sorted in the order in which jobs are served. ``claim`` is the :class:`Claim` of a
     claim made through this object and stays attached when it ends or is lost. ``seen_state`` is the state that the last
     read brought along; :attr:`state` asks the server. Neither ``str()`` nor ``repr()`` shows the details.
+
+    ``created``: this is the answer to a post, which has made the job; False where another job had its key.
+    ``replaced``: that job has got the details, priority and due time of this post, by ``on_key="replace"``.
     """
 
-    __slots__ = ("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "seen_state")
+    __slots__ = (
+        *("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "created", "replaced"),
+        "seen_state",
+    )
 
     def __init__(
         self, board: Board, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
@@ -271,6 +279,7 @@ class Job:
         self.board = board
         self.claim: Claim | None = None
         self.seen_state = seen_state
+        self.created = self.replaced = False
         self._record = record
         self._posted = posted
         self._book = book

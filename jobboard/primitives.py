@@ -74,7 +74,8 @@ class Arrival(NamedTuple):
 
 class Draft(NamedTuple):
     """A job to be stored. ``priority`` is a rank, as in its record. At most one of ``delay`` (from now, on the server's
-    clock) and ``due`` is given. ``key_for``: for how long from now on its key stays taken at least."""
+    clock) and ``due`` is given. ``key_for``: for how long from now on its key stays taken at least; ``replace``: what
+    it brings goes to the job that has its key, if nobody has claimed that."""
 
     uuid: str
     name: str
@@ -88,11 +89,12 @@ class Draft(NamedTuple):
     arrival: Arrival | None = None
     group: str | None = None
     key_for: int | None = None
+    replace: bool = False
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
         # Each post makes one, and by keywords it would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
@@ -115,6 +117,16 @@ class Draft(NamedTuple):
             modified_on=came.trashed_on or now,
             errors=came.errors,
         )
+
+
+class Posted(NamedTuple):
+    """What became of a draft. ``status`` OK: it is stored; KEY: another job has its key; REPLACED: that job has got
+    what the draft brings; LIVE: an arrival that is there already. ``uuid`` and ``record``: the job that answers the
+    draft, None where that has left the board."""
+
+    status: Status
+    uuid: str
+    record: Record | None
 
 
 class Finish(NamedTuple):

@@ -39,6 +39,7 @@ class Verb(enum.StrEnum):
     """What can happen to a job; the ones that end a claim are also the verbs of an :class:`~jobboard.job.Act`."""
 
     POST = "post"
+    REPLACE = "replace"
     CLAIM = "claim"
     EXTEND = "extend"
     ABANDON = "abandon"
@@ -75,6 +76,8 @@ def _row(verb: Verb, source: State | None, *targets: State | None) -> Transition
 
 TRANSITIONS: tuple[Transition, ...] = (
     _row(Verb.POST, None, UNCLAIMED, SCHEDULED),
+    _row(Verb.REPLACE, UNCLAIMED, UNCLAIMED, SCHEDULED),
+    _row(Verb.REPLACE, SCHEDULED, UNCLAIMED, SCHEDULED),
     _row(Verb.DUE, SCHEDULED, UNCLAIMED),
     _row(Verb.CLAIM, UNCLAIMED, CLAIMED),
     _row(Verb.LAPSE, CLAIMED, UNCLAIMED, TRASHED),
@@ -106,6 +109,7 @@ class Status(enum.StrEnum):
     SCHEDULED = "scheduled"
     TRASHED = "trashed"
     KEY = "key"
+    REPLACED = "replaced"
     LIVE = "live"
 
 
@@ -201,6 +205,28 @@ def failed(record: Record, on: int, who: str | None, text: str) -> Record:
     while len(sizes) > 1 and sum(sizes) > FAILURE_BYTES:
         del sizes[0]
     return record._replace(errors=errors[-len(sizes) :])
+
+
+def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Record | None]:
+    """UNCLAIMED or SCHEDULED -> what ``fresh``, another post of its key, brings: details, priority and due time."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state not in (UNCLAIMED, SCHEDULED):
+        return Status(record.state.lower()), record
+    return OK, record._replace(
+        priority=fresh.priority,
+        version=fresh.version,
+        posting=fresh.posting,
+        state=fresh.state,
+        lock_until=fresh.lock_until,
+        attempts=0,
+        retries=0,
+        token=next_token(record.token, now),
+        who=None,
+        keeper=None,
+        modified_on=now,
+    )
 
 
 def settle(record: Record, now: int) -> Record:

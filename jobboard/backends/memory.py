@@ -144,7 +144,8 @@ class _Shelf:
         return stored
 
     def first(self, limit: int, names: Sequence[str] | None, readable: int) -> list[Stored]:
-        """The jobs that are served next; what is no longer claimable goes from the heaps that it is met in."""
+        """The jobs that are served next; what is no longer claimable, or has gone to another place, goes from the heaps
+        that it is met in."""
         heaps = [self.ready] if names is None else [self._of(name) for name in names]
         alone = heaps[0] if len(heaps) == 1 else None
         met: list[tuple[list[_Place], _Place]] = []
@@ -154,6 +155,8 @@ class _Shelf:
             uuid = place[2]
             stored = self.jobs.get(uuid)
             if stored is None or stored.record.state != UNCLAIMED or uuid in found:
+                continue
+            if stored.record.priority != place[0]:
                 continue
             met.append((heap, place))
             if stored.record.version <= readable:
@@ -178,14 +181,14 @@ class _Shelf:
 
     def mark(self, mark: Mark, now: int) -> Side | None:
         """What is stored of a side record after this step."""
-        side, value, ttl = mark
+        side, value = mark.before, mark.value
         paged = side.kind == "outcome"
         if value is None:
             if paged:
                 self.outcomes.drop(side.key)
             self.sides.pop((side.kind, side.key), None)
             return None
-        stored = Side(side.kind, side.key, value, None if ttl is None else now + ttl, next(self.tags))
+        stored = Side(side.kind, side.key, value, mark.end(now), next(self.tags))
         if paged:
             self.outcomes.put(stored)
             self.outcomes.tidy(now, 2)
@@ -342,7 +345,7 @@ class MemoryStore(Store):
             there = shelf.jobs.get(uuid)
             if (there and there.tag) != (before and before.tag):
                 stale.append(uuid)
-        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side, _, _ in marks):
+        if stale or any(shelf.side(*mark.before[:2]).tag != mark.before.tag for mark in marks):
             raise Stale(stale)
 
     def tidy(self) -> bool:

@@ -1,6 +1,6 @@
 """What a board holds: an engine. One is written once, over stores that only keep records, compare and set."""
 
-from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result
+from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result, held_key
 from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
@@ -28,4 +28,5 @@ __all__ = [
     "Store",
     "StoreEngine",
     "Stored",
+    "held_key",
 ]

@@ -215,7 +215,7 @@ class Committer:
         return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)])
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
-        freed: dict[str, str] = {}
+        freed: dict[str, Record] = {}
         taken: dict[str, str] = {}
         for before, after, _ in changes:
             if (before.record if before is not None else after).key is None:  # type: ignore[union-attr]
@@ -223,7 +223,7 @@ class Committer:
             had = None if before is None else held_key(before.record)
             has = None if after is None else held_key(after)
             if before is not None and had is not None and had != has:
-                freed[had] = before.record.uuid
+                freed[had] = before.record
             if after is not None and has is not None and had != has:
                 taken[has] = after.uuid
         keys = freed.keys() | taken.keys()
@@ -231,14 +231,22 @@ class Committer:
             return []
         known = {side.key: side for side in sides if side.kind == "key"}
         missing = [("key", key) for key in keys if key not in known]
+        now = None
         if missing:
-            known |= {side.key: side for side in self.store.read([], missing).sides}
+            found = self.store.read([], missing)
+            known |= {side.key: side for side in found.sides}
+            now = found.now
         marks = []
         for key in sorted(keys):
-            value = taken[key].encode() if key in taken else None
+            side = known[key]
+            if key in taken:
+                marks.append(Mark(side, taken[key].encode()))
             # Where damage has given the key to another job as well, it stays with that one.
-            if value is not None or known[key].value == freed[key].encode():
-                marks.append(Mark(known[key], value))
+            elif side.value == freed[key].uuid.encode():
+                until = freed[key].key_until
+                # What was known is to be free.
+                runs = now is not None and until is not None and until > now
+                marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
     def alone(self, change: Change) -> bool:

@@ -22,6 +22,7 @@ from jobboard.primitives import (
     Nonce,
     Oddity,
     Peeked,
+    Posted,
     Renewed,
     Seen,
     Taken,
@@ -164,11 +165,11 @@ class Engine(abc.ABC):
         done()
 
     @abc.abstractmethod
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
-        """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
-        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. Nor is an
-        arrival whose uuid is on the board already, or in its trash, with ``(False, its record)``; what was purged may
-        arrive again.
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
+        """Store all the drafts or none, in their order: at most 500. A draft whose key another job holds, which lives
+        or whose window runs, is not stored: that job is its answer, also when it is an earlier draft of this call, and
+        a job that is unclaimed or scheduled gets what a draft with ``replace`` brings. Nor is an arrival stored whose
+        uuid is on the board already, or in its trash; what was purged may arrive again.
 
         On a replay, a job that this call has stored, or an arrival that was there before, and that has left the board
         since, is answered without a record, and so are the drafts that were answered with it. But a draft that was

@@ -9,14 +9,25 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from jobboard import notifier, states
-from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
+from jobboard.engine.calls import (
+    AT_ONCE,
+    DAY,
+    Answer,
+    Committer,
+    Deed,
+    Plan,
+    Result,
+    change_by,
+    standing,
+)
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import Done, asked, done_page, outcomes
 from jobboard.engine.ending import Recent, ending
 from jobboard.engine.keeping import ClaimKeeper
+from jobboard.engine.keys import holders_of
 from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
@@ -121,7 +132,7 @@ class StoreEngine(Engine, Generic[S]):
 
     # Posting
 
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         store = self._live
         holders: dict[str, Record] = {}
 
@@ -152,30 +163,30 @@ class StoreEngine(Engine, Generic[S]):
             found = store.read(unknown)
             records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         # A holder was there when the key was refused, whatever has become of it since.
-        return [(status == OK, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
+        return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
 
     def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
         """:param seen: takes in the jobs that are here already: holders of keys, and earlier arrivals."""
-        plan = Plan([], [], marks=[])
-        holders: dict[str, str] = {}
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
-        if keys:
-            plan = self._holders(keys, holders, seen)
+        held = holders_of(self._live, keys)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
+        seen.update(held.seen())
         seen.update(there)
+        plan = Plan(held.freed, [], held.sides, marks)
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
-            holder = None if draft.key is None or trashed else holders.get(draft.key)
+            holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
             if draft.uuid in there:
                 plan.done.append(Deed(Status.LIVE, draft.uuid))
             elif holder is not None:
-                plan.done.append(Deed(Status.KEY, holder))
+                replaced = draft.replace and held.replace(plan.changes, holder, draft)
+                plan.done.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
             else:
                 plan.changes.append(Change(None, draft, notifier.TRASHED if trashed else notifier.POSTED))
                 plan.done.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
-                    holders[draft.key] = draft.uuid
-        return plan._replace(marks=marks)
+                    held.by_key[draft.key] = draft.uuid
+        return plan
 
     def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
         """Those of the jobs that are here, and the marks to take back of those that were purged here."""
@@ -184,27 +195,6 @@ class StoreEngine(Engine, Generic[S]):
         found = self._live.read(uuids, [("purged", uuid) for uuid in uuids])
         there = {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
-
-    def _holders(self, keys: Sequence[str], holders: dict[str, str], seen: dict[str, Record]) -> Plan:
-        """Who holds these keys, and what to commit with whatever relies on it: a lapse that nobody has met yet may have
-        set a key free."""
-        store = self._live
-        sides = store.read([], [("key", key) for key in keys]).sides
-        held = [side for side in sides if side.value is not None]
-        plan = Plan([], [], sides)
-        if not held:
-            return plan
-        found = store.read([(side.value or b"").decode() for side in held])
-        for side, stored in zip(held, found.jobs, strict=True):
-            if stored is None:
-                continue
-            record = standing(stored, found.now)
-            if record.state in LIVE:
-                holders[side.key] = record.uuid
-                seen[record.uuid] = record
-            elif stored.record.state in LIVE:
-                plan.changes.append(sweeping(stored, found.now))
-        return plan
 
     # Claiming
 
@@ -361,16 +351,13 @@ class StoreEngine(Engine, Generic[S]):
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
-            made = Plan([], [])
-            if verb == Verb.RESTORE and before.key is not None:
-                holders: dict[str, str] = {}
-                made = self._holders([before.key], holders, {})
-                if holders:
-                    return Plan([], [Deed(Status.KEY, uuid)])
+            held = holders_of(self._live, [before.key] if verb == Verb.RESTORE and before.key is not None else [])
+            if any(holder != uuid for holder in held.by_key.values()):
+                return Plan([], [Deed(Status.KEY, uuid)])
             # It may be its own key that a lapse has set free.
-            changes = [change for change in made.changes if change.before != stored]
+            changes = [change for change in held.freed if change.before != stored]
             marks = [Mark(side, b"", DAY) for side in found.sides]
-            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], made.sides, marks)
+            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks)
 
         return self._call(nonce).do(nonce, plan).done[0].status
 

@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
 KINDS = {
     "answer": "what the latest call of a handle's slot did, for its repetition; not listed",
-    "key": "the uuid of the live job that holds a key; not listed",
+    "key": "the uuid of the job that holds a key: for as long as it lives, or until its window ends; not listed",
     "purged": "that a job was purged within a day; not listed",
     "entity": "one entry of the roster",
     "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
@@ -85,11 +85,16 @@ class Change(NamedTuple):
 
 class Mark(NamedTuple):
     """One side record's step: from what was read to ``value`` (None: nothing is left), which counts for ``ttl`` µs from
-    the commit on (None: for ever)."""
+    the commit on, or ``until`` an instant (both None: for ever)."""
 
     before: Side
     value: bytes | None
     ttl: int | None = None
+    until: int | None = None
+
+    def end(self, now: int) -> int | None:
+        """Until when it counts, if it is stored now."""
+        return self.until if self.ttl is None else now + self.ttl
 
 
 class Committed(NamedTuple):

@@ -112,14 +112,14 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     content = codec.encode(codec.Content({}, None), "msgpack")
     draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
     slow.engine.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
-    [(created, record)] = slow.engine.insert([draft], nonce)
-    assert not created
+    [(status, _, record)] = slow.engine.insert([draft], nonce)
+    assert status == Status.KEY
     assert record.uuid == holder.uuid, "it was there when this call began"
-    [(created, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
-    assert created
+    [(status, _, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
+    assert status == OK
     assert record.uuid == draft.uuid
     assert uuids(other.iterjobs()) == [draft.uuid]
-    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(True, record)], "and once only"
+    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
 
 
 def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(

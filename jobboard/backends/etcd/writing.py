@@ -204,14 +204,14 @@ class _Commit:
         return self._lease
 
     def _mark(self, mark: Mark) -> Side | None:
-        side, value, ttl = mark
+        side, value = mark.before, mark.value
         key = self._keys.side(side.kind, side.key)
         self._sides[key] = side.tag or 0  # type: ignore[assignment]
         if value is None:
             if side.tag is not None:
                 self._deletes.add(key)
             return None
-        until = None if ttl is None else self._now + ttl
+        until = mark.end(self._now)
         self._puts[key] = (pack_side(value, until), None)
         return side._replace(value=value, until=until)
 

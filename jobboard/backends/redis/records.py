@@ -81,8 +81,8 @@ def packed(record: Record) -> list[Any]:
 
 
 def packed_draft(draft: Draft) -> Sequence[Any]:
-    uuid, name, priority, key, version, _, max_attempts, delay, due, came, group, key_for = draft
-    job = (uuid, name, priority, key, version, max_attempts, delay, due, group, key_for)
+    uuid, name, priority, key, version, _, max_attempts, delay, due, came, group, key_for, replace = draft
+    job = (uuid, name, priority, key, version, max_attempts, delay, due, group, key_for, replace)
     if came is None:
         return job
     who, attempts, errors, created_on, trashed_on, retries = came

@@ -287,12 +287,19 @@ class RedisStore(Store):
                 step[:3] = after.uuid, None, packed_draft(after)
             elif after is not None:
                 step[2] = packed(after)
+                if before is not None and after.posting != before.record.posting:
+                    assert isinstance(after.posting, bytes)
+                    postings.append(after.posting)
+                    step.append(True)
             steps.append(step)
-        sides = [("\0".join(side[:2]), side.tag, value, ttl, side.kind not in _UNLISTED) for side, value, ttl in marks]
+        sides = [
+            ("\0".join(side[:2]), side.tag, value, ttl, side.kind not in _UNLISTED, until)
+            for side, value, ttl, until in marks
+        ]
         stale, done, jobs, versions = self._run("commit", ("", steps, sides), postings)
         if not done:
             raise Stale([uuid.decode() for uuid in stale])
-        written = [side for side, value, _ in marks if value is not None]
+        written = [mark.before for mark in marks if mark.value is not None]
         return Committed(
             [stored_of(*job) for job in jobs],
             [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],

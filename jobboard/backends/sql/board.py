@@ -20,13 +20,13 @@ from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.engine import Committer, Done, Recent, Seat, StoreEngine
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
 from jobboard.sql.dialects import database
 from jobboard.sql.links import Link, Links
 from jobboard.sql.prepared import Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
-from jobboard.states import OK, Holder, Record, Status, Verb
+from jobboard.states import OK, Holder, Status, Verb
 
 T = TypeVar("T")
 
@@ -200,13 +200,13 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def insert(
         self, drafts: Sequence[Draft], nonce: Nonce | None, connection: Any = None, **extra: Any
-    ) -> list[tuple[bool, Record | None]]:
+    ) -> list[Posted]:
         if connection is not None:
             return self._join(connection, lambda: super(SQLEngine, self).insert(drafts, None))
         if nonce is not None and all(map(_plain, drafts)):
             records, nonce = tried(nonce, self._shortcuts.insert, drafts)
             if records is not None:
-                return [(True, record) for record in records]
+                return [Posted(OK, record.uuid, record) for record in records]
         return super().insert(drafts, nonce)
 
     # Claiming

@@ -135,7 +135,7 @@ class MariaDBShortcuts(Shortcuts):
 
 
 def _given(draft: Draft) -> tuple[Any, ...]:
-    uuid, name, priority, _, version, posting, max_attempts, _, _, _, group, _ = draft
+    uuid, name, priority, _, version, posting, max_attempts, _, _, _, group, *_ = draft
     return uuid, name, priority, version, max_attempts, group, posting
 
 

@@ -1,20 +1,21 @@
-"""Side records: what a board keeps beside its jobs, in a table of its own. Keys of jobs, and what was purged, stand in
-the rows of the jobs instead; outcomes have a table for themselves."""
+"""Side records: what a board keeps beside its jobs, in a table of its own. Keys of live jobs, and what was purged,
+stand in the rows of the jobs instead; outcomes have a table for themselves."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobboard.backends.sql.statements import Statements
 from jobboard.engine import Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
+from jobboard.states import Record
 
 ELSEWHERE = frozenset({"key", "purged", "outcome"})
-"""The kinds that have no rows here."""
+"""The kinds that have no rows here: but for a key that outlives its job."""
 
 Rows = Callable[..., list[Row]]
 """Runs a statement that reads, with its parameters."""
@@ -48,14 +49,14 @@ class SideRows:
         """
         :raises Stale: it is not as it was read.
         """
-        st, (side, value, ttl) = self._st, mark
+        st, side, value = self._st, mark.before, mark.value
         one = {**self._base, "p_kind": side.kind, "p_place": _place(side.key)}
         if value is None:
             if side.tag is not None and not run.count(st.side_gone, {**one, "p_was": side.tag}):
                 raise Stale
             return Side(side.kind, side.key, None, None, None)
         version = secrets.randbits(62)
-        told = {**one, "p_value": value, "p_ttl": ttl, "p_version": version}
+        told = {**one, "p_value": value, "p_ttl": mark.ttl, "p_until": mark.until, "p_version": version}
         if side.tag is not None:
             if not run.count(st.side_again, {**told, "p_was": side.tag}):
                 raise Stale
@@ -65,6 +66,28 @@ class SideRows:
             if [row[0] for row in run.rows(st.side_version, one)] != [version]:
                 raise Stale
         return Side(side.kind, side.key, value, None, version)
+
+    def remember(self, run: Runner, record: Record) -> None:
+        """The key of a job that has come to its end stays taken until its window ends."""
+        if record.key is None or record.key_until is None:
+            return
+        one = {**self._base, "p_kind": "key", "p_place": _place(record.key)}
+        run.count(self._st.side_forgotten, one)
+        told = {"p_key": record.key, "p_value": record.uuid.encode(), "p_version": secrets.randbits(62)}
+        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": record.key_until})
+
+    def compare(self, run: Runner, taken: Mapping[str, str]) -> None:
+        """Behind what takes keys for these jobs. Who had one since it was read has gone, and has left it here.
+
+        :raises Stale: another's window runs.
+        """
+        now, found = self.read(
+            lambda statement, **params: run.rows(statement, {**self._base, **params}),
+            False,
+            [("key", key) for key in taken],
+        )
+        if any(side.stands(now) and side.value != taken[side.key].encode() for side in found):
+            raise Stale
 
     def tidy(self, query: Rows, clean: Callable[..., None]) -> None:
         places: dict[str, list[str]] = defaultdict(list)

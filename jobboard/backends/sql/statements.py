@@ -51,10 +51,12 @@ def logical_state(jobs: sa.Table) -> sa.ColumnElement[str]:
 
 
 def held(jobs: sa.Table) -> sa.ColumnElement[bool]:
-    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token."""
+    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token. Not that of a
+    job whose key outlives it: that is to be kept, which one statement can't do."""
     c = jobs.c
+    window = sa.or_(c.key_until.is_(None), c.key_until <= now)
     stands = sa.and_(c.state == literal(CLAIMED), sa.or_(c.lock_until > now, not_exhausted(jobs)))
-    return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands))
+    return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands), window)
 
 
 def claimed_values(jobs: sa.Table, instant: Any) -> dict[str, Any]:
@@ -107,10 +109,10 @@ class Statements:
         self.ids = Prepared(sa.select(c.uuid, c.id).where(by_uuid), "p_uuids")
 
         self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))
-        self.store = Prepared(
-            sa.update(jobs)
-            .where(c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
-            .values({name: self._typed(name) for name in _STORED})
+        same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
+        self.store = Prepared(sa.update(jobs).where(*same).values({name: self._typed(name) for name in _STORED}))
+        self.restate = Prepared(
+            sa.update(jobs).where(*same).values({name: self._typed(name) for name in (*_STORED, *_POSTED)})
         )
         self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
@@ -274,12 +276,14 @@ class Statements:
         self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
         self.sides_listed = Prepared(found.where(mine))
         one = sa.and_(mine, t.c.place == text("place"))
-        told = {"value": param("value", sa.LargeBinary()), "until": now + param("ttl"), "version": param("version")}
+        ends = sa.func.coalesce(param("until"), now + param("ttl"))
+        told = {"value": param("value", sa.LargeBinary()), "until": ends, "version": param("version")}
         key = {"board": text("board"), "kind": text("kind"), "place": text("place"), "key": text("key")}
         self.side_first = Prepared(insert_new(t, dialect).values({**key, **told}))
         self.side_version = Prepared(sa.select(t.c.version).where(one))
         self.side_again = Prepared(sa.update(t).where(one, t.c.version == param("was")).values(told))
         self.side_gone = Prepared(sa.delete(t).where(one, t.c.version == param("was")))
+        self.side_forgotten = Prepared(sa.delete(t).where(one))
         old = sa.and_(t.c.board == text("board"), t.c.until < now)
         first = sa.select(t.c.kind, t.c.place).where(old).order_by(t.c.until).limit(_TIDIED)
         self.sides_old = Prepared(by_index(first, t, f"{self.tables.prefix}_sides_until"))
@@ -295,3 +299,5 @@ _STORED = (
     *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "errors", "retries"),
     *("live_key", "wake_at"),
 )
+_POSTED = ("priority", "version", "posting")
+"""What else changes where a job gets what another post has brought."""

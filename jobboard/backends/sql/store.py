@@ -16,13 +16,13 @@ from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
-from jobboard.backends.sql.rows import changed, inserted, record_of
+from jobboard.backends.sql.rows import changed, inserted, record_of, restated
 from jobboard.backends.sql.sides import ELSEWHERE, SideRows
 from jobboard.backends.sql.statements import DAY, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, held_key
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
@@ -204,14 +204,17 @@ class SQLStore(Store):
         jobs = [_stored(rows.get(uuid)) for uuid in uuids]
         now = found[0][RECORD] if found else 0
         others: dict[tuple[str, str], Side] = {}
-        if asked := [each for each in sides if each[0] not in ELSEWHERE]:
-            at, there = self._sides.read(self._rows, run is not None, asked)
-            now = now or at or self._clock()
-            others = {(side.kind, side.key): side for side in there}
+        # Of a job that goes meanwhile, its key is left here: so that comes second.
+        kept = [("key", key) for key in keys if key not in holders]
+        asked = [each for each in sides if each[0] not in ELSEWHERE]
+        if asked or kept:
+            at, there = self._sides.read(self._rows, run is not None, [*asked, *kept])
+            now = now or at or (self._clock() if asked else 0)
+            others = {(side.kind, side.key): side for side in there if side.stands(at) or side.kind != "key"}
 
         def side(kind: str, key: str) -> Side:
-            if kind == "key":
-                return Side(kind, key, *_holding(holders.get(key)))
+            if key in holders and kind == "key":
+                return Side(kind, key, *_holding(holders[key]))
             if kind == "purged":
                 return Side(kind, key, *_purged(rows.get(key)))
             return others.get((kind, key)) or Side(kind, key, None, None, None)
@@ -255,7 +258,7 @@ class SQLStore(Store):
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
         """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique."""
+        unique, and leaves it behind if it outlives the job."""
         run = self.running
         if run is not None:
             return self._write(run, changes, marks)
@@ -267,7 +270,7 @@ class SQLStore(Store):
 
     def _write(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
         st = self.statements
-        purged = {side.key: value is not None for side, value, _ in marks if side.kind == "purged"}
+        purged = {side.key: value is not None for side, value, *_ in marks if side.kind == "purged"}
         if back := [uuid for uuid, gone in purged.items() if not gone]:
             run.count(st.purged_again, {**self.base, "p_uuids": back})
         ended: list[int] = []
@@ -278,7 +281,7 @@ class SQLStore(Store):
                 run.count(st.purge, {"p_id": before.record.sequence})
             elif after is None:
                 ended.append(before.record.sequence)
-            elif isinstance(after, Record) and not run.count(st.store, changed(after, before.record)):
+            elif isinstance(after, Record) and not self._update(run, after, before.record):
                 raise Stale([after.uuid])
         if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
             raise Stale
@@ -289,6 +292,7 @@ class SQLStore(Store):
             for _, after, _ in changes
             if after is not None
         ]
+        self._pass_keys(run, changes)
         if any(_wakes(change) for change in changes):
             self.tell(run)
         for mark in marks:
@@ -296,6 +300,24 @@ class SQLStore(Store):
                 self.outcomes.write(run, mark)
         kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in ELSEWHERE]
         return Committed(stored, [side for side in kept if side.value is not None])
+
+    def _update(self, run: Runner, after: Record, was: Record) -> int:
+        st = self.statements
+        if (after.priority, after.posting) != (was.priority, was.posting):
+            return run.count(st.restate, restated(after, was))
+        return run.count(st.store, changed(after, was))
+
+    def _pass_keys(self, run: Runner, changes: Sequence[Change]) -> None:
+        taken: dict[str, str] = {}
+        for before, after, _ in changes:
+            had = None if before is None else held_key(before.record)
+            has = None if after is None else held_key(after)
+            if before is not None and had is not None and has is None:
+                self._sides.remember(run, before.record)
+            elif after is not None and has is not None and had is None:
+                taken[has] = after.uuid
+        if taken:
+            self._sides.compare(run, taken)
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
         if not drafts:
@@ -352,8 +374,8 @@ def _stored(row: Row | None) -> Stored | None:
     return None if record is None else Stored(record, None)
 
 
-def _holding(uuid: str | None) -> tuple[bytes | None, None, object]:
-    return (None, None, None) if uuid is None else (uuid.encode(), None, uuid)
+def _holding(uuid: str) -> tuple[bytes, None, object]:
+    return uuid.encode(), None, uuid
 
 
 def _purged(row: Row | None) -> tuple[bytes | None, int | None, object]:

@@ -13,6 +13,7 @@ from jobboard import states
 from jobboard.backends.sql.answers import DONE, JOINT, Items, taken
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.rows import changed, record_in, record_of
+from jobboard.backends.sql.sides import SideRows
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
@@ -30,6 +31,7 @@ class RowWriter:
     def __init__(self, statements: Statements, board: str, fenced: bool) -> None:
         self.st = statements
         self._board = {"p_board": board}
+        self._sides = SideRows(statements, self._board)
         self._fenced = fenced
 
     def _save(self, run: Runner, record: Record, was: Record) -> None:
@@ -96,6 +98,8 @@ class RowWriter:
                     run.count(statement, {"p_ids": ids})
             if trashed:
                 run.many(self.st.store, [changed(each, each._replace(state=CLAIMED)) for each in trashed])
+        for record in trashed:
+            self._sides.remember(run, record)
         return (len(rows), trashed), DONE if rows else []
 
     def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:

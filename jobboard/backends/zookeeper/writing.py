@@ -113,7 +113,12 @@ class Writer:
             same = after is None or (after.posting, after.errors) == (before.record.posting, before.record.errors)
             new = None if same or after is None else pack_content(after)
             body = tag.body if new is None else _mark(new)
-            steps.append(Step(before.record.uuid, change, after, (tag.folder, tag.n), new, body))
+            place = (tag.folder, tag.n)
+            if after is not None and after.priority != before.record.priority:
+                # Each priority has folders of its own, and numbers.
+                place = self._reserve([after])[after.uuid]
+                after = after._replace(sequence=sequence_of(after.priority, *place))
+            steps.append(Step(before.record.uuid, change, after, place, new, body))
         if any(record.state != UNCLAIMED for record in posted):
             # All of them, or they would not be numbered in their order.
             places = self._reserve(posted)
@@ -321,9 +326,9 @@ class Writer:
         return chosen[uuid]
 
     def _mark(self, mark: Mark, batch: CommitOps, done: Achieved, gone: set[str]) -> None:
-        (kind, key, _, _, tag), value, ttl = mark
+        (kind, key, _, _, tag), value = mark.before, mark.value
         path = self._store.paths.side(kind, key)
-        until = None if ttl is None else done.now + ttl
+        until = mark.end(done.now)
         assert tag is None or isinstance(tag, SideTag)
         marked = kind != "answer"
         if tag is None or (marked and not tag.mark):

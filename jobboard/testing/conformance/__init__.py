@@ -112,7 +112,7 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
-from jobboard.testing.conformance.windows import TestWindows  # noqa: E402
+from jobboard.testing.conformance.windows import TestReplacing, TestWindows  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
@@ -164,6 +164,7 @@ __all__ = [
     "TestRelease",
     "TestRememberedClaims",
     "TestRepeatedPosts",
+    "TestReplacing",
     "TestRestore",
     "TestRevival",
     "TestSiblings",

@@ -67,8 +67,8 @@ class Side:
         board = self.board
         if verb == "insert":
             return [
-                (created, record and self.shown(record))
-                for created, record in board.engine.insert([draft(*each) for each in args], nonce)
+                (status, uuid, record and self.shown(record))
+                for status, uuid, record in board.engine.insert([draft(*each) for each in args], nonce)
             ]
         if verb == "claim":
             uuid, who, lease = args

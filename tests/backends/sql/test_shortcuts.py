@@ -51,11 +51,11 @@ def test_a_late_first_try_of_a_post_brings_no_job_back(board: JobBoard, count: i
     drafts = [draft(number) for number in range(count)]
     call = Nonce("handle", 1, 7)
     posted = engine.insert(drafts, call._replace(attempt=2))
-    assert [created for created, _ in posted] == [True] * count
+    assert [status for status, *_ in posted] == [OK] * count
     taken = engine.take("anna", count, LEASE, None, codec.VERSION, Nonce("handle", 2, 1)).records
     acts = [Finish(record.uuid, Holder("anna", record.token), Verb.CONSUME) for record in taken]
     assert engine.finish(acts, Nonce("handle", 2, 2)) == [OK] * count
-    assert engine.insert(drafts, call) == [(True, None)] * count
+    assert engine.insert(drafts, call) == [(OK, each.uuid, None) for each in drafts]
     assert board.job_count == 0
 
 
@@ -75,7 +75,7 @@ def test_a_repetition_answers_what_the_shortcut_did(board: JobBoard, count: int)
     # Done once, and by nobody else: the same act under another call finds nothing.
     assert engine.finish(acts, end._replace(attempt=2)) == [OK] * count
     assert engine.finish(acts, Nonce("handle", 3, 2)) != [OK] * count
-    assert engine.insert(drafts, post._replace(attempt=3)) == [(True, None)] * count
+    assert engine.insert(drafts, post._replace(attempt=3)) == [(OK, each.uuid, None) for each in drafts]
     assert [seen.state for seen in engine.read([each.uuid for each in drafts])] == [COMPLETE] * count
 
 

@@ -63,9 +63,8 @@ local function next_sequence()
   return number
 end
 
--- Store a side record, which counts for `ttl` µs (nil: for ever), or let go of it.
-local function put(field, value, ttl, listed)
-  local till = ttl and now + ttl
+-- Store a side record, which counts until `till` (nil: for ever), or let go of it.
+local function put(field, value, till, listed)
   local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
   if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
   if blob and till then call('ZADD', ENDS, exact(till), field) else call('ZREM', ENDS, field) end
@@ -274,29 +273,46 @@ local function lift(job, busy)
   end
 end
 
+-- Out of its place: store() puts it where it belongs then.
+local function uproot(job)
+  lift(job)
+  job.state, job.clock = nil, nil
+end
+
 -- A live job holds its key by a side record, with its sequence or a later one as the version.
 local function lock(job, version)
-  call('HSET', SIDES, 'key\0' .. job.record[KEY], cmsgpack.pack(version, false) .. job.id)
+  local field = 'key\0' .. job.record[KEY]
+  call('HSET', SIDES, field, cmsgpack.pack(version, false) .. job.id)
+  if job.record[KEY_UNTIL] then call('ZREM', ENDS, field) end
 end
 
--- A job that goes lets go of its key, unless another has it: one of the two was damaged then.
+-- A job that goes lets go of its key, once its window has ended; unless another has it: one of the two was damaged then.
 local function unlock(job)
-  local field = job.record[KEY] and 'key\0' .. job.record[KEY]
+  local field, till = job.record[KEY] and 'key\0' .. job.record[KEY], job.record[KEY_UNTIL]
   local held = field and call('HGET', SIDES, field)
-  if held and string.sub(held, -#job.id) == job.id then call('HDEL', SIDES, field) end
+  if not held or string.sub(held, -#job.id) ~= job.id then return end
+  if till and till > now then put(field, job.id, till) else call('HDEL', SIDES, field) end
 end
 
--- Who holds this key: a live job, or nil.
+-- Who holds this key: the uuid of a job that lives, or whose window runs, and that job, unless it has left the board.
 local store
 local function holder_of(key)
-  local held = side_of('key\0' .. key)
+  local field = 'key\0' .. key
+  local held = side_of(field)
   local job = held and load(held.value)
   -- One that has lapsed for good lets go of it.
-  if job and job.record[STATE] == 'T' and job.state ~= 'T' then return store(job) end
-  if held and not (job and job.state ~= 'T' and job.record[KEY] == key) then
-    return damage().note(SIDES, 'key\0' .. key, 'its job does not have this key', held.value)
+  if job and job.record[STATE] == 'T' and job.state ~= 'T' then
+    store(job)
+    held = side_of(field)
   end
-  return job
+  if held and held.till then
+    if held.till > now then return held.value, job end
+    return put(field)
+  end
+  if held and not (job and job.state ~= 'T' and job.record[KEY] == key) then
+    return damage().note(SIDES, field, 'its job does not have this key', held.value)
+  end
+  return held and held.value, job
 end
 
 -- What this script has made claimable.

@@ -51,7 +51,7 @@ local function of_side(field, blob)
   local kind, key = string.match(field, '^(%Z+)%z(.+)$')
   local side = side_in(blob)
   if not (kind and side) then return 'entry' end
-  if kind == 'key' then
+  if kind == 'key' and not side.till then
     return of_member(side.value, function(job) return job.record[KEY] == key and holds(job, side.value) end)
   end
   if side.till and not call('ZSCORE', ENDS, field) then return 'end' end

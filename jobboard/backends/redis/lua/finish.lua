@@ -87,11 +87,11 @@ function verbs.release(job, record, reason)
 end
 
 function verbs.restore(job, record)
-  if record[KEY] and holder_of(record[KEY]) then return 'key' end
+  local holder = record[KEY] and holder_of(record[KEY])
+  if holder and holder ~= job.id then return 'key' end
   -- What lapsed for good still holds its place among the claims, and its key: it is put into the trash first.
   if job.state ~= 'T' then store(job) end
-  lift(job)
-  job.state = nil
+  uproot(job)
   record[STATE], record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[MODIFIED_ON] =
     'U', 0, 0, next_token(record), false, now
   if record[KEY] then lock(job, next_sequence()) end
@@ -101,7 +101,7 @@ end
 
 function verbs.purge(job)
   drop(job)
-  put('purged\0' .. job.id, '', DAY)
+  put('purged\0' .. job.id, '', now + DAY)
 end
 
 local ids, met = {}, {}

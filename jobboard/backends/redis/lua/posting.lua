@@ -1,10 +1,10 @@
 -- How a draft becomes a job: for insert and commit. Behind board.lua.
--- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, key for, arrival, whether it was
--- trashed]; an arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or
+-- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, key for, whether it replaces, arrival,
+-- whether it was trashed]; an arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or
 -- when trashed]
 
 local function post(draft, posting, quiet)
-  local id, name, priority, key, version, max_attempts, delay, due, group, key_for, came, trashed = unpack(draft, 1, 12)
+  local id, name, priority, key, version, max_attempts, delay, due, group, key_for, _, came, trashed = unpack(draft, 1, 13)
   local till = delay and now + delay or due
   if till and till <= now then till = nil end
   local record = {

@@ -5,6 +5,11 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.live_key IN (%(p_keys_1)s, …) FOR UPDATE;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
+  (%(p_places_1)s, …) FOR UPDATE;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
@@ -16,6 +21,11 @@ INSERT INTO jobboard (uuid, name, priority, `key`, version, posting, state, atte
 SELECT jobboard.uuid, jobboard.id
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
+  (%(p_places_1)s, …);
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =

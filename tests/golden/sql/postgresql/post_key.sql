@@ -6,6 +6,11 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.ke
   AS BIGINT) AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.live_key IN (%(p_keys_1)s::VARCHAR, …) FOR UPDATE;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) FOR UPDATE;
 SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who,
@@ -19,6 +24,11 @@ INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attemp
 SELECT jobboard.uuid, jobboard.id
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 SELECT pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS pg_notify_1;
 UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN
   (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -

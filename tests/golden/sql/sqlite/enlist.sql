@@ -4,8 +4,8 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
 SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;
 BEGIN IMMEDIATE;
-INSERT INTO jobboard_sides (board, kind, place, "key", value, until, version) VALUES (?, ?, ?, ?, ?,
-  (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?), ?) ON CONFLICT DO NOTHING;
+INSERT INTO jobboard_sides (board, kind, place, "key", value, until, version) VALUES (?, ?, ?, ?, ?, coalesce(?,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?), ?) ON CONFLICT DO NOTHING;
 SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?;
