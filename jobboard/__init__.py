@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobboard.iterator import JobBoardIterator
     from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
-    from jobboard.primitives import BoardStats, Characteristics
+    from jobboard.primitives import BoardStats, Characteristics, Paused
     from jobboard.states import Failure, State, Verb
 
 _HOMES = {
@@ -43,13 +43,14 @@ _HOMES = {
         "JobFailures",
         "JobTrashed",
         "MissingDriver",
+        "Paused",
         "NotFound",
         "UnclaimableJob",
     ),
     "iterator": ("JobBoardIterator",),
     "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
-    "primitives": ("BoardStats", "Characteristics"),
+    "primitives": ("BoardStats", "Characteristics", "Paused"),
     "states": ("Failure", "State", "Verb"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -74,6 +75,7 @@ __all__ = [
     "JobTrashed",
     "MissingDriver",
     "NotFound",
+    "Paused",
     "Posting",
     "Reject",
     "Retry",

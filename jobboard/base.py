@@ -52,6 +52,7 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.OTHER: (JobFailure, "is claimed by somebody else"),
     Status.CLAIMED: (UnclaimableJob, "is claimed already"),
     Status.SCHEDULED: (UnclaimableJob, "is not due yet"),
+    Status.PAUSED: (UnclaimableJob, "is paused: resume() lets it be claimed again"),
     Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
     Status.LIVE: (JobFailure, "is not in the trash"),
 }

@@ -20,7 +20,8 @@ from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Posted, Seen
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Paused, Peeked, Posted, Seen
+from jobboard.ruling import Ruling
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -31,7 +32,7 @@ POST_BYTES = 512 * 1024
 PAGE = 500
 
 
-class JobBoard(Claiming):
+class JobBoard(Claiming, Ruling):
     """A place to post jobs on, and to claim them from.
 
     :param name: the board's name; boards of different names never share jobs.
@@ -172,7 +173,7 @@ class JobBoard(Claiming):
     ) -> JobBoardIterator:
         """The jobs on the board, in the order in which they are served, whatever their state.
 
-        :param only_unclaimed: only what can be claimed now.
+        :param only_unclaimed: only what can be claimed now; not what is paused.
         :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
         :param names: only jobs of these names.
         :param states: only jobs in these states.
@@ -186,13 +187,16 @@ class JobBoard(Claiming):
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
         behind = ensure_fresh
+        paused: Paused | None = None if only_unclaimed else Paused()
 
         def read(after: Record | None) -> list[Seen]:
-            nonlocal behind
+            nonlocal behind, paused
             session = self._live()
             if behind:
                 session.query(self.engine.sync)
                 behind = False
+            if paused is None:
+                paused = session.query(self.engine.rules).paused
             return session.query(self.engine.page, after, PAGE, wanted_names, wanted)
 
         # Nothing has been asked for yet: that is left to who iterates.
@@ -202,7 +206,9 @@ class JobBoard(Claiming):
             # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
             lambda seen: (
                 seen.state in (LIVE if wanted is None else wanted)
-                and (wanted_names is None or (seen.record is not None and seen.record.name in wanted_names))
+                and seen.record is not None
+                and (wanted_names is None or seen.record.name in wanted_names)
+                and not (paused and seen.record.name in paused)
             ),
             self._readable,
             PAGE,

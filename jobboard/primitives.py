@@ -251,6 +251,21 @@ class BoardStats:
         return self.unclaimed + self.scheduled + self.claimed
 
 
+@dataclass(frozen=True)
+class Paused:
+    """What a board gives no claims of: ``everything``, and the jobs of these names beside that. ``name in paused``
+    tells of one name, and ``if paused`` whether there is anything."""
+
+    everything: bool = False
+    names: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return self.everything or name in self.names
+
+
 class Oddity(NamedTuple):
     """Something that no board leaves behind, or a setting that weakens its promise: where it is, what it is, and what
     to do about it."""

@@ -111,6 +111,7 @@ class Status(enum.StrEnum):
     KEY = "key"
     REPLACED = "replaced"
     LIVE = "live"
+    PAUSED = "paused"
 
 
 OK = Status.OK

@@ -27,7 +27,7 @@ LAYERS = (
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),
-    ("door", "base", "finishing", "claiming", "iterator", "board"),
+    ("door", "base", "finishing", "claiming", "ruling", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
     ("aio",),

@@ -327,6 +327,9 @@ class AsyncJobBoard:
     purge = _verb(JobBoard.purge)
     purge_trash = _verb(JobBoard.purge_trash)
     siblings = _verb(JobBoard.siblings)
+    pause = _verb(JobBoard.pause)
+    resume = _verb(JobBoard.resume)
+    paused = _verb(JobBoard.paused)
 
     # Entities
 

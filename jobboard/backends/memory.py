@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobboard import conf
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
 from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
@@ -118,6 +118,7 @@ class _Shelf:
         # Heaps keep what has left them until it comes to their top. A name has one once somebody asks for it.
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
+        self.all_named = False
         self.timed: list[tuple[int, str]] = []
         self.sequences = itertools.count(1)
         self.tags = itertools.count(1)
@@ -137,8 +138,8 @@ class _Shelf:
         if record.state == UNCLAIMED:
             place = (record.priority, record.sequence, record.uuid)
             heapq.heappush(self.ready, place)
-            if record.name in self.by_name:
-                heapq.heappush(self.by_name[record.name], place)
+            if self.all_named or record.name in self.by_name:
+                heapq.heappush(self.by_name.setdefault(record.name, []), place)
         if record.lock_until is not None:
             heapq.heappush(self.timed, (record.lock_until, record.uuid))
         return stored
@@ -174,6 +175,16 @@ class _Shelf:
             ]
             heapq.heapify(heap)
         return heap
+
+    def others(self, without: Sequence[str]) -> list[str]:
+        """All names of jobs that are ready, but these."""
+        if not self.all_named:
+            for name in {self.jobs[uuid].record.name for *_, uuid in self.ready if uuid in self.jobs}:
+                self._of(name)
+            self.all_named = True
+        for name in [name for name, heap in self.by_name.items() if not heap]:
+            del self.by_name[name]
+        return [name for name in self.by_name if name not in without]
 
     def side(self, kind: str, key: str) -> Side:
         found = self.outcomes.by_key.get(key) if kind == "outcome" else self.sides.get((kind, key))
@@ -276,13 +287,14 @@ class MemoryStore(Store):
         with shelf.lock:
             return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
             overdue = shelf.overdue(now)
             event = max(0, shelf.timed[0][0] - now) if shelf.timed else None
-            return Look(now, shelf.first(limit, names, readable), overdue, event)
+            wanted = shelf.others(without) if names is None and without else names
+            return Look(now, shelf.first(limit, wanted, readable), overdue, event, shelf.side(*GATE))
 
     def _standing(self) -> tuple[int, list[Record]]:
         """Every job as it stands."""
@@ -317,13 +329,13 @@ class MemoryStore(Store):
             others = [name for name in _shelves if name != self._name]
         return [self._name, *others][:most]
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         shelf = self._shelf
         with shelf.lock:
-            self._check(changes, marks)
+            self._check(changes, [*checks, *(mark.before for mark in marks)])
             now = shelf.now()
             jobs = []
-            wakes = False
+            wakes = any(mark.before.kind == "gate" for mark in marks)
             for before, after, _ in changes:
                 if after is None:
                     assert before is not None
@@ -337,7 +349,7 @@ class MemoryStore(Store):
             shelf.tell()
         return Committed(jobs, sides)
 
-    def _check(self, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+    def _check(self, changes: Sequence[Change], sides: Sequence[Side]) -> None:
         shelf = self._shelf
         stale = []
         for before, after, _ in changes:
@@ -345,7 +357,7 @@ class MemoryStore(Store):
             there = shelf.jobs.get(uuid)
             if (there and there.tag) != (before and before.tag):
                 stale.append(uuid)
-        if stale or any(shelf.side(*mark.before[:2]).tag != mark.before.tag for mark in marks):
+        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
             raise Stale(stale)
 
     def tidy(self) -> bool:

@@ -5,9 +5,11 @@ from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
+from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
+    "GATE",
     "Answer",
     "Change",
     "Committed",
@@ -22,6 +24,7 @@ __all__ = [
     "Plan",
     "Recent",
     "Result",
+    "Rules",
     "Seat",
     "Side",
     "Stale",

@@ -67,12 +67,13 @@ class Answer(NamedTuple):
 
 class Plan(NamedTuple):
     """What a call is going to do, and what it answers then. ``sides``: what was read of side records that the changes
-    touch, so that they are not read again."""
+    touch, so that they are not read again; ``checks``: what it relies on beside these."""
 
     changes: list[Change]
     done: list[Deed]
     sides: Sequence[Side] = ()
     marks: Sequence[Mark] = ()
+    checks: Sequence[Side] = ()
 
 
 class Result(NamedTuple):
@@ -166,7 +167,7 @@ class Committer:
             answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), HOUR)
             sent = boottime()
             try:
-                committed = self.commit(made.changes, [answer, *made.marks], made.sides)
+                committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks)
             except Stale as stale:
                 if beaten is not None:
                     beaten |= stale.uuids
@@ -207,12 +208,18 @@ class Committer:
 
     # One commit
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), sides: Sequence[Side] = ()) -> Committed:
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        sides: Sequence[Side] = (),
+        checks: Sequence[Side] = (),
+    ) -> Committed:
         """Store these with the keys that they take and set free.
 
         :raises Stale: somebody was quicker.
         """
-        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)])
+        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks)
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
         freed: dict[str, Record] = {}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from jobboard.conf import Option, Settings
 from jobboard.engine.done import Done
+from jobboard.engine.rules import Rules
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -31,7 +32,10 @@ from jobboard.states import Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
 
-WRITES = ("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "enlist", "delist", "tidy")
+WRITES = (
+    *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
+    *("delist", "tidy"),
+)
 """The primitives that a board which was opened for looking only has not."""
 
 
@@ -285,6 +289,19 @@ class Engine(abc.ABC):
     def forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all who wait, it is not lost on one of them
         """This thread will not look, though its ``wait`` has returned: what was meant for it alone, a wake-up or a
         job that it has been given already, is due to another who waits."""
+
+    @abc.abstractmethod
+    def rules(self) -> Rules:
+        """What holds for all claims of the board."""
+
+    @abc.abstractmethod
+    def pause(self, names: Sequence[str] | None) -> None:
+        """Give no more claims of jobs of these names, or (None) of any job. A claim that stands goes on, and so does
+        what extends, revives or ends it. No call that begins after this one has returned makes a claim against it."""
+
+    @abc.abstractmethod
+    def resume(self, names: Sequence[str] | None) -> None:
+        """Take that back for these names, or (None) all of it, and wake those who wait."""
 
     @abc.abstractmethod
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:

@@ -23,9 +23,11 @@ from jobboard.engine.calls import (
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import Done, asked, done_page, outcomes
 from jobboard.engine.ending import Recent, ending
+from jobboard.engine.finding import Finder
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import holders_of
-from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
+from jobboard.engine.rules import GATE, Rules
+from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import (
@@ -34,7 +36,6 @@ from jobboard.states import (
     LIVE,
     OK,
     TRASHED,
-    UNCLAIMED,
     Holder,
     Record,
     State,
@@ -75,6 +76,7 @@ class StoreEngine(Engine, Generic[S]):
         self._committer = self._make_committer(store)
         self._keeper = ClaimKeeper(self._committer)
         self._recent = Recent()
+        self._finder = Finder(self._committer)
         self._opened = store
 
     def closing(self) -> None:
@@ -200,11 +202,13 @@ class StoreEngine(Engine, Generic[S]):
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         def plan() -> Plan:
-            found, stored, record = self._committer.one(uuid)
+            found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
+            if status == OK and after is not None and after.name in Rules.of(found.sides[0]).paused:
+                status = Status.PAUSED
             if status != OK or after is None or stored is None:
                 return Plan([], [Deed(status, uuid)])
-            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)])
+            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)], checks=found.sides)
 
         result = self._call(nonce).do(nonce, plan)
         status = result.done[0].status
@@ -254,36 +258,23 @@ class StoreEngine(Engine, Generic[S]):
         **extra: Any,
     ) -> Taken:
         trashed: list[Record] = []
-        next_event: int | None = None
         beaten: set[str] = set()
-        looked: list[Stored] = []
-        now = 0
-
-        def look() -> None:
-            nonlocal looked, next_event, now
-            store = self._live
-            wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
-            look = (None if beaten else store.known(limit, names, readable)) or store.look(wanted, names, readable)
-            settled, tries = False, self._committer.tries()
-            while look.overdue and not (settled and look.ready):
-                met = self._committer.sweep(look.overdue, look.now)
-                if not met:
-                    next(tries)
-                trashed.extend(record for record in met if record.state == TRASHED)
-                look, settled = store.look(wanted, names, readable), True
-            looked, next_event, now = look.ready, look.next_event, look.now
-            beaten.clear()
+        look: Look | None = None
 
         def plan() -> Plan:
-            nonlocal looked
+            nonlocal look
             # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
-            looked = [stored for stored in looked if stored.record.uuid not in beaten]
-            if len(looked) < limit:
-                look()
-            made = Plan([], [])
-            lease = self._lease(expiry, nonce, now)
-            for stored in looked[:limit]:
-                status, record = states.claim(stored.record, now, who, *lease)
+            left = [stored for stored in look.ready if stored.record.uuid not in beaten] if look and beaten else []
+            if look is None or len(left) < limit:
+                wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
+                look = self._finder.settled(wanted, names, readable, trashed, known=look is None)
+            else:
+                look = look._replace(ready=left)
+            beaten.clear()
+            made = Plan([], [], checks=[look.gate])
+            lease = self._lease(expiry, nonce, look.now)
+            for stored in look.ready[:limit]:
+                status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
                     made.done.append(Deed(OK, record.uuid, record.token))
@@ -291,7 +282,7 @@ class StoreEngine(Engine, Generic[S]):
 
         result = self._call(nonce).do(nonce, plan, beaten=beaten)
         records, margin = self._claims(result, expiry)
-        return Taken(records, margin, trashed, next_event, None, result.replayed)
+        return Taken(records, margin, trashed, look and look.next_event, None, result.replayed)
 
     # Keeping claims
 
@@ -406,19 +397,27 @@ class StoreEngine(Engine, Generic[S]):
         return self._live.boards(most)
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        look = self._live.look(1, names, readable)
-        coming = any(
-            (record := standing(stored, look.now)).state == UNCLAIMED
-            and (names is None or record.name in names)
-            and record.version <= readable
-            for stored in look.overdue
-        )
-        return Peeked(bool(look.ready) or coming, look.next_event, None)
+        _ = self._live
+        return self._finder.peek(names, readable)
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         life = self.life
         if life is not None:
             life.nap(limit)
+
+    # Rules
+
+    def rules(self) -> Rules:
+        _ = self._live
+        return self._finder.rules()
+
+    def pause(self, names: Sequence[str] | None) -> None:
+        _ = self._live
+        self._finder.rule(lambda rules: rules.pause(names))
+
+    def resume(self, names: Sequence[str] | None) -> None:
+        _ = self._live
+        self._finder.rule(lambda rules: rules.resume(names))
 
     # Entities
 

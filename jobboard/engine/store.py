@@ -50,6 +50,7 @@ KINDS = {
     "purged": "that a job was purged within a day; not listed",
     "entity": "one entry of the roster",
     "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
+    "gate": "what holds for all claims, see jobboard.engine.rules; one at most, and not listed",
 }
 """The kinds of side records."""
 
@@ -64,12 +65,14 @@ class Found(NamedTuple):
 
 class Look(NamedTuple):
     """What can be claimed, in serving order, and what must be settled first: at most 100 whose lease or delay has
-    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known."""
+    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known. ``gate``: the
+    side record of that kind, as it was then."""
 
     now: int
     ready: list[Stored]
     overdue: list[Stored]
     next_event: int | None
+    gate: Side
 
 
 class Change(NamedTuple):
@@ -169,11 +172,12 @@ class Store(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
-        before this call."""
+        before this call; with a limit of 0, none. With names, of these only; else of all but those in ``without``, at
+        the cost of a look for the other names."""
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
         """What :meth:`look` would answer if nothing has come in since the last one, where this store can tell that
         without a request. Their tags have the commit of a claim compare that nothing has."""
         return None
@@ -199,9 +203,10 @@ class Store(abc.ABC):
         return []
 
     @abc.abstractmethod
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        """Store every change and every mark if all the jobs and side records are as they were read, and what is new is
-        not there. At most 500 drafts, or 100 changes of other jobs.
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+        """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
+        (the gate, today) included, and what is new is not there. At most 500 drafts, or 100 changes of other jobs. A
+        gate that changes wakes all who wait.
 
         :raises Stale: something is not; nothing was stored.
         """

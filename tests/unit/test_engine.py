@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryEngine, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Mark, Recent, Stale, Store, calls
+from jobboard.engine import Committed, Recent, Stale, Store, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -31,10 +31,10 @@ class Slow(MemoryEngine):
         store: Any = super()._make_store()
         commit = store.commit
 
-        def slowly(changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        def slowly(*args: Any) -> Committed:
             if self.meanwhile:
                 self.meanwhile.pop(0)()
-            return commit(changes, marks)  # type: ignore[no-any-return]
+            return commit(*args)  # type: ignore[no-any-return]
 
         store.commit = slowly
         return store  # type: ignore[no-any-return]

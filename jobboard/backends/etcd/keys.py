@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgpack
 
-from jobboard.engine import Side
+from jobboard.engine import GATE, Side
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Record, State
 
@@ -60,6 +60,7 @@ class EtcdKeys:
         self.times = self.wake + "time/"
         self.holders = root + "holder/"
         self.alive = root + "alive/"
+        self.gate = self.side(*GATE)
 
     def job(self, uuid: str) -> str:
         return f"{self.root}job/{quoted(uuid)}"

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import EtcdTag, end_of
 from jobboard.backends.etcd.requests import (
@@ -18,7 +19,7 @@ from jobboard.backends.etcd.requests import (
     span,
     within,
 )
-from jobboard.engine import Look, Stored
+from jobboard.engine import GATE, Look, Side, Stored
 from jobboard.job import boottime
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Fences:
         self._guess: list[tuple[str, str]] = []
         self._known: deque[Stored] = deque()
         self._known_for = 0
+        self._gate = Side(*GATE, None, None, None)
         self._known_until = 0.0
         self._depth = 1
         self._all_times = 0.0
@@ -92,7 +94,8 @@ class Fences:
                 return None
             if len(self._known) < limit:
                 return None
-            return Look(self._store.clock.now(), [self._known.popleft() for _ in range(limit)], [], None)
+            ready = [self._known.popleft() for _ in range(limit)]
+            return Look(self._store.clock.now(), ready, [], None, self._gate)
 
     def missed(self) -> None:
         """Others are at it as well: what was seen ahead is most likely theirs."""
@@ -102,7 +105,7 @@ class Fences:
 
     # What is there
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         store, keys = self._store, self._store.keys
         with self._lock:
             if self._known:
@@ -110,8 +113,9 @@ class Fences:
             else:
                 self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
             self._known.clear()
-            depth = limit if names is not None else max(limit, self._depth)
-            guess = [] if names is not None else self._guess
+            some = names is not None or bool(without)
+            depth = limit if some else max(limit, self._depth)
+            guess = [] if some else self._guess
             whole = boottime() > self._all_times
         now = store.clock.now()
         # Where the clock has gone on by much, so has the range.
@@ -122,6 +126,7 @@ class Fences:
             span(keys.times + low, f"{keys.times}{now:014x}g", _OVERDUE),
             span(keys.holders, end_of(keys.holders), only="count"),
             span(keys.alive, end_of(keys.alive), only="count"),
+            get(keys.gate),
         ]
         answer = store.link.read([*fixed, *(self._ready(each, depth) for each in guess)])
         tail, fence_kvs, timed, *_ = answer.found
@@ -134,11 +139,16 @@ class Fences:
             overdue += store.orphans(_OVERDUE)
         fences = [kv.key[len(keys.fences) :] for kv in fence_kvs]
         ahead = dict(zip(guess, answer.found[len(fixed) :], strict=True))
+        if names is None and without:
+            # Behind what was read before: of a name that comes in between, the watch tells.
+            names = self._names_but(without)
         ready, intervals = self._walk(fences, ahead, depth, names, readable)
+        gate = store.gate(answer.found[len(fixed) - 1])
         event = None if ready or overdue else self._next(now)
         if names is None:
             with self._lock:
                 self._guess = intervals
+                self._gate = gate
                 self._known_until = boottime() + _KEPT
                 self._known_for = readable
                 guard = HeadGuard(answer.revision, tuple(dict(intervals)), low)
@@ -147,7 +157,20 @@ class Fences:
                 self._known.clear()
                 if not overdue and len(ready) > limit:
                     self._known.extend(each._replace(tag=_guarded(each.tag, guard)) for each in ready[limit:])
-        return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event)
+        return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event, gate)
+
+    def _names_but(self, without: Sequence[str]) -> list[str]:
+        """The names of all that is ready, but these: one small read for each."""
+        folder = start = self._store.keys.named("")[:-1]
+        found: list[str] = []
+        while True:
+            [kvs] = self._store.link.read([span(start, end_of(folder), 1, only="keys")]).found
+            if not kvs:
+                return found
+            name = kvs[0].key[len(folder) :].partition("/")[0]
+            start = end_of(f"{folder}{name}/")
+            if unquote(name) not in without:
+                found.append(unquote(name))
 
     def _walk(
         self,
@@ -162,7 +185,7 @@ class Fences:
         passed: list[tuple[str, str]] = []
         empty: list[tuple[str, str]] = []
         step = 1
-        while fences and len(ready) < wanted:
+        while fences and len(ready) < wanted and names != []:
             more = len(fences) >= _FENCES
             intervals = [
                 (fence, min(following, _behind(fence[:2])))

@@ -18,7 +18,7 @@ from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, w
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Store, Stored
 from jobboard.engine.calls import standing
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
@@ -285,11 +285,15 @@ class EtcdStore(Store):
         sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        return self.fences.look(limit, names, readable)
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        return self.fences.look(limit, names, readable, without)
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
-        return self.fences.known(limit, names, readable)
+    def gate(self, kvs: Sequence[KV]) -> Side:
+        """As it was read."""
+        return unpack_side(*GATE, kvs[0].value, kvs[0].revision) if kvs else Side(*GATE, None, None, None)
+
+    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
+        return None if without else self.fences.known(limit, names, readable)
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
@@ -358,8 +362,8 @@ class EtcdStore(Store):
         names = [unquote(kv.key[len(layouts) :]) for kv in kvs]
         return sorted(names, key=lambda name: (name != self._name, name))
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        return self.writer.commit(changes, marks)
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+        return self.writer.commit(changes, marks, checks)
 
     def tidy(self) -> bool:
         now = self.clock.now()

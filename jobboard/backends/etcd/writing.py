@@ -49,14 +49,14 @@ class TxnWriter:
             self.made = made
             self._fenced = set()
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
         guarded = any(change.before is not None and change.before.tag.guard for change in changes)  # type: ignore[attr-defined]
         done = False
         try:
             for number in range(_TRIES):
                 if number > _HASTY:
                     time.sleep(retry.backoff(number - _HASTY, 0.001, 0.05))
-                committed = _Commit(self._store, self._fenced, changes, marks).carry_out()
+                committed = _Commit(self._store, self._fenced, changes, marks, checks).carry_out()
                 if committed is not None:
                     done = True
                     return committed
@@ -69,7 +69,14 @@ class TxnWriter:
 class _Commit:
     """One try of it."""
 
-    def __init__(self, store: EtcdStore, fenced: set[int], changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+    def __init__(
+        self,
+        store: EtcdStore,
+        fenced: set[int],
+        changes: Sequence[Change],
+        marks: Sequence[Mark],
+        checks: Sequence[Side],
+    ) -> None:
         self._store = store
         self._keys = store.keys
         self._fenced = fenced
@@ -80,7 +87,7 @@ class _Commit:
         self._ranks: set[int] = set()
         # Of the jobs that change, of what else is compared, and of what must not be there: the revision.
         self._jobs: dict[str, int] = {}
-        self._sides: dict[str, int] = {}
+        self._sides: dict[str, int] = {self._keys.side(each.kind, each.key): each.tag or 0 for each in checks}  # type: ignore[misc]
         self._new: dict[str, int] = {}
         self._lease: str | None = None
         self._puts: dict[str, tuple[bytes, str | None]] = {}
@@ -207,6 +214,9 @@ class _Commit:
         side, value = mark.before, mark.value
         key = self._keys.side(side.kind, side.key)
         self._sides[key] = side.tag or 0  # type: ignore[assignment]
+        if side.kind == "gate":
+            # The watch hears of what is put, and not of what goes.
+            self._puts[f"{self._keys.wake}gate"] = (b"", None)
         if value is None:
             if side.tag is not None:
                 self._deletes.add(key)
@@ -238,9 +248,9 @@ class _Commit:
         stale = [key for key in self._new if found[key]]
         if any(found[key] != at for key, at in self._sides.items()) or stale:
             raise Stale
-        answer = [key for key in self._sides if "/side/answer/" in key]
-        self._sides = {key: self._sides[key] for key in answer}
-        return [untouched(self._keys.changes, revision), *(is_at(key, self._sides[key]) for key in answer)]
+        left = [key for key in self._sides if "/side/answer/" in key or key == self._keys.gate]
+        self._sides = {key: self._sides[key] for key in left}
+        return [untouched(self._keys.changes, revision), *(is_at(key, self._sides[key]) for key in left)]
 
 
 def _tag(stored: Stored) -> EtcdTag:

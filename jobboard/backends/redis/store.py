@@ -18,7 +18,7 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.engine import Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
@@ -37,7 +37,7 @@ SCANS, SCANNED = 200, 1000
 TIDIED = 100
 """How many thousands of side records are dropped at once, at most."""
 
-_UNLISTED = frozenset({"answer", "key", "purged"})
+_UNLISTED = frozenset({"answer", "key", "purged", "gate"})
 """The kinds of side records of which nobody asks for a list."""
 
 
@@ -234,9 +234,11 @@ class RedisStore(Store):
         now, found = self.run("listed", kind)
         return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        now, ready, overdue, event = self.run("look", limit, names, readable)
-        return Look(now, [stored_of(*job) for job in ready], [stored_of(*job) for job in overdue], event or None)
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        """The script passes over what is paused by itself."""
+        now, ready, overdue, event, gate = self.run("look", limit, names, readable)
+        first, ended = ([stored_of(*job) for job in some] for some in (ready, overdue))
+        return Look(now, first, ended, event or None, _side(*GATE, *(gate or ())))
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
@@ -274,7 +276,7 @@ class RedisStore(Store):
 
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         postings: list[bytes] = []
         steps = []
         for before, after, event in changes:
@@ -296,7 +298,8 @@ class RedisStore(Store):
             ("\0".join(side[:2]), side.tag, value, ttl, side.kind not in _UNLISTED, until)
             for side, value, ttl, until in marks
         ]
-        stale, done, jobs, versions = self._run("commit", ("", steps, sides), postings)
+        relied = [("\0".join(side[:2]), side.tag) for side in checks]
+        stale, done, jobs, versions = self._run("commit", ("", steps, sides, relied), postings)
         if not done:
             raise Stale([uuid.decode() for uuid in stale])
         written = [mark.before for mark in marks if mark.value is not None]

@@ -18,7 +18,7 @@ from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Committer, Done, Recent, Seat, StoreEngine
+from jobboard.engine import Committer, Done, Recent, Seat, Side, StoreEngine
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
@@ -26,7 +26,7 @@ from jobboard.sql.dialects import database
 from jobboard.sql.links import Link, Links
 from jobboard.sql.prepared import Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
-from jobboard.states import OK, Holder, Status, Verb
+from jobboard.states import OK, Holder, Record, Status, Verb
 
 T = TypeVar("T")
 
@@ -240,7 +240,20 @@ class SQLEngine(StoreEngine[SQLStore]):
     ) -> Taken:
         mark = self._live.waiter.mark()
         lease = self._lease_of(who, expiry, nonce)
-        look, trashed = self._taker.take(TakeRequest(lease, limit, readable, names, where), nonce)
+        trashed: list[Record] = []
+        for _ in self._committer.tries():
+            gate, allowed, without, shut = self._finder.allowed(names)
+            if shut and nonce.attempt == 1:
+                if self._finder.changed(gate):
+                    continue
+                return Taken([], None, trashed, None, mark)
+            request = TakeRequest(lease, limit, readable, [] if shut else allowed, where)
+            request = request._replace(gate=_version(gate), without=() if shut else without)
+            look, gone = self._taker.take(request, nonce)
+            trashed += gone
+            if look.gate in (None, request.gate):
+                break
+            self._finder.changed(gate)
         margin = self._surely(lease["p_ttl"] if look.margin is None else look.margin)
         return Taken(look.records, margin, trashed, look.event, mark, look.margin is not None)
 
@@ -287,10 +300,22 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
-        return Peeked(*self._live.reader.peek(names, readable), mark)
+        for _ in self._committer.tries():
+            gate, allowed, without, shut = self._finder.allowed(names)
+            if not shut:
+                found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))
+                if seen == _version(gate):
+                    return Peeked(found, event, mark)
+            if not self._finder.changed(gate) and shut:
+                return Peeked(False, None, mark)
+        raise AssertionError("unreachable")
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         self._live.waiter.wait(mark, limit)
+
+
+def _version(gate: Side) -> int:
+    return gate.tag if isinstance(gate.tag, int) else 0
 
 
 def _plain(draft: Draft) -> bool:

@@ -24,6 +24,8 @@ class TakeRequest(NamedTuple):
 
     :param lease: who, keeper and ttl, as parameters.
     :param swept: a sweep has just been: nothing waits for what is overdue now.
+    :param gate: the version of the gate by which the names were chosen; 0: there is none.
+    :param without: where all but these names are wanted. Others are looked up before each look.
     """
 
     lease: dict[str, Any]
@@ -32,6 +34,8 @@ class TakeRequest(NamedTuple):
     names: Sequence[str] | None
     where: sa.ColumnElement[bool] | None
     swept: bool = False
+    gate: int = 0
+    without: Sequence[str] = ()
 
     @property
     def direct(self) -> bool:
@@ -40,7 +44,7 @@ class TakeRequest(NamedTuple):
 
     @property
     def params(self) -> dict[str, Any]:
-        params: dict[str, Any] = {"p_readable": self.readable, "p_limit": self.limit}
+        params: dict[str, Any] = {"p_readable": self.readable, "p_limit": self.limit, "p_gate": self.gate}
         if self.names is not None and len(self.names) == 1:
             params["p_name"] = self.names[0]
         return params
@@ -52,12 +56,14 @@ class Glance(NamedTuple):
     :param overdue: some jobs must be swept before any is claimed.
     :param event: µs until the next job is due or lapses.
     :param margin: only of claims that an earlier try had made: for how long they stand.
+    :param gate: its version, where nothing was found. Where it is not that of the request, nothing was looked for.
     """
 
     records: list[Record]
     overdue: bool
     event: int | None
     margin: int | None = None
+    gate: int | None = None
 
 
 class Candidates:
@@ -81,7 +87,7 @@ class Candidates:
 
     def _behind(self, after: tuple[int, int] | None, request: TakeRequest, reads: Reads) -> list[tuple[int, int]]:
         """(priority, id) of the first ones behind ``after``."""
-        params: dict[str, Any] = {"p_readable": request.readable}
+        params: dict[str, Any] = {"p_readable": request.readable, "p_gate": request.gate}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
         if request.where is None and request.names is not None:

@@ -93,11 +93,11 @@ class PostgreSQLShortcuts(Shortcuts):
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
         rows = self._run(statement, nonce, params)
-        now, event, busy = rows[0][RECORD:]
+        now, event, busy, gate = rows[0][RECORD:]
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
-            return Glance([], overdue, _soon(left) if busy else left)
+            return Glance([], overdue, _soon(left) if busy else left, gate=gate)
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
@@ -226,7 +226,7 @@ class Single:
         ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
         return Prepared(
-            sa.select(*taken.c, now, event.c.event, busy)
+            sa.select(*taken.c, now, event.c.event, busy, self._statements.gate())
             .select_from(event.outerjoin(taken, sa.true()))
             .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )
@@ -249,7 +249,10 @@ class Single:
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
-        taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs)))
+        # Where there are rules, it goes the general way.
+        unruled = self._statements.gate() == _ZERO
+        mine = (c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs), unruled)
+        taken = self._claimed(sa.and_(*mine))
         return Prepared(sa.select(taken).add_cte(self._answer(taken, _pair(taken.c.uuid, taken))))
 
     # Ending claims

@@ -138,23 +138,34 @@ class Reader:
                 found.append(after)
         return found
 
-    def peek(self, names: Sequence[str] | None, readable: int) -> tuple[bool, int | None]:
-        statement = self._statement(self._peek_statement, names is None)
-        params: dict[str, Any] = {"p_readable": readable}
+    def peek(
+        self, names: Sequence[str] | None, without: Sequence[str], readable: int, gate: int
+    ) -> tuple[bool, int | None, int]:
+        """Whether anything of these names can be claimed, or of all but those in ``without``; µs to the next event; and
+        the version of the gate. Where that is another, nothing was looked for."""
+        params: dict[str, Any] = {"p_readable": readable, "p_gate": gate}
         if names is not None:
             params["p_names"] = names
-        [(there, instant, event)] = self._store.query(statement, **params)
-        return bool(there), None if event is None else event - instant
+        elif without:
+            # No job has an empty name.
+            params |= {"p_names": self._store.names_but(without) or [""], "p_without": without}
+        statement = self._statement(
+            self._peek_statement, *(each for each in ("p_names", "p_without") if each in params)
+        )
+        [(there, instant, event, seen)] = self._store.query(statement, **params)
+        return bool(there), None if event is None else event - instant, seen
 
-    def _peek_statement(self, unnamed: bool) -> Prepared:
+    def _peek_statement(self, *lists: str) -> Prepared:
         c = self._jobs.c
-        wanted = [] if unnamed else [c.name.in_(elements("names", sa.String()))]
-        ready = self._st.any_ready(*wanted, index="ready" if unnamed else None)
+        wanted = [c.name.in_(elements("names", sa.String()))] if lists else []
+        others = [c.name.not_in(elements("without", sa.String()))] if "p_without" in lists else wanted
+        ready = self._st.any_ready(*wanted, index=None if lists else "ready")
         due = sa.exists().where(
-            *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
+            *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)),
+            *(self._st.gate() == param("gate"), *others),
         )
         event = self._st.first_event(c.wake_at > now).scalar_subquery()
-        return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names",)))
+        return Prepared(sa.select(sa.or_(ready, due), now, event, self._st.gate()), *lists)
 
 
 def seen(row: Row | None) -> Seen:

@@ -3,13 +3,13 @@ stand in the rows of the jobs instead; outcomes have a table for themselves."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
 from jobboard.states import Record
@@ -33,7 +33,7 @@ class SideRows:
         """
         places: dict[str, list[str]] = defaultdict(list)
         for kind, key in asked:
-            places[kind].append(_place(key))
+            places[kind].append(place_of(key))
         statement = self._st.lock_sides if locked else self._st.sides
         return _told(
             (kind, row)
@@ -50,7 +50,7 @@ class SideRows:
         :raises Stale: it is not as it was read.
         """
         st, side, value = self._st, mark.before, mark.value
-        one = {**self._base, "p_kind": side.kind, "p_place": _place(side.key)}
+        one = {**self._base, "p_kind": side.kind, "p_place": place_of(side.key)}
         if value is None:
             if side.tag is not None and not run.count(st.side_gone, {**one, "p_was": side.tag}):
                 raise Stale
@@ -71,7 +71,7 @@ class SideRows:
         """The key of a job that has come to its end stays taken until its window ends."""
         if record.key is None or record.key_until is None:
             return
-        one = {**self._base, "p_kind": "key", "p_place": _place(record.key)}
+        one = {**self._base, "p_kind": "key", "p_place": place_of(record.key)}
         run.count(self._st.side_forgotten, one)
         told = {"p_key": record.key, "p_value": record.uuid.encode(), "p_version": secrets.randbits(62)}
         run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": record.key_until})
@@ -103,8 +103,3 @@ def _told(found: Any) -> tuple[int, list[Side]]:
         now = at
         sides.append(Side(kind, key, bytes(value), until, version))
     return now, sides
-
-
-def _place(key: str) -> str:
-    """An index takes keys of a bounded length only."""
-    return hashlib.sha256(key.encode()).hexdigest()

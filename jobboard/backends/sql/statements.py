@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from jobboard.backends.sql.tables import PURGED, Tables, literal
+from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
+from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
 from jobboard.sql.dialects import PRIMARY, Database, by_index, delete_by_index, insert_new
 from jobboard.sql.expressions import Greatest, Now, Place, Veiled
@@ -143,7 +144,8 @@ class Statements:
         one = later.limit(sa.literal(1, sa.Integer(), literal_execute=True))
         self.next_board = Prepared(by_index(one, jobs, f"{tables.prefix}_serving"))
 
-        self.event = Prepared(sa.select(now, self.first_event().scalar_subquery()))
+        self.event = Prepared(sa.select(now, self.first_event().scalar_subquery(), self.gate()))
+        self.names = Prepared(self._names())
         self.overdue = Prepared(
             locking(
                 sa.select(*tables.record, now)
@@ -197,8 +199,33 @@ class Statements:
         return self.in_order(select, index).limit(sa.literal(limit, sa.Integer(), literal_execute=True))
 
     def ready_condition(self) -> sa.ColumnElement[bool]:
+        """And the gate is as ``p_gate`` has it: of what is ready then, who takes has chosen the names."""
         c = self.jobs.c
-        return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
+        return sa.and_(
+            self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"), self.gate() == param("gate")
+        )
+
+    def gate(self) -> sa.ColumnElement[int]:
+        """The version of the side record of that kind; 0: there is none."""
+        t = self.tables.sides
+        kind, place = (sa.literal(each, sa.String(), literal_execute=True) for each in (GATE[0], place_of(GATE[1])))
+        found = sa.select(t.c.version).where(t.c.board == text("board"), t.c.kind == kind, t.c.place == place)
+        return sa.func.coalesce(found.scalar_subquery(), sa.literal(0, sa.Integer(), literal_execute=True))
+
+    def _names(self) -> sa.Select[Any]:
+        """The names of what is ready, behind ``p_after``: a walk along the index from name to name."""
+        c = self.jobs.c
+
+        def first(behind: Any) -> sa.Select[Any]:
+            found = sa.select(c.name).where(self.mine, c.state == literal(UNCLAIMED), c.name > behind)
+            one = found.order_by(c.name).limit(sa.literal(1, sa.Integer(), literal_execute=True))
+            return by_index(one, self.jobs, f"{self.tables.prefix}_by_name")
+
+        begin = sa.select(first(text("after")).scalar_subquery().label("name"))
+        walk = begin.cte(f"walk_{self.tables.prefix}", recursive=True)
+        further = first(walk.c.name).correlate(walk).scalar_subquery()
+        walk = walk.union_all(sa.select(further).where(walk.c.name.is_not(None)))
+        return sa.select(walk.c.name).where(walk.c.name.is_not(None))
 
     def any_ready(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
         # In order, which only the index gives: a plain EXISTS is answered by a walk through the table where many rows

@@ -36,6 +36,9 @@ Work = Callable[[Runner, Items | None], tuple[T, Items]]
 """What is done in a transaction: it gets what an earlier try of this call answered, None if there was none, and gives
 its result and what it did; nothing done, nothing written."""
 
+_WALK = 500
+"""How many names a walk from name to name finds at least, if there are as many."""
+
 _REPEATS = 3
 """How often a call is repeated because a constraint refused what others were quicker at."""
 
@@ -232,7 +235,17 @@ class SQLStore(Store):
         now, sides = self._sides.listed(self._rows, kind)
         return Found(now or self._clock(), [], sides)
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def names_but(self, without: Sequence[str]) -> list[str]:
+        """The names of what is ready, but for these."""
+        found: list[str] = []
+        while True:
+            some = [name for (name,) in self.query(self.statements.names, p_after=found[-1] if found else "")]
+            found += some
+            # Not every server walks on for as long as it takes.
+            if len(some) < _WALK:
+                return [name for name in found if name not in without]
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
 
     def page(
@@ -256,9 +269,9 @@ class SQLStore(Store):
 
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique, and leaves it behind if it outlives the job."""
+        unique, and leaves it behind if it outlives the job. What a call relies on, it has read in this transaction."""
         run = self.running
         if run is not None:
             return self._write(run, changes, marks)
@@ -293,7 +306,7 @@ class SQLStore(Store):
             if after is not None
         ]
         self._pass_keys(run, changes)
-        if any(_wakes(change) for change in changes):
+        if any(_wakes(change) for change in changes) or any(mark.before.kind == "gate" for mark in marks):
             self.tell(run)
         for mark in marks:
             if mark.before.kind == "outcome":

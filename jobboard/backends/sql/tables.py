@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,6 +37,11 @@ MAX_TOKEN = 2**63 - 1
 def literal(state: str) -> sa.BindParameter[str]:
     """A state written out: a partial index serves only conditions that show its own."""
     return sa.literal(str(state), sa.String(), literal_execute=True)
+
+
+def place_of(key: str) -> str:
+    """Where the side record of a key lies: an index takes keys of a bounded length only."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _where(condition: Any) -> dict[str, Any]:

@@ -28,6 +28,9 @@ class Taker:
         trashed: list[Record] = []
         full = False
         while True:
+            if request.without:
+                # Each time round: what a sweep brings back may have a name that was not there before.
+                request = request._replace(names=self._store.names_but(request.without))
             try:
                 look, nonce = tried(nonce, self._shortcuts.take, request)
                 if look is None:
@@ -39,7 +42,8 @@ class Taker:
                     raise
                 trashed += damaged
                 continue
-            if look.records or not (full if request.swept else look.overdue):
+            ruled = look.gate not in (None, request.gate)
+            if look.records or ruled or not (full if request.swept else look.overdue):
                 overdue = look.event is not None and look.event <= 0
                 return look._replace(event=SOON if overdue else look.event), trashed
             swept_rows, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))

@@ -23,7 +23,7 @@ _FULL = "something lies in it, so that this job can't leave: delete that"
 
 _AT_ONCE = 200
 
-_ROOT = {"layout", "bell", "clock", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
+_ROOT = {"layout", "bell", "clock", "gate", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
     *("sides", "listeners", "events")
 }
 

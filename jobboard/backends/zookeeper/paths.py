@@ -5,6 +5,8 @@
     layout                               the layout, and the oldest one whose readers understand it
     bell                                 written with whatever may have become claimable, or ends by itself; watched
     clock                                written to learn the server's time
+    gate                                 the side record of that kind, empty where there is none: an absence can't be
+                                         compared in a multi
     jobs/<bucket>/<uuid>                 a job's record; its version rises with every change
     jobs/<bucket>/<uuid>~<mark>          its posting and error, where these are long: written once, and never changed
     tail/<rank>                          the folder that posts of this priority go to
@@ -165,6 +167,7 @@ class Paths:
             f"{self.root}/{name}"
             for name in ("layout", "bell", "clock", "alive", "kept", "listeners", "events", "sides")
         )
+        self.gate = f"{self.root}/gate"
 
     def parents(self) -> list[str]:
         """What a board lies in."""
@@ -176,7 +179,8 @@ class Paths:
         trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash")
         others = [f"{self.root}/{name}" for name in trees]
         return [
-            *(self.root, self.bell, self.clock, self.alive, self.kept, self.listeners, self.events, self.sides),
+            *(self.root, self.bell, self.clock, self.gate, self.alive, self.kept),
+            *(self.listeners, self.events, self.sides),
             *others,
             *(f"{self.root}/jobs/{bucket:02x}" for bucket in range(256)),
         ]
@@ -188,6 +192,8 @@ class Paths:
         return f"{self.root}/jobs/{crc32(uuid.encode()) & 0xFF:02x}/{uuid}"
 
     def side(self, kind: str, key: str) -> str:
+        if kind == "gate":
+            return self.gate
         if kind == "entity":
             return f"{self.sides}/{kind}/{quoted(key)}"
         return f"{self.sides}/{kind}/{crc32(key.encode()) & 0xFF:02x}/{quoted(key)}"

@@ -33,7 +33,9 @@ class Sides:
         sides = []
         for (kind, key), data in zip(asked, found, strict=True):
             side = Side(kind, key, None, None, None)
-            if data is not None:
+            if kind == "gate" and data is not None and not data[0]:
+                side = side._replace(tag=SideTag(data[1].version, ""))
+            elif data is not None:
                 try:
                     side = unpack_side(kind, key, data[0], data[1].version)
                 except ValueError as error:

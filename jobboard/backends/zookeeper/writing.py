@@ -70,7 +70,7 @@ class Writer:
 
     # Building
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
         store = self._store
         now = store.earliest()
         steps = self._steps(changes, now)
@@ -78,10 +78,10 @@ class Writer:
         shelves: dict[str, str] = {}
         for _ in range(TRIES):
             try:
-                batch, done = self._build(steps, marks, now, gone, shelves)
+                batch, done = self._build(steps, marks, checks, now, gone, shelves)
                 if batch.size > LIMIT:
                     steps = self._write_ahead(steps)
-                    batch, done = self._build(steps, marks, now, gone, shelves, ahead=True)
+                    batch, done = self._build(steps, marks, checks, now, gone, shelves, ahead=True)
                 start = boottime()
                 results = store.connection.commit(batch.ops)
             except Refused as refusal:
@@ -206,6 +206,7 @@ class Writer:
         self,
         steps: Sequence[Step],
         marks: Sequence[Mark],
+        checks: Sequence[Side],
         now: int,
         gone: set[str],
         shelves: dict[str, str],
@@ -232,9 +233,11 @@ class Writer:
                 self._post(step, batch, done, ahead)
             else:
                 self._change(step, keeper, batch, done, gone, ahead)
+        for side in checks:
+            batch.add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
         for mark in marks:
             self._mark(mark, batch, done, gone)
-        if any(rings(step) for step in steps):
+        if any(rings(step) for step in steps) or any(mark.before.kind == "gate" for mark in marks):
             done.bell = batch.add(put(store.paths.bell, b""), _OTHER)
         if listened and (news := told(store.handle, steps)):
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
@@ -330,6 +333,12 @@ class Writer:
         path = self._store.paths.side(kind, key)
         until = mark.end(done.now)
         assert tag is None or isinstance(tag, SideTag)
+        if kind == "gate":
+            data = b"" if value is None else pack_side("", until, value)
+            at = batch.add(put(path, data, _version(mark.before)), _OTHER)
+            if value is not None:
+                done.sides.append((Side(kind, key, value, until, SideTag(0, "")), at))
+            return
         marked = kind != "answer"
         if tag is None or (marked and not tag.mark):
             # There is none, or one that can't be read.
@@ -459,6 +468,11 @@ class Writer:
             ops += [delete(self._at(folder)), delete(self._at(folder.rpartition("/")[0]))]
             ops.append(delete(self._at(f"{tree}/{rank}")))
         self._store.connection.try_later(ops)
+
+
+def _version(side: Side) -> int:
+    """Of a side record whose znode is always there; one that is missing is made anew."""
+    return side.tag.version if isinstance(side.tag, SideTag) else 0
 
 
 def _mark(content: bytes) -> str:

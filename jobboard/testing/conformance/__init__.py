@@ -46,6 +46,7 @@ _MODULES = (
     "looking",
     "model",
     "ordering",
+    "pausing",
     "posting",
     "processes",
     "puppet",
@@ -90,6 +91,7 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
 )
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
 from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
+from jobboard.testing.conformance.pausing import TestPause, TestPausedWaiters, TestPauseUnderWay  # noqa: E402
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
 from jobboard.testing.conformance.races import TestRaces  # noqa: E402
@@ -156,6 +158,9 @@ __all__ = [
     "TestOtherProcesses",
     "TestOthersAreAlwaysQuicker",
     "TestParting",
+    "TestPause",
+    "TestPauseUnderWay",
+    "TestPausedWaiters",
     "TestPoison",
     "TestPosting",
     "TestPostingMany",

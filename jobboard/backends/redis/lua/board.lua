@@ -51,6 +51,23 @@ local function side_of(field, reader)
   return damage().drop(SIDES, field, blob), blob
 end
 
+-- What is paused, as engine/rules.py has it: nil where nothing is; a set of names; and `everything`. Damaged, it counts
+-- for nothing.
+local paused_now
+
+local function paused()
+  if paused_now ~= nil then return paused_now or nil end
+  local side = side_of(GATE)
+  local fine, told = pcall(cmsgpack.unpack, side and side.value or '')
+  paused_now = fine and told and {everything = told[1], names = set_of(told[2])} or false
+  return paused_now or nil
+end
+
+local function is_paused(record)
+  local rules = paused()
+  return rules and (rules.everything or rules.names[record[NAME]] or false)
+end
+
 -- The next place in the order of posts, or version of a side record. Where the counter is damaged it goes on from the
 -- time in ms, which no board has counted as far as.
 local function next_sequence()

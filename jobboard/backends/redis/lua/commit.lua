@@ -1,7 +1,8 @@
 -- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
 -- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event,
 --   whether its posting is another], …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing
---   is left), ttl in µs, whether its kind is listed, until when it counts], …]
+--   is left), ttl in µs, whether its kind is listed, until when it counts], …], checks [[kind .. '\0' .. key, tag (nil:
+--   nothing is there)], …]
 -- ARGV[2…]: postings, of jobs that are new or get another
 -- Answers [[uuids of jobs that are not as they were read], whether all is stored, [jobs], [[until, value, tag], …]]
 
@@ -11,6 +12,9 @@ for _, change in ipairs(changes) do
 end
 for _, mark in ipairs(marks) do
   fits = fits and call('HGET', SIDES, mark[1]) == (mark[2] or false)
+end
+for _, check in ipairs(args[4]) do
+  fits = fits and call('HGET', SIDES, check[1]) == (check[2] or false)
 end
 if stale[1] or not fits then return reply({stale, false, {}, {}}) end
 
@@ -41,5 +45,6 @@ end
 for _, mark in ipairs(marks) do
   local field, _, value, ttl, listed, till = unpack(mark, 1, 6)
   sides[#sides + 1] = put(field, value, till or ttl and now + ttl, listed)
+  if field == GATE then waiters().rouse() end
 end
 return reply({stale, true, all_shown(jobs), sides})
