@@ -41,6 +41,8 @@ COMMANDS = {
     "top": "topping:top",
     "watch": "watching:watch",
     "work": "working:work",
+    "pause": "ruling:pause",
+    "resume": "ruling:resume",
     "release": "acting:release",
     "cancel": "acting:cancel",
     "trash": "trashing:trash",

@@ -49,7 +49,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
-from jobboard.primitives import Arrival, Draft, Finish
+from jobboard.primitives import Arrival, Draft, Finish, Paused
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
 _BYTES = 256 * 1024
@@ -106,6 +106,7 @@ class Mover:
         end: float | None = None
         waited = 0
         self._put_signs()
+        self._carry_rules()
         while True:
             self._left = {}
             self._unfinished = self._again = False
@@ -130,6 +131,14 @@ class Mover:
             self._take_signs()
         self._moved.left = list(self._left.values())
         return self._moved
+
+    def _carry_rules(self) -> None:
+        """What is paused here is paused there before a job of it arrives. It stays so here, too: jobs may remain."""
+        paused = self._source.paused() if isinstance(self._source, JobBoard) else Paused()
+        if paused.everything:
+            self._target.pause()
+        if paused.names:
+            self._target.pause(paused.names)
 
     # Signs
 
