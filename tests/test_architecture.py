@@ -23,7 +23,7 @@ MAX_LINES = 500
 LAYERS = (
     ("states", "exceptions", "forks", "conf"),
     ("primitives",),
-    ("codec", "notifier", "retry", "standing", "job", "logs", "tracing"),
+    ("codec", "notifier", "retry", "standing", "job", "logs", "tracing", "timetable"),
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),
