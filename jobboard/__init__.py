@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics, Paused
+    from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
 
 _HOMES = {
@@ -51,6 +52,7 @@ _HOMES = {
     "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "primitives": ("BoardStats", "Characteristics", "Paused"),
+    "scheduling": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -80,6 +82,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryPolicy",
+    "Schedule",
     "State",
     "UnclaimableJob",
     "Verb",

@@ -327,6 +327,10 @@ class BoardBase(Board):
                 LOG.debug("%s: %s", job, event, extra=logs.fields(job))
             self._notifier.notify(event, {"job": job})
 
+    def _posted(self, session: Session, jobs: list[Job]) -> None:
+        session.wake()
+        self._notify(notifier.POSTED, *jobs)
+
     def _told(self) -> bool:
         """Whether anybody is told of events: asked once for all the jobs of a request."""
         return self._notifier.listened_to or LOG.isEnabledFor(logging.DEBUG)

@@ -22,6 +22,7 @@ from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, JobPriority, Posting
 from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Paused, Peeked, Posted, Seen
 from jobboard.ruling import Ruling
+from jobboard.scheduling import Scheduling
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -32,7 +33,7 @@ POST_BYTES = 512 * 1024
 PAGE = 500
 
 
-class JobBoard(Claiming, Ruling):
+class JobBoard(Claiming, Ruling, Scheduling):
     """A place to post jobs on, and to claim them from.
 
     :param name: the board's name; boards of different names never share jobs.
@@ -154,10 +155,6 @@ class JobBoard(Claiming, Ruling):
             job = self._job(record, state)
         job.created, job.replaced = status == OK, status == Status.REPLACED
         return job
-
-    def _posted(self, session: Session, jobs: list[Job]) -> None:
-        session.wake()
-        self._notify(notifier.POSTED, *jobs)
 
     # Looking
 

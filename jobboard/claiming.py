@@ -152,6 +152,7 @@ class Claiming(Finishing):
         session = self._session
         if session is not None:
             session.wake()
+            session.alarm()
             self.engine.rouse()
 
     @final

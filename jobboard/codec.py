@@ -43,6 +43,7 @@ Wire = Literal["msgpack", "json"]
 class Content(NamedTuple):
     """What a posting holds: beside the details the name and uuid of a logbook, what the poster's process tells the
     worker's, and the delay and due time that it was posted with, in µs; the record forgets these with the first claim.
+    ``schedule``: the id of the schedule that has posted it, and for which due time, in µs.
     """
 
     details: dict[str, Any]
@@ -50,9 +51,10 @@ class Content(NamedTuple):
     context: dict[str, str] | None = None
     delay: int | None = None
     due: int | None = None
+    schedule: list[Any] | None = None
 
 
-_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int}
+_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
 _OPTIONAL = Content._fields[1:]
 _NO_MORE = (None,) * len(_OPTIONAL)
 
@@ -114,7 +116,7 @@ def encode_checked(
     as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
     shaped = details if as_it_is else check_details(details, limit)
     try:
-        posting = _pack(_body(shaped, book, context, delay, due), wire)
+        posting = _pack(_body(shaped, book, context, delay, due, None), wire)
         most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
     except UnicodeEncodeError:
         check_details(details, limit)  # which tells where the lone surrogate is
@@ -233,7 +235,18 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
             raise Undecodable(f"the posting can't be decoded: its {name} is no {kind.__name__}")
     if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
         raise Undecodable("the posting can't be decoded: its context holds something other than str")
+    if content.schedule is not None and [type(each) for each in content.schedule] != [str, int]:
+        raise Undecodable("the posting can't be decoded: its schedule is no id and time")
     return content
+
+
+def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
+    """A stored posting with more fields of a :class:`Content`, and all that newer writers may have put into it.
+
+    :raises Undecodable: it is not a posting.
+    """
+    decode(posting, wire)
+    return _pack({**_unpack(posting, wire), **more}, wire)
 
 
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:

@@ -388,6 +388,12 @@ class Job:
         return moment(max(self._record.created_on, content.due or 0) + (content.delay or 0))
 
     @property
+    def schedule(self) -> tuple[str, datetime.datetime] | None:
+        """Which schedule has posted it, by its id, and for which due time; None of any other job."""
+        known = self._content.schedule
+        return (known[0], moment(known[1])) if known else None
+
+    @property
     def book_name(self) -> str | None:
         book = self._content.book
         return book.get("name") if book else None

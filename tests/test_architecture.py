@@ -27,7 +27,7 @@ LAYERS = (
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),
-    ("door", "base", "finishing", "claiming", "ruling", "iterator", "board"),
+    ("door", "base", "finishing", "claiming", "ruling", "scheduling", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
     ("aio",),

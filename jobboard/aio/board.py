@@ -331,6 +331,12 @@ class AsyncJobBoard:
     resume = _verb(JobBoard.resume)
     paused = _verb(JobBoard.paused)
 
+    # Schedules
+
+    schedule = _verb(JobBoard.schedule)
+    schedules = _verb(JobBoard.schedules)
+    unschedule = _verb(JobBoard.unschedule)
+
     # Entities
 
     register_entity = _verb(JobBoard.register_entity)

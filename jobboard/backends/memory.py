@@ -53,6 +53,7 @@ class ManualClock:
         self._now += seconds
         for shelf in list(self._shelves):
             shelf.tell()
+            shelf.tell_schedulers()
 
 
 class _Outcomes:
@@ -132,6 +133,10 @@ class _Shelf:
     def tell(self) -> None:
         for store in list(self.listeners):
             store.news()
+
+    def tell_schedulers(self) -> None:
+        for store in list(self.listeners):
+            store.rescheduled()
 
     def put(self, record: Record) -> Stored:
         stored = self.jobs[record.uuid] = Stored(record, next(self.tags))
@@ -235,12 +240,18 @@ class MemoryStore(Store):
     keeps = "process"
 
     def __init__(
-        self, name: str, clock: Callable[[], float] | None, claim_ttl: float, news: Callable[[], None]
+        self,
+        name: str,
+        clock: Callable[[], float] | None,
+        claim_ttl: float,
+        news: Callable[[], None],
+        rescheduled: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._ttl = claim_ttl
         self.news = news
+        self.rescheduled = rescheduled
 
     def open(self) -> Characteristics:
         with _shelves_lock:
@@ -347,6 +358,8 @@ class MemoryStore(Store):
             sides = [side for mark in marks if (side := shelf.mark(mark, now)) is not None]
         if wakes:
             shelf.tell()
+        if any(mark.before.kind == "schedule" for mark in marks):
+            shelf.tell_schedulers()
         return Committed(jobs, sides)
 
     def _check(self, changes: Sequence[Change], sides: Sequence[Side]) -> None:
@@ -389,7 +402,7 @@ class MemoryEngine(StoreEngine[MemoryStore]):
     poll_cap = 3600.0
 
     def _make_store(self) -> MemoryStore:
-        return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
+        return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news, self.rescheduled)
 
 
 def _tag(side: Side) -> int:

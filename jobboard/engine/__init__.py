@@ -6,16 +6,19 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.rules import GATE, Rules
-from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine.scheduling import Due, StoredSchedule
+from jobboard.engine.store import LISTED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
     "GATE",
+    "LISTED",
     "Answer",
     "Change",
     "Committed",
     "Committer",
     "Deed",
     "Done",
+    "Due",
     "Engine",
     "Found",
     "Life",
@@ -31,5 +34,6 @@ __all__ = [
     "Store",
     "StoreEngine",
     "Stored",
+    "StoredSchedule",
     "held_key",
 ]

@@ -160,7 +160,7 @@ class Committer:
             if made is None:
                 assert stored is not None
                 return Result(stored.done, [], True)
-            if not made.changes and nonce.attempt == 1:
+            if not (made.changes or made.marks) and nonce.attempt == 1:
                 # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
                 self._slots[nonce.handle, nonce.slot] = slot
                 return Result(made.done, [], False)

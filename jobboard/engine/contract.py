@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from jobboard.conf import Option, Settings
 from jobboard.engine.done import Done
 from jobboard.engine.rules import Rules
+from jobboard.engine.scheduling import Due, StoredSchedule
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
-    *("delist", "tidy"),
+    *("delist", "tidy", "set_schedule", "remove_schedule", "post_due"),
 )
 """The primitives that a board which was opened for looking only has not."""
 
@@ -47,6 +48,7 @@ class Life(Protocol):
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T: ...
     def wake(self) -> None: ...
+    def alarm(self) -> None: ...
     def nap(self, seconds: float) -> bool: ...
     def pause(self, seconds: float) -> None: ...
     def beat_soon(self) -> None: ...
@@ -302,6 +304,23 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def resume(self, names: Sequence[str] | None) -> None:
         """Take that back for these names, or (None) all of it, and wake those who wait."""
+
+    @abc.abstractmethod
+    def schedules(self) -> list[StoredSchedule]:
+        """Those that can be read here."""
+
+    @abc.abstractmethod
+    def set_schedule(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002
+        """Store what ``make`` answers to the time and to what stands there, if it is still as it was read."""
+
+    @abc.abstractmethod
+    def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002
+        """OK, or ABSENT."""
+
+    @abc.abstractmethod
+    def post_due(self) -> Due:
+        """Post the jobs of all schedules that are due: one for each due time, whoever else does so, as the commit that
+        posts it also writes down the next one. So it may be repeated as it is."""
 
     @abc.abstractmethod
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:

@@ -27,6 +27,7 @@ from jobboard.engine.finding import Finder
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import holders_of
 from jobboard.engine.rules import GATE, Rules
+from jobboard.engine.scheduling import ScheduleEngine, Schedules
 from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Posted, Renewed, Seen, Taken
@@ -54,7 +55,7 @@ _PATIENCE = 2.0
 """For how many seconds the end of a board waits for what is being tidied up."""
 
 
-class StoreEngine(Engine, Generic[S]):
+class StoreEngine(ScheduleEngine, Engine, Generic[S]):
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
     _opened: S | None = None
@@ -75,6 +76,7 @@ class StoreEngine(Engine, Generic[S]):
     def _begin(self, store: S) -> None:
         self._committer = self._make_committer(store)
         self._keeper = ClaimKeeper(self._committer)
+        self._schedules = Schedules(self._call, lambda drafts: self._posting(drafts, {}), self.wire)
         self._recent = Recent()
         self._finder = Finder(self._committer)
         self._opened = store
@@ -115,6 +117,12 @@ class StoreEngine(Engine, Generic[S]):
         life = self.life
         if life is not None:
             life.wake()
+
+    def rescheduled(self) -> None:
+        """The store calls this when the schedules have changed, or the time has."""
+        life = self.life
+        if life is not None:
+            life.alarm()
 
     def reconnected(self) -> None:
         """The store calls this when there is a connection again, perhaps in another session."""
@@ -188,7 +196,7 @@ class StoreEngine(Engine, Generic[S]):
                 plan.done.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
                     held.by_key[draft.key] = draft.uuid
-        return plan
+        return plan if plan.changes else plan._replace(marks=[])
 
     def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
         """Those of the jobs that are here, and the marks to take back of those that were purged here."""

@@ -51,8 +51,12 @@ KINDS = {
     "entity": "one entry of the roster",
     "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
     "gate": "what holds for all claims, see jobboard.engine.rules; one at most, and not listed",
+    "schedule": "what is posted at which times",
 }
 """The kinds of side records."""
+
+LISTED = frozenset({"entity", "schedule"})
+"""Those of them that are listed."""
 
 
 class Found(NamedTuple):

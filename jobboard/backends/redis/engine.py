@@ -39,6 +39,10 @@ class RedisEngine(StoreEngine[RedisStore]):
         if seat.client is not None:
             clients.check_client(seat.client, self._conf)
 
+    def _begin(self, store: RedisStore) -> None:
+        super()._begin(store)
+        store.handle = lambda: "" if self.life is None else self.life.handle
+
     def _make_store(self) -> RedisStore:
         return RedisStore(self._seat, self._creates, self._overheard)
 

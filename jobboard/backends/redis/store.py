@@ -18,7 +18,7 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine import GATE, LISTED, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
@@ -37,9 +37,6 @@ SCANS, SCANNED = 200, 1000
 TIDIED = 100
 """How many thousands of side records are dropped at once, at most."""
 
-_UNLISTED = frozenset({"answer", "key", "purged", "gate"})
-"""The kinds of side records of which nobody asks for a list."""
-
 
 class RedisStore(Store):
     """The containers of one board.
@@ -53,6 +50,8 @@ class RedisStore(Store):
         self._name, self._conf, self._client, self._shown = seat.name, seat.conf, seat.client, seat.shown
         self._creates = creates
         self._heard = heard
+        # Who commits, so that a board does not hear of its own doings as another's.
+        self.handle: Callable[[], str] = str
         self.keys = keys_of(seat.conf["namespace"], seat.name)
         self._scripts: dict[str, Script] = {}
         self._listener: Listener | None = None
@@ -295,11 +294,10 @@ class RedisStore(Store):
                     step.append(True)
             steps.append(step)
         sides = [
-            ("\0".join(side[:2]), side.tag, value, ttl, side.kind not in _UNLISTED, until)
-            for side, value, ttl, until in marks
+            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in LISTED, until) for side, value, ttl, until in marks
         ]
         relied = [("\0".join(side[:2]), side.tag) for side in checks]
-        stale, done, jobs, versions = self._run("commit", ("", steps, sides, relied), postings)
+        stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)
         if not done:
             raise Stale([uuid.decode() for uuid in stale])
         written = [mark.before for mark in marks if mark.value is not None]

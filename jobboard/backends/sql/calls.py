@@ -53,7 +53,7 @@ class SQLCommitter(Committer):
             if repeated is None:
                 return Result(answer.done, [], True), earlier
             made = repeated
-        if not made.changes and attempt == 1:
+        if not (made.changes or made.marks) and attempt == 1:
             return Result(made.done, [], False), []
         try:
             committed = self.commit(made.changes, made.marks, checks=made.checks)

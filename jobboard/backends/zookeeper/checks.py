@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, get
+from jobboard.engine import LISTED
 from jobboard.engine.calls import held_key
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _Inspection:
     def _sides(self) -> Iterator[Odd]:
         for kind in self._names("sides"):
             for one in self._names(f"sides/{kind}"):
-                if kind == "entity":
+                if kind in LISTED:
                     yield from self._side(kind, f"sides/{kind}/{one}", one)
                     continue
                 for name in self._names(f"sides/{kind}/{one}"):

@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 from zlib import crc32
 
+from jobboard.engine import LISTED
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, State
 
 FULL = 500
@@ -194,6 +195,6 @@ class Paths:
     def side(self, kind: str, key: str) -> str:
         if kind == "gate":
             return self.gate
-        if kind == "entity":
+        if kind in LISTED:
             return f"{self.sides}/{kind}/{quoted(key)}"
         return f"{self.sides}/{kind}/{crc32(key.encode()) & 0xFF:02x}/{quoted(key)}"

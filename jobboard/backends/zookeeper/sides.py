@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import Side
+from jobboard.engine import LISTED, Side
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -64,7 +64,7 @@ class Sides:
             left = _TIDIED
             for kind in ("entity", "answer", "key", "purged"):
                 folders = [f"{self._store.paths.sides}/{kind}"]
-                if kind != "entity":
+                if kind not in LISTED:
                     names = self._names(folders[0])
                     folders = [f"{folders[0]}/{name}" for name in random.sample(names, len(names))]
                 for folder in folders:

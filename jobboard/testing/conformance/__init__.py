@@ -54,6 +54,7 @@ _MODULES = (
     "recording",
     "reposting",
     "rules",
+    "scheduling",
     "support",
     "trash",
     "waiting",
@@ -105,6 +106,7 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
     TestWhatOthersHold,
     astray,
 )
+from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -172,6 +174,8 @@ __all__ = [
     "TestReplacing",
     "TestRestore",
     "TestRevival",
+    "TestSchedules",
+    "TestSchedulesInTrouble",
     "TestSiblings",
     "TestTheServerIsAsked",
     "TestTokens",
