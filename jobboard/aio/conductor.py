@@ -53,6 +53,7 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[Job, BaseException], object] | None = None,
+        schedules: bool = True,
         **extra: Any,
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
@@ -61,7 +62,8 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_to_go = asyncio.Event()
         super().__init__(
-            name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, extra
+            *(name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error),
+            *(schedules, extra),
         )
 
     @property

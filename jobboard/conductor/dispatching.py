@@ -21,6 +21,7 @@ from jobboard.conductor.calling import Registering
 from jobboard.conductor.finishing import End, Finisher, Tally
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.presence import Presence
+from jobboard.conductor.scheduling import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.slots import Places, Run
 from jobboard.exceptions import JobBoardError
@@ -67,6 +68,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         drain_timeout: float | datetime.timedelta | None,
         retry: RetryPolicy | None,
         on_error: Callable[[Job, BaseException], object] | None,
+        schedules: bool,
         extra: dict[str, Any],
     ) -> None:
         self._name = codec.check_text("a conductor's name", name)
@@ -75,6 +77,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         self._retry = retry
+        self._schedules = schedules
         known = board.engine.extras.get("claim_many", frozenset())
         self._extra = arguments.extras(board._conf.scheme, type(self).__name__, extra, known)
         self._notifier = Notifier(name, events=events.EVENTS)
@@ -261,6 +264,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
         )
         claimer.start()
+        scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
+        if self._schedules:
+            scheduler.start()
         try:
             self._wait_for_work()
         except BaseException:
@@ -269,6 +275,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._wait_for_work()
             raise
         finally:
+            scheduler.stop()
             self._give_back()
             self._places.close(self._left())
             self._finisher.close(self._left(), lambda: self._leave(presence))
