@@ -99,7 +99,7 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         raise click.UsageError("--skip-bad goes with --from")
     if job_name is None:
         raise click.UsageError("give the NAME of the job, or --from FILE")
-    _read(arguments)
+    read_arguments(arguments)
     refuse_memory(settings.uri)
     with opened(settings, create=True) as board:
         try:
@@ -113,7 +113,7 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
     return DONE
 
 
-def _read(arguments: dict[str, Any]) -> None:
+def read_arguments(arguments: dict[str, Any]) -> None:
     """What was given as text, as the board takes it."""
     if "priority" in arguments:
         # Of a name that is none, the board says so.

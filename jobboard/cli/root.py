@@ -46,6 +46,7 @@ COMMANDS = {
     "release": "acting:release",
     "cancel": "acting:cancel",
     "trash": "trashing:trash",
+    "schedule": "scheduling:schedule",
     "move": "moving:move",
     "loop": "loops:loop",
     "demo": "demo:demo",

@@ -16,6 +16,9 @@ GLANCE = 10.0
 """Every so many seconds, as often as a heartbeat, it looks for schedules that another process has set, and whether the
 server's clock has jumped. Those of its own process wake it."""
 
+SIGNALLED = 1.0
+"""Every so many seconds a main thread that waits looks whether a signal has come."""
+
 LINGER = 2.0
 """For how many seconds its end waits for a request under way."""
 
@@ -38,6 +41,13 @@ class Scheduler:
         """On a thread of its own."""
         self._thread = threading.Thread(target=self.run, name=f"{self._who}-scheduler", daemon=True)
         self._thread.start()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        assert self._thread is not None
+        while self._thread.is_alive():
+            # A signal that comes just before a thread goes to sleep on a lock does not wake it.
+            self._thread.join(SIGNALLED)
 
     def stop(self) -> None:
         self._ended.set()
