@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jobboard.backends import backend, fetch
     from jobboard.board import JobBoard
     from jobboard.conductor import Conductor
+    from jobboard.done import Outcome
     from jobboard.exceptions import (
         ClaimLost,
         ConnectionFailure,
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
         UnclaimableJob,
     )
     from jobboard.iterator import JobBoardIterator
-    from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
+    from jobboard.job import Act, Claim, Entity, Job, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics, Paused
+    from jobboard.priorities import JobPriority
     from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
 
@@ -36,6 +38,7 @@ _HOMES = {
     "backends": ("backend", "fetch"),
     "board": ("JobBoard",),
     "conductor": ("Conductor",),
+    "done": ("Outcome",),
     "exceptions": (
         "ClaimLost",
         "ConnectionFailure",
@@ -49,8 +52,9 @@ _HOMES = {
         "UnclaimableJob",
     ),
     "iterator": ("JobBoardIterator",),
-    "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
+    "job": ("Act", "Claim", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
+    "priorities": ("JobPriority",),
     "primitives": ("BoardStats", "Characteristics", "Paused"),
     "scheduling": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
@@ -77,6 +81,7 @@ __all__ = [
     "JobTrashed",
     "MissingDriver",
     "NotFound",
+    "Outcome",
     "Paused",
     "Posting",
     "Reject",

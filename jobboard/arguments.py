@@ -9,8 +9,9 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import Job, JobPriority, Posting, rank_of
+from jobboard.job import Job, Posting
 from jobboard.primitives import Draft
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
 
 _LAST = 2**53

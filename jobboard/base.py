@@ -75,6 +75,9 @@ class BoardBase(Board):
         self._shown = configuration.redacted(conf, self._conf, engine.uri_parts)
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
+        # For how many µs the outcomes of jobs are kept that are consumed here.
+        self._keep = round(self._conf["keep_done"] * 1e6) or None
+        self._keeps = None if self._keep is None else (self._conf["max_details"], engine.wire)
         self.tracing = NO_TRACING
         self._notifier = notifier.Notifier(name, self._listening)
         self._session: Session | None = None

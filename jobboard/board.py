@@ -19,8 +19,9 @@ from jobboard.base import BATCH, about
 from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Entity, Job, JobPriority, Posting
+from jobboard.job import Entity, Job, Posting
 from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Paused, Peeked, Posted, Seen
+from jobboard.priorities import JobPriority
 from jobboard.ruling import Ruling
 from jobboard.scheduling import Scheduling
 from jobboard.session import Session
@@ -216,7 +217,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
 
     @final
     def get(self, uuid: str) -> Job:
-        """The job with this uuid, be it on the board or in the trash.
+        """The job with this uuid, be it on the board, in the trash, or consumed and kept: see :meth:`outcomes`.
 
         :raises NotFound: there is none.
         """
@@ -227,7 +228,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
             raise NotFound(f"there is no job {uuid!r}: {error}") from None
         [seen] = self._live().query(self.engine.read, [uuid])
         if seen.record is None:
-            raise NotFound(f"there is no job {uuid}")
+            return self._done_job(uuid)
         return self._job(seen.record, seen.state)
 
     @final

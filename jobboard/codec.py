@@ -60,7 +60,17 @@ _NO_MORE = (None,) * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
-    """A stored posting that is not one."""
+    """A stored posting, or result, that is not one."""
+
+
+class Returned(NamedTuple):
+    """What work has returned, encoded; or why it could not be."""
+
+    result: bytes | str | None
+    refused: str | None
+
+
+NOTHING = Returned(None, None)
 
 
 def check_text(what: str, value: Any) -> str:
@@ -249,6 +259,36 @@ def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
     return _pack({**_unpack(posting, wire), **more}, wire)
 
 
+def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
+    """A result, which is of JSON's shape, for the wire; raises as :func:`check_details` does."""
+    shaped = _shaped(result, "result", 0)
+    size = len(_JSON(shaped).encode())
+    if size > limit:
+        raise ValueError(
+            f"the result takes {size} bytes as JSON and max_details is {limit}; store large data elsewhere and give a "
+            "reference to it"
+        )
+    return _pack(shaped, wire)
+
+
+def returned(result: Any, limit: int, wire: Wire) -> Returned:
+    """The same of what a handler has returned, for which it is too late to raise anything."""
+    try:
+        return Returned(encode_result(result, limit, wire), None)
+    except Exception as error:  # noqa: BLE001 - objects of the user's own do what they like
+        return Returned(None, clip_error(f"{type(error).__name__}: {error}"))
+
+
+def decode_result(result: bytes | str, wire: Wire) -> Any:
+    """
+    :raises Undecodable: it is damaged.
+    """
+    try:
+        return _unpack(result, wire)
+    except Exception as error:
+        raise Undecodable(f"the result can't be decoded: {type(error).__name__}") from error
+
+
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
     """A stored posting for another wire, with all that newer writers may have put into it.
 
@@ -263,7 +303,7 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
         raise Undecodable(f"the posting holds what {other} can't: {type(error).__name__}") from error
 
 
-def _pack(body: dict[str, Any], wire: Wire) -> bytes | str:
+def _pack(body: Any, wire: Wire) -> bytes | str:
     return _JSON(body) if wire == "json" else bytes(msgpack.packb(body))
 
 

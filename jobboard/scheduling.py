@@ -12,7 +12,8 @@ from jobboard import arguments, codec
 from jobboard.base import BoardBase
 from jobboard.engine import StoredSchedule
 from jobboard.exceptions import NotFound
-from jobboard.job import JobPriority, Posting, rank_of
+from jobboard.job import Posting
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import OK, moment
 from jobboard.timetable import Missed, Timetable
 

@@ -64,7 +64,7 @@ def list_jobs(
     The states are UNCLAIMED, SCHEDULED and CLAIMED; 'jobboard trash list' shows the rest. Details are left out, as they
     may be private; 'jobboard show' has them. However many jobs there are, they are read a page at a time.
     """
-    from jobboard.job import JobPriority
+    from jobboard.priorities import JobPriority
     from jobboard.states import LIVE, State
 
     live = {str(state): state for state in State if state in LIVE}
@@ -118,7 +118,7 @@ def show(settings: BoardOptions, uuid: str) -> None:
 
     The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
     """
-    from jobboard.job import JobPriority
+    from jobboard.priorities import JobPriority
 
     with opened(settings) as board:
         shown = job_as_dict(find_job(board, uuid), details=True)

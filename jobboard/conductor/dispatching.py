@@ -410,6 +410,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         if error is not None:
             what, extra = type(error).__name__, logs.fields(job)
             LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
+        if outcome.result is not None and outcome.result.refused is not None:
+            why = outcome.result.refused
+            LOG.warning("%s: the result of %s is not kept: %s", self._name, job, why, extra=logs.fields(job))
         if self._notifier.listened_to:
             told = {"job": job, "seconds": seconds, "error": error}
             self._notifier.notify(events.JOB_FINISHED, told)

@@ -46,6 +46,7 @@ _MODULES = (
     "looking",
     "model",
     "ordering",
+    "outcomes",
     "pausing",
     "posting",
     "processes",
@@ -92,6 +93,7 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
 )
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
 from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
+from jobboard.testing.conformance.outcomes import TestKeeping, TestOutcomes, TestResults, keeper  # noqa: E402
 from jobboard.testing.conformance.pausing import TestPause, TestPausedWaiters, TestPauseUnderWay  # noqa: E402
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
@@ -143,6 +145,7 @@ __all__ = [
     "TestIdentity",
     "TestIterjobs",
     "TestJobWait",
+    "TestKeeping",
     "TestKeptAndFixed",
     "TestKeys",
     "TestLapse",
@@ -159,6 +162,7 @@ __all__ = [
     "TestOrder",
     "TestOtherProcesses",
     "TestOthersAreAlwaysQuicker",
+    "TestOutcomes",
     "TestParting",
     "TestPause",
     "TestPauseUnderWay",
@@ -173,6 +177,7 @@ __all__ = [
     "TestRepeatedPosts",
     "TestReplacing",
     "TestRestore",
+    "TestResults",
     "TestRevival",
     "TestSchedules",
     "TestSchedulesInTrouble",
@@ -189,6 +194,7 @@ __all__ = [
     "TestWorkingFunctions",
     "astray",
     "board",
+    "keeper",
     "other",
     "puppet",
     "wire",

@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError, JobFailures
-from jobboard.job import Act, Job, JobPriority
+from jobboard.job import Act, Job
+from jobboard.priorities import JobPriority
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, lost_reply

@@ -12,7 +12,8 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import Job, boottime, rank_of
+from jobboard.job import Job, boottime
+from jobboard.priorities import rank_of
 from jobboard.states import UNCLAIMED, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Outcome, Pausing
 

@@ -13,7 +13,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.engine import Plan, StoredSchedule, StoreEngine
 from jobboard.exceptions import NotFound
-from jobboard.job import Job, JobPriority
+from jobboard.job import Job
+from jobboard.priorities import JobPriority
 from jobboard.states import moment
 from jobboard.testing import eventually
 from jobboard.testing.conformance.puppet import Puppet

@@ -18,7 +18,7 @@ from jobboard.backends.sql import migrations
 from jobboard.backends.sql.tables import LAYOUT, MIN_READER
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.job import JobPriority
+from jobboard.priorities import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 

@@ -24,8 +24,8 @@ from jobboard import conf as configuration
 from jobboard.contrib.taskflow.encoding import encode_details
 from jobboard.contrib.taskflow.source.store import Leaving, OriginStore, StoredPosting
 from jobboard.exceptions import ConnectionFailure, JobFailure, MissingDriver, NotFound
-from jobboard.job import JobPriority, rank_of
 from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Posted, Seen
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.retry import retrying
 from jobboard.states import CLAIMED, COMPLETE, OK, TRASHED, UNCLAIMED, Failure, Record, State, Status, Verb, instant
 
