@@ -7,11 +7,12 @@ from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import Due, StoredSchedule
-from jobboard.engine.store import LISTED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import LISTED, PAGED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
     "GATE",
     "LISTED",
+    "PAGED",
     "Answer",
     "Change",
     "Committed",

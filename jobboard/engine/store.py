@@ -55,6 +55,9 @@ KINDS = {
 }
 """The kinds of side records."""
 
+PAGED = frozenset({"outcome"})
+"""The kinds of which :meth:`Store.newest` is asked."""
+
 LISTED = frozenset({"entity", "schedule"})
 """Those of them that are listed."""
 

@@ -14,6 +14,7 @@ from jobboard.backends.etcd.keeper import LeaseKeeper
 from jobboard.backends.etcd.keys import LIVE_TREES, TREES, EtcdKeys, EtcdTag, end_of, place_of, unpack, unpack_side
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
+from jobboard.backends.etcd.outcomes import OutcomeKeys
 from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, within
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
@@ -80,6 +81,7 @@ class EtcdStore(Store):
         self.fences = Fences(self)
         self.watch = WakeWatch(self)
         self.writer = TxnWriter(self)
+        self.outcomes = OutcomeKeys(self)
         # Where a job was seen last, and with which token.
         self._seen: dict[str, tuple[EtcdTag, int]] = {}
 
@@ -285,6 +287,9 @@ class EtcdStore(Store):
         sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
 
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        return self.outcomes.newest(kind, after, limit)
+
     def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         return self.fences.look(limit, names, readable, without)
 
@@ -378,7 +383,7 @@ class EtcdStore(Store):
                 if len(kvs) < _AT_ONCE:
                     break
                 start = kvs[-1].key + " "
-        return False
+        return self.outcomes.tidy(now)
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)

@@ -19,7 +19,7 @@ from jobboard.backends.etcd.requests import (
     untouched,
     within,
 )
-from jobboard.engine import Change, Committed, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, UNCLAIMED, Record
@@ -222,6 +222,10 @@ class _Commit:
                 self._deletes.add(key)
             return None
         until = mark.end(self._now)
+        if side.kind == "outcome" and until is not None and (done := Done.of(side._replace(value=value))) is not None:
+            place = self._keys.ended(done.record)
+            self._puts[place] = (b"", None)
+            self._puts[self._keys.drop(until, side.key)] = (place.encode(), None)
         self._puts[key] = (pack_side(value, until), None)
         return side._replace(value=value, until=until)
 

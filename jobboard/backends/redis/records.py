@@ -95,8 +95,9 @@ def _packed_errors(errors: Sequence[Failure]) -> list[Any]:
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    uuid, (who, token), verb, delay, error, refund, due, retry, _, _, _ = act
-    return (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
+    uuid, (who, token), verb, delay, error, refund, due, retry, keep, result, refused = act
+    packed = (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
+    return packed if keep is None else (*packed, None, None, keep, result, refused)
 
 
 def place(record: Record) -> int:

@@ -18,7 +18,7 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.engine import GATE, LISTED, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine import GATE, LISTED, PAGED, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
@@ -36,6 +36,8 @@ SCANS, SCANNED = 200, 1000
 
 TIDIED = 100
 """How many thousands of side records are dropped at once, at most."""
+
+_LISTED = LISTED | PAGED
 
 
 class RedisStore(Store):
@@ -233,6 +235,10 @@ class RedisStore(Store):
         now, found = self.run("listed", kind)
         return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
 
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        now, found = self.run("newest", kind, None if after is None else after.tag, limit)
+        return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
+
     def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         """The script passes over what is paused by itself."""
         now, ready, overdue, event, gate = self.run("look", limit, names, readable)
@@ -294,7 +300,8 @@ class RedisStore(Store):
                     step.append(True)
             steps.append(step)
         sides = [
-            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in LISTED, until) for side, value, ttl, until in marks
+            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until)
+            for side, value, ttl, until in marks
         ]
         relied = [("\0".join(side[:2]), side.tag) for side in checks]
         stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)

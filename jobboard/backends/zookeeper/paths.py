@@ -15,6 +15,8 @@
     later/<rank>/<hi>/<lo>/<entry>       a scheduled one
     timed/<day>/<minute>/<shelf>/<time>.<uuid>      when a lease ends, or a job is due
     trash/<day>/<minute>/<shelf>/<time>.<place>.<uuid>     a trashed job
+    done/<day>/<minute>/<shelf>/<time>.<place>.<uuid>      a consumed job whose outcome is kept, by its end
+    over/<day>/<minute>/<shelf>/<time>.<place>.<uuid>      the same, by the end of its outcome
     alive/<keeper>                       ephemeral: one session of one handle
     kept/<keeper>/<uuid>                 a claim that lives as long as that session
     sides/<kind>/<bucket>/<key>          a side record; under it lies <mark>, which is another each time it is made,
@@ -177,7 +179,7 @@ class Paths:
 
     def fixed(self) -> list[str]:
         """What every board has, beside its layout; parents first."""
-        trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash")
+        trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash", "done", "over")
         others = [f"{self.root}/{name}" for name in trees]
         return [
             *(self.root, self.bell, self.clock, self.gate, self.alive, self.kept),

@@ -89,7 +89,7 @@ class ZooKeeperStore(Store):
         self.events = Events(self, self._heard)
         self._side_records = Sides(self)
         self._writer = Writer(self)
-        self._walker = Walker(self)
+        self.walker = Walker(self)
         self._numbers: dict[str, int] = {}
         self._keepers: list[str] = []
         self._keeper: tuple[str, int | None] | None = None
@@ -402,9 +402,12 @@ class ZooKeeperStore(Store):
     def listed(self, kind: str) -> Found:
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        return Found(self.judged([]), [], self._side_records.newest(kind, after, limit))
+
     def tidy(self) -> bool:
         self._side_records.tidy()
-        return False
+        return self._side_records.drop_outcomes()
 
     # Keepers
 
@@ -445,13 +448,13 @@ class ZooKeeperStore(Store):
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
-        return self._walker.page(after, limit, None if names is None else frozenset(names))
+        return self.walker.page(after, limit, None if names is None else frozenset(names))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        return self._walker.trash_page(after, limit)
+        return self.walker.trash_page(after, limit)
 
     def counts(self) -> dict[State, int]:
-        return self._walker.counts()
+        return self.walker.counts()
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         return self._writer.commit([self._in_full(change) for change in changes], marks, checks)

@@ -38,7 +38,7 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.records import INLINE, SideTag, Tag, pack, pack_content, pack_side
 from jobboard.backends.zookeeper.requests import LIMIT, Op, Refused, check, create, delete, exists, get, put
-from jobboard.engine import Change, Committed, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft
@@ -348,6 +348,8 @@ class Writer:
                 at = batch.add(create(path, data) if tag is None else put(path, data, tag.version), _SIDE)
                 if marked:
                     batch.add(create(f"{path}/{made}"), _SIDE)
+                if kind == "outcome" and until is not None:
+                    self._lead_to(Done.of(mark.before._replace(value=value)), until, batch, done)
                 side = Side(kind, key, value, until, SideTag(0, made))
                 done.sides.append((side, None if tag is None else at))
             return
@@ -360,6 +362,17 @@ class Writer:
         else:
             at = batch.add(put(path, pack_side(tag.mark, until, value), tag.version), _SIDE)
             done.sides.append((Side(kind, key, value, until, tag), at))
+
+    def _lead_to(self, ended: Done | None, until: int, batch: CommitOps, done: Achieved) -> None:
+        """What leads to an outcome by when the job ended, and by when it is to be dropped itself."""
+        assert ended is not None
+        uuid, leads = ended.record.uuid, ""
+        for tree, at in (("done", ended.record.modified_on), ("over", until)):
+            shelf = self._shelf(tree, at, done.shelves, f"{tree} {uuid}")
+            path = f"{shelf}/{at:016d}.{ended.record.sequence}.{uuid}"
+            # What is dropped by the one is found in the other, whose shelf nothing else tells.
+            batch.add(create(self._at(path), leads.encode()), uuid)
+            leads = path
 
     def _write_ahead(self, steps: Sequence[Step]) -> list[Step]:
         """Contents that don't fit into one request with the rest are written before it. Nobody finds them until the

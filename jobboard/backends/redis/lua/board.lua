@@ -80,12 +80,24 @@ local function next_sequence()
   return number
 end
 
+-- As what a side record is listed: by its kind and key, an outcome by its version, so that the last one stands last.
+local function listed_as(field, blob)
+  if string.sub(field, 1, 8) ~= 'outcome\0' then return field end
+  local _, version = cmsgpack.unpack_limit(blob, 1)
+  return 'outcome\0' .. string.format('%016.0f', version) .. string.sub(field, 9)
+end
+
 -- Store a side record, which counts until `till` (nil: for ever), or let go of it.
 local function put(field, value, till, listed)
   local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
+  local was = listed and call('HGET', SIDES, field)
+  if was then
+    local known, member = pcall(listed_as, field, was)
+    call('ZREM', LISTED, known and member or field)
+  end
   if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
   if blob and till then call('ZADD', ENDS, exact(till), field) else call('ZREM', ENDS, field) end
-  if listed and blob then call('ZADD', LISTED, 0, field) elseif listed then call('ZREM', LISTED, field) end
+  if listed and blob then call('ZADD', LISTED, 0, listed_as(field, blob)) end
   return blob and {till or false, value, blob}
 end
 
