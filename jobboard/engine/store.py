@@ -55,11 +55,11 @@ KINDS = {
 }
 """The kinds of side records."""
 
-PAGED = frozenset({"outcome"})
-"""The kinds of which :meth:`Store.newest` is asked."""
-
 LISTED = frozenset({"entity", "schedule"})
 """Those of them that are listed."""
+
+PAGED = frozenset({"outcome"})
+"""Those of which :meth:`Store.newest` is asked."""
 
 
 class Found(NamedTuple):
