@@ -151,7 +151,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         if record is None:
             job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
         elif status == OK:
-            job = Job(self, record, draft.posting, state, posting.book)
+            job = Job(self, record, record.posting, state, posting.book)
         else:
             job = self._job(record, state)
         job.created, job.replaced = status == OK, status == Status.REPLACED

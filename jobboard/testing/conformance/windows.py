@@ -297,6 +297,7 @@ class TestReplacing:
         assert [job.created for job in jobs] == [True, *[False] * 5]
         assert [job.replaced for job in jobs] == [False, True, True, False, True, True]
         assert jobs[4] == jobs[5] == old
+        assert [(job.details["n"], job.priority) for job in jobs] == [*[(3, 5)] * 4, *[(6, 1)] * 2]
         found = [(job.name, job.details, job.priority) for job in board.iterjobs()]
         assert found == [("one", {"n": 3}, 5), ("old", {"n": 6}, 1)]
         assert [take(board).details["n"] for _ in range(2)] == [3, 6]

@@ -155,15 +155,14 @@ def draft(
     delay: int | None = None,
     version: int = 1,
     arrives: str | None = None,
+    replace: bool = False,
 ) -> Draft:
-    """``arrives``: from another board, 'held' or 'trashed'."""
+    """``arrives``: from another board, 'held' or 'trashed'. A key that is called 'w' has a window."""
     failures = (Failure(900, "anna", 1, "before"), Failure(950, None, 1, "an operator"))
     came = Arrival("anna", 1, failures, 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
     posting = b"posting of " + uuid.encode()
-    window = LONG if key else None
-    return Draft(
-        uuid, name, priority, key, version, posting, max_attempts, delay, None, came, f"group of {name}", window
-    )
+    more = (f"group of {name}", LONG if key == "w" else None, replace)
+    return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came, *more)
 
 
 def value_of(side: bytes) -> bytes:
@@ -262,8 +261,10 @@ class Pair:
                 keyed[b"key\0" + key] = uuid
         assert {name: stored.get(name, {}) for name in expected} == expected
         sides = stored.get("sides", {})
-        assert {name: value_of(blob) for name, blob in sides.items() if name.startswith(b"key\0")} == keyed
-        assert stored.get("ends", {}).keys() == sides.keys() - keyed.keys()
+        ends = stored.get("ends", {}).keys()
+        locks = {name: value_of(blob) for name, blob in sides.items() if name.startswith(b"key\0") and name not in ends}
+        assert locks == keyed
+        assert ends == sides.keys() - keyed.keys()
         assert stored.get("postings", {}).keys() == stored.get("jobs", {}).keys()
         assert not stored.keys() & {"waiters", "bells", "listed"}
 
@@ -275,6 +276,12 @@ class Pair:
                 self.run((Verb.RELEASE, uuid, None), (Verb.CANCEL, uuid, None), (Verb.PURGE, uuid, None))
         stored = self.stored()
         assert stored.keys() <= {"meta", "sides", "ends"}
+        if b"key\0w" in stored["sides"]:
+            # As if its window were over.
+            keys = self.redis.board.engine._live.keys
+            assert self._client.hdel(keys.of("sides"), "key\0w") == self._client.zrem(keys.of("ends"), "key\0w") == 1
+            del stored["sides"][b"key\0w"]
+            self.clock.advance(LONG / 1e6)
         assert {name.partition(b"\0")[0] for name in stored["sides"]} <= {b"answer", b"purged"}
         assert stored["meta"].keys() <= {b"layout", b"min_reader", b"sequence"}
         for side in (self.redis, self.memory):

@@ -6,7 +6,7 @@
 
 local drafts = args[4]
 local stored, tried = answered()
-local parts, answers, mine = {}, {}, {}
+local parts, answers, told, mine, made, renewed = {}, {}, {}, {}, {}, {}
 for _, each in ipairs(stored or {}) do
   if each[1] == 'ok' then mine[each[2]] = true end
 end
@@ -25,7 +25,7 @@ local function replace(job, draft, posting)
   uproot(job)
   record[PRIORITY], record[VERSION], record[STATE], record[LOCK_UNTIL] = priority, version, till and 'S' or 'U', till or false
   record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[KEEPER], record[MODIFIED_ON] =
-    0, 0, next_token(record), false, false, now
+    0, 0, made[job.id] and record[TOKEN] or next_token(record), false, false, now
   call('HSET', POSTINGS, job.id, posting)
   store(job)
   tell('POSTED', job)
@@ -40,19 +40,21 @@ for index, draft in ipairs(drafts) do
     if came and load(id) then
       status, whose = 'live', id
     elseif not holder then
-      status, whose, answers[index] = 'ok', id, post(draft, ARGV[index + 1]).record[SEQUENCE]
+      status, whose, answers[index], made[id] = 'ok', id, post(draft, ARGV[index + 1]).record[SEQUENCE], true
     elseif draft[11] and job and (job.record[STATE] == 'U' or job.record[STATE] == 'S') then
       replace(job, draft, ARGV[index + 1])
-      status, whose = 'replaced', holder
+      status, whose, renewed[holder] = 'replaced', holder, true
     else
       status, whose = 'key', holder
     end
   end
-  if not answers[index] then
-    local job = load(whose)
-    answers[index] = {status, whose, unpack(job and shown(job) or {}, 2)}
+  told[index], parts[index] = {status, whose}, done(status, whose, 0)
+end
+for index, each in ipairs(told) do
+  if not answers[index] or renewed[each[2]] then
+    local job = load(each[2])
+    answers[index] = {each[1], each[2], unpack(job and shown(job) or {}, 2)}
   end
-  parts[index] = done(status, whose, 0)
 end
 if not stored or args[3] > tried then answer(parts) end
 return reply({now, answers})
