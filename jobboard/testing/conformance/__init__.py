@@ -118,7 +118,11 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
-from jobboard.testing.conformance.windows import TestReplacing, TestWindows  # noqa: E402
+from jobboard.testing.conformance.windows import (  # noqa: E402
+    TestReplacing,
+    TestWindows,
+    TestWindowsBetweenRequests,
+)
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
@@ -190,6 +194,7 @@ __all__ = [
     "TestWakeUp",
     "TestWhatOthersHold",
     "TestWindows",
+    "TestWindowsBetweenRequests",
     "TestWorking",
     "TestWorkingFunctions",
     "astray",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from jobboard.primitives import Draft
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Status
 from jobboard.testing import eventually
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
+from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -29,6 +31,7 @@ from jobboard.testing.conformance.support import (
     take,
     uuids,
 )
+from jobboard.testing.conformance.wire import Wire
 
 HOUR = 3600 * 1_000_000
 BRIEF = 0.3
@@ -363,3 +366,66 @@ class TestReplacing:
                 posting[0] = False
         assert done.result() == told
         assert len(told) == made
+
+
+def post_a_windowed(board: JobBoard, key: str) -> tuple[str, bool]:
+    job = board.post("resize", key=key, key_for=LONG)
+    return job.uuid, job.created
+
+
+def life_of(board: JobBoard, key: str) -> tuple[str, bool]:
+    """Post a job, and do it at once."""
+    uuid, created = post_a_windowed(board, key)
+    if created:
+        consume(board, board.get(uuid))
+    return uuid, created
+
+
+class TestWindowsBetweenRequests:
+    """What others do between two requests of a call that takes a key, or leaves it."""
+
+    any_driver = True
+
+    def test_a_post_while_another_job_lives_and_ends(self, board: JobBoard, wire: Wire) -> None:
+        if not wire:
+            return
+        keys = itertools.count()
+        rounds = at_each_request(board, wire, lambda _: f"k{next(keys)}", post_a_windowed, life_of)
+        for _, mine, theirs in rounds:
+            assert mine[0] == theirs[0]
+            assert mine[1] != theirs[1], "one key within its window, and not one job"
+
+    def test_an_end_while_another_posts(self, board: JobBoard, wire: Wire) -> None:
+        if not wire:
+            return
+        keys = itertools.count()
+
+        def prepare(board: JobBoard) -> Job:
+            return board.claim(board.post("resize", key=f"k{next(keys)}", key_for=LONG), "anna").job
+
+        def end(board: JobBoard, job: Job) -> None:
+            board.consume(job, "anna")
+
+        for job, _, theirs in at_each_request(
+            board, wire, prepare, end, lambda board, job: post_a_windowed(board, job.key)
+        ):
+            assert theirs == (job.uuid, False)
+            assert post_a_windowed(board, job.key) == (job.uuid, False)
+
+    def test_a_replacing_post_while_another_claims(self, board: JobBoard, wire: Wire) -> None:
+        if not wire:
+            return
+        keys = itertools.count()
+
+        def replace(board: JobBoard, job: Job) -> bool:
+            return board.post("resize", details={"n": 2}, priority=9, key=job.key, on_key="replace").replaced
+
+        for job, replaced, claimed in at_each_request(
+            board,
+            wire,
+            lambda board: board.post("resize", details={"n": 1}, key=f"k{next(keys)}"),
+            replace,
+            lambda board, _: take(board, timeout=LIMIT).details["n"],
+        ):
+            assert claimed == (2 if replaced else 1)
+            assert board.get(job.uuid).details == {"n": claimed}

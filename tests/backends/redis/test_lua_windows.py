@@ -76,7 +76,7 @@ ACTS: list[Step] = [
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_every_act_in_every_situation(pairs: Any, situation: str, engine: type[Plain] | None) -> None:
     with pairs(engine) as pair:
-        for act in ACTS:
+        for act in ACTS if engine is None else ACTS[::3]:
             pair.run(*SITUATIONS[situation])
             pair.compare()
             pair.run(act)
