@@ -262,6 +262,11 @@ class TestReplacing:
         assert board.claim_next("anna", names=["resize"]) is None
         assert board.stats().unclaimed == 1
 
+    def test_it_goes_behind_those_that_were_posted_before_it(self, board: JobBoard) -> None:
+        jobs = [*board.post_many([Posting("resize", priority=9)] * 3), board.post("resize", key="k")]
+        assert board.post("resize", key="k", on_key="replace", priority=9).replaced
+        assert uuids(board.claim_many("anna", 4)) == uuids(jobs)
+
     def test_attempts_begin_anew_and_the_last_holder_has_lost_it(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=2)
         let_lapse(board, job)
@@ -315,6 +320,13 @@ class TestReplacing:
         with lost_reply(board, "insert", replace_again):
             again = board.post("resize", details={"b": 2}, key="k", on_key="replace")
         assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"c": 3})
+
+    def test_a_lost_reply_about_what_is_done_since(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", key="k")
+        with lost_reply(board, "insert", lambda: consume(other, take_unclaimed(other))):
+            again = board.post("resize", key="k", on_key="replace")
+        assert (again.uuid, again.created, again.replaced, again.state) == (job.uuid, False, True, COMPLETE)
+        assert other.job_count == 0
 
     def test_a_late_first_try(self, board: JobBoard) -> None:
         job = board.post("resize", details={"a": 1}, key="k")

@@ -43,6 +43,28 @@ def test_a_post_is_never_there_when_the_caller_rolls_back(
     assert events == ["POSTED"]
 
 
+def test_a_key_outlives_its_job_when_the_caller_commits(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a", key="k", key_for=600)
+    board.claim(job, "anna")
+    for end in ("rollback", "commit"):
+        with engine.connect() as connection:
+            board.consume(job, "anna", connection=connection)
+            again = board.post("a", key="k", connection=connection)
+            assert (again.uuid, again.created, again.seen_state) == (job.uuid, False, "COMPLETE")
+            getattr(connection, end)()
+        assert board.post("a", key="k").state == ("CLAIMED" if end == "rollback" else "COMPLETE")
+
+
+def test_a_job_is_replaced_when_the_caller_commits(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a", details={"n": 1}, key="k")
+    for end, n in (("rollback", 1), ("commit", 2)):
+        with engine.connect() as connection:
+            again = board.post("a", details={"n": 2}, key="k", on_key="replace", connection=connection)
+            assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"n": 2})
+            getattr(connection, end)()
+        assert board.get(job.uuid).details == {"n": n}
+
+
 def test_a_connection_that_is_closed_has_not_committed(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     claim = board.claim(job, "anna")

@@ -1,0 +1,32 @@
+"""What jobboard post makes of keys that are taken."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.cli.common import DONE
+from tests.test_cli import Run, board, run
+
+__all__ = ["board", "run"]
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+def test_a_key_that_outlives_its_job(board: Any, run: Run) -> None:
+    made = run("post", "resize", "--key", "k", "--key-for", "1h", "--json").json
+    assert (made["created"], made["replaced"]) == (True, False)
+    board.consume(board.claim_next("anna"), "anna")
+    again = run("post", "resize", "--key", "k", "--json").json
+    assert (again["uuid"], again["created"], again["state"]) == (made["uuid"], False, "COMPLETE")
+    assert run("post", "resize", "--key-for", "1h").err.strip().endswith("needs a key: give key=, too")
+
+
+def test_a_job_that_is_replaced(board: Any, run: Run, tmp_path: Path) -> None:
+    uuid = run("post", "resize", "--key", "k").out.strip()
+    again = run("post", "resize", "--key", "k", "--on-key", "replace", "--priority", "7", "--json").json
+    assert (again["uuid"], again["created"], again["replaced"], again["priority"]) == (uuid, False, True, 7)
+    file = tmp_path / "jobs"
+    file.write_text('{"name": "a", "key": "k", "on_key": "replace", "key_for": "1h", "details": {"n": 2}}')
+    assert run("post", "--from", str(file)).status == DONE
+    assert board.get(uuid).details == {"n": 2}
