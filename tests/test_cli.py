@@ -118,8 +118,7 @@ def test_wrong_calls(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("JOBBOARD_URL", raising=False)
     ran = run(*args)
-    assert ran.status == USAGE
-    assert ran.is_one_line_about(word)
+    assert (ran.status, ran.is_one_line_about(word)) == (USAGE, True)
 
 
 @pytest.mark.backends("sqlite")

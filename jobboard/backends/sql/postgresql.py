@@ -225,8 +225,10 @@ class Single:
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
         ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
+        # Looked at once more only where it may be why nothing was taken.
+        gate = sa.case((taken.c.uuid.is_(None), self._statements.gate()))
         return Prepared(
-            sa.select(*taken.c, now, event.c.event, busy, self._statements.gate())
+            sa.select(*taken.c, now, event.c.event, busy, gate)
             .select_from(event.outerjoin(taken, sa.true()))
             .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )

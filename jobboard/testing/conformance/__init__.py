@@ -94,7 +94,12 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
 from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
 from jobboard.testing.conformance.outcomes import TestKeeping, TestOutcomes, TestResults, keeper  # noqa: E402
-from jobboard.testing.conformance.pausing import TestPause, TestPausedWaiters, TestPauseUnderWay  # noqa: E402
+from jobboard.testing.conformance.pausing import (  # noqa: E402
+    TestPause,
+    TestPauseBetweenRequests,
+    TestPausedWaiters,
+    TestPauseUnderWay,
+)
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
 from jobboard.testing.conformance.races import TestRaces  # noqa: E402
@@ -169,6 +174,7 @@ __all__ = [
     "TestOutcomes",
     "TestParting",
     "TestPause",
+    "TestPauseBetweenRequests",
     "TestPauseUnderWay",
     "TestPausedWaiters",
     "TestPoison",

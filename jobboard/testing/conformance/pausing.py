@@ -13,6 +13,7 @@ from jobboard.job import Posting
 from jobboard.primitives import Paused
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.races import Journal
 from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.conformance.support import (
@@ -26,6 +27,7 @@ from jobboard.testing.conformance.support import (
     until_free,
     uuids,
 )
+from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge
 
 WORKERS = 3
@@ -189,6 +191,24 @@ class TestPauseUnderWay:
                 over.set()
         assert [failure for each in working for failure in each.result()] == []
         assert judge(book.entries, left_on(boards[0]), pauses=chief.pauses) == []
+
+
+class TestPauseBetweenRequests:
+    def test_a_claim_that_was_decided_before(self, board: JobBoard, wire: Wire) -> None:
+        """It compares what it was decided by; in one transaction it may have begun before."""
+        if not wire:
+            return
+        for job, claimed, _ in at_each_request(
+            board,
+            wire,
+            lambda far: far.post("mail"),
+            lambda far, job: far.claim_next("anna") is not None,
+            lambda here, job: here.pause(["mail"]),
+        ):
+            assert claimed == (board.find_owner(board.get(job.uuid)) == "anna")
+            assert board.characteristics.transactional or not claimed
+            assert board.claim_next("bert") is None
+            board.resume()
 
 
 class TestPausedWaiters:

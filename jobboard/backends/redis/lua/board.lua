@@ -58,8 +58,9 @@ local paused_now
 local function paused()
   if paused_now ~= nil then return paused_now or nil end
   local side = side_of(GATE)
-  local fine, told = pcall(cmsgpack.unpack, side and side.value or '')
-  paused_now = fine and told and {everything = told[1], names = set_of(told[2])} or false
+  local fine, told = false, nil
+  if side then fine, told = pcall(cmsgpack.unpack, side.value) end
+  paused_now = fine and {everything = told[1], names = set_of(told[2])}
   return paused_now or nil
 end
 
