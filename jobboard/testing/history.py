@@ -31,6 +31,7 @@ class HistoryEntry(NamedTuple):
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
     ``rank`` (of the priority, 0 first), ``ready`` (claimable at once) and ``name`` go with a post. ``chosen``: the
     board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
+    ``occasion``, of a job that a schedule has posted: which schedule it was, and for which due time.
     """
 
     began: float
@@ -46,6 +47,7 @@ class HistoryEntry(NamedTuple):
     ready: bool = True
     chosen: bool = False
     name: str = ""
+    occasion: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """A map of JSON's shape, for :meth:`from_dict`."""
@@ -94,6 +96,7 @@ def judge(
         *taken_too_early(history),
         *disorder(history, contended=contended, pauses=pauses),
         *claimed_while_paused(history, pauses),
+        *posted_twice(history),
     ]
 
 
@@ -110,6 +113,7 @@ def lost(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
 def invented(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
     """Jobs that nobody posted."""
     posted = {entry.uuid for entry in _happened(entries, Verb.POST, perhaps=True)}
+    posted |= {entry.uuid for entry in entries if entry.occasion is not None}
     seen = {entry.uuid for entry in entries if entry.verb != Verb.POST and entry.outcome == "ok"} | set(board)
     strangers = sorted(seen - posted)
     unanswered = sum(entry.verb == Verb.POST and not entry.uuid for entry in entries)
@@ -130,6 +134,19 @@ def consumed_again(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
             faults.append(f"claimed after it was consumed: {entry.uuid}, by {entry.process}")
     faults += [f"consumed and still there: {uuid}" for uuid in first if uuid in board]
     return faults
+
+
+def posted_twice(entries: Sequence[HistoryEntry]) -> list[str]:
+    """Due times of schedules for which there have been several jobs."""
+    jobs: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        if entry.occasion is not None:
+            jobs[entry.occasion].add(entry.uuid)
+    return [
+        f"posted twice for a due time: {occasion}, as {' and '.join(sorted(uuids))}"
+        for occasion, uuids in sorted(jobs.items())
+        if len(uuids) > 1
+    ]
 
 
 def fallen_tokens(entries: Sequence[HistoryEntry], board: Board) -> list[str]:

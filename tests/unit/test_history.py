@@ -58,6 +58,10 @@ FINE = {
         [entry(0, POST), entry(1, CLAIM, token=1, until=3.0), entry(2.9, CLAIM, token=2), entry(5, CONSUME, token=2)],
         {},
     ),
+    "jobs of a schedule, which nobody has posted by hand": (
+        [entry(0, CLAIM, uuid, token=1, occasion=f"nightly at {uuid}") for uuid in "ab"],
+        dict.fromkeys("ab", LeftJob(State.CLAIMED, 1)),
+    ),
     "a claim after a release": (
         [
             entry(0, POST),
@@ -220,6 +224,10 @@ FAULTY = {
             entry(5, CONSUME, token=2),
         ],
         {},
+    ),
+    "posted twice for a due time": (
+        [entry(0, CLAIM, uuid, token=1, occasion="nightly at 3") for uuid in "ab"],
+        dict.fromkeys("ab", LeftJob(State.CLAIMED, 1)),
     ),
     "out of order: b": (
         [entry(0, POST, "a"), entry(1, POST, "b"), entry(2, CLAIM, "b", token=1, chosen=True)],

@@ -78,9 +78,9 @@ class Recorder:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
             chosen = "names" not in arguments
-            self._put(
-                HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until, chosen=chosen)
-            )
+            occasion = None if job.schedule is None else f"{job.schedule[0]} at {job.schedule[1].isoformat()}"
+            claim = HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until)
+            self._put(claim._replace(chosen=chosen, occasion=occasion))
         return jobs
 
     def claim_next(self, who: str, **arguments: Any) -> Job | None:
