@@ -94,6 +94,7 @@ class TestSchedules:
 
     def test_one_is_set_shown_replaced_and_removed(self, board: JobBoard, other: JobBoard) -> None:
         assert board.schedules() == []
+        odd = list(board.examine())
         nightly = board.schedule(
             "nightly",
             "30 3 * * *",
@@ -117,6 +118,7 @@ class TestSchedules:
         assert nightly.context == {"trace": "secret"}
         assert "secret" not in repr(nightly) + str(nightly)
         assert (ping.cron, ping.every, ping.missed) == (None, 600.0, "one")
+        assert list(board.examine()) == odd
         again = other.schedule("nightly", name="report", every=60)
         assert board.schedules() == [ping, again]
         assert again.next_due < ping.next_due
