@@ -122,21 +122,6 @@ def test_all_is_as_it_was(boards: Boards) -> None:
     assert all(job._record.who is None for job in boards.target.iterjobs())
 
 
-def test_what_is_left_of_a_window_comes_along(boards: Boards) -> None:
-    job, over = boards.source.post("a", key="k", key_for=600), boards.source.post("a", key="l", key_for=1e-6)
-    buried = boards.source.post("a", key="m", key_for=600)
-    boards.source.cancel(buried)
-    boards.mover().run()
-    for moved, created in ((job, False), (over, True)):
-        target = boards.target
-        target.claim(target.get(moved.uuid), "anna")
-        target.consume(target.get(moved.uuid), "anna")
-        assert target.post("a", key=moved.key).created == created
-    # In the trash, its key is nobody's.
-    assert boards.target.get(buried.uuid).seen_state == TRASHED
-    assert boards.target.post("a", key="m").created
-
-
 def test_and_back_again(boards: Boards) -> None:
     fill(boards.source)
     before = shown(boards.source)
