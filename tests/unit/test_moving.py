@@ -309,7 +309,7 @@ def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards
     boards.work(boards.target)
     mover = boards.mover()
     page = mover._source.engine.trash_page
-    late = [mover._draft(job._record)]
+    late = [mover._draft(job._record, boards.source.engine.now())]
 
     def look(after: Record | None, limit: int) -> list[Record]:
         if late:
