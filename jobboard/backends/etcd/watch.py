@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from jobboard.backends.etcd.keys import end_of
@@ -46,7 +47,7 @@ class WakeWatch:
             try:
                 self._listen()
                 failures = 0
-            except (JobBoardError, OSError, ValueError) as error:
+            except (JobBoardError, OSError, HTTPException, ValueError) as error:
                 failures += 1
                 if not self._over.is_set():
                     LOG.info("the watch has ended, and begins anew: %s", error)
