@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobboard.backends.etcd.keys import LIVE_TREES, end_of, unpack
-from jobboard.backends.etcd.requests import KV, span
+from jobboard.backends.etcd.requests import KV
 from jobboard.primitives import Oddity
 
 if TYPE_CHECKING:
     from jobboard.backends.etcd.store import EtcdStore
 
-_AT_ONCE = 500
 _MARGIN = 1_000_000
 
 
@@ -67,10 +67,4 @@ def _found(store: EtcdStore) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _all(store: EtcdStore, folder: str) -> Iterator[KV]:
-    start = folder
-    while True:
-        [kvs] = store.link.read([span(start, end_of(folder), _AT_ONCE)]).found
-        yield from kvs
-        if len(kvs) < _AT_ONCE:
-            return
-        start = kvs[-1].key + " "
+    return itertools.chain.from_iterable(store.link.pages(folder, end_of(folder)))

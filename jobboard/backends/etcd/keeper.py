@@ -7,16 +7,17 @@ import json
 import math
 import threading
 
-from jobboard.backends.etcd.keys import EtcdKeys, end_of
+from jobboard.backends.etcd.keys import EtcdKeys
 from jobboard.backends.etcd.link import Gateway
-from jobboard.backends.etcd.requests import delete, nothing_in, put
+from jobboard.backends.etcd.requests import put
 from jobboard.exceptions import JobBoardError
 from jobboard.job import boottime
 
 
 class LeaseKeeper:
     """A key under the lease, ``alive/<lease>``, goes with it; ``holder/<lease>`` stays, and tells that there may be
-    claims to free. The board's heartbeat renews the lease; who claims nothing, renews nothing."""
+    claims to free: whoever finds none any more deletes it. The board's heartbeat renews the lease; who claims nothing,
+    renews nothing."""
 
     def __init__(self, link: Gateway, keys: EtcdKeys, ttl: float) -> None:
         self._link = link
@@ -82,10 +83,4 @@ class LeaseKeeper:
         lease, self.lease = self.lease, None
         if lease is not None:
             with contextlib.suppress(JobBoardError):
-                self.bury(lease)
                 self._link.call("/v3/lease/revoke", json.dumps({"ID": lease}))
-
-    def bury(self, lease: str) -> None:
-        """Forget that it was there, if it keeps no claim."""
-        kept, holder = f"{self._keys.root}kept/{lease}/", self._keys.holders + lease
-        self._link.txn([nothing_in(kept, end_of(kept))], [delete(holder)], changes=False)

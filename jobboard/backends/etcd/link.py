@@ -19,12 +19,14 @@ from typing import Any
 
 from jobboard import forks
 from jobboard.backends.etcd import options
-from jobboard.backends.etcd.requests import TxnAnswer, answered, txn
+from jobboard.backends.etcd.requests import KV, REFUSED, TxnAnswer, answered, span, txn
 from jobboard.conf import Settings
 from jobboard.exceptions import ConnectionFailure, JobFailure
 
 _LEFT = 1.0
 """How long a request of a board that is closing may take, in seconds."""
+
+_PAGE = 500
 
 _STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
 
@@ -88,12 +90,27 @@ class Gateway:
 
     # Requests
 
-    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True) -> TxnAnswer:
-        return answered(self.call("/v3/kv/txn", txn(compare, success), changes))
+    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True, never: str = "") -> TxnAnswer:
+        """See :func:`jobboard.backends.etcd.requests.txn`."""
+        try:
+            return answered(self.call("/v3/kv/txn", txn(compare, success, never), changes))
+        except JobFailure as failure:
+            if isinstance(failure.__cause__, GatewayRefusal) and REFUSED in str(failure.__cause__):
+                return TxnAnswer(False, 0, [], [])
+            raise
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
         """All of one revision, which has everything that was acknowledged before."""
         return self.txn((), operations, changes=False)
+
+    def pages(self, start: str, end: str) -> Iterator[list[KV]]:
+        """A range of any length, each page of a revision of its own."""
+        more = True
+        while more:
+            [kvs] = self.read([span(start, end, _PAGE)]).found
+            yield kvs
+            more = len(kvs) == _PAGE
+            start = kvs[-1].key + " " if more else end
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
         """Ask one member after the other, unless what this changes might then be changed twice.

@@ -6,12 +6,22 @@ import contextlib
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from jobboard.backends.etcd import checks
 from jobboard.backends.etcd.keeper import LeaseKeeper
-from jobboard.backends.etcd.keys import LIVE_TREES, TREES, EtcdKeys, EtcdTag, end_of, place_of, unpack, unpack_side
+from jobboard.backends.etcd.keys import (
+    LIVE_TREES,
+    TREES,
+    EtcdKeys,
+    EtcdTag,
+    end_of,
+    place_of,
+    tag_of,
+    unpack,
+    unpack_side,
+)
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
 from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, within
@@ -30,7 +40,6 @@ LAYOUT = 1
 _LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _CACHED = 20_000
-_AT_ONCE = 500
 _TRIES = 5
 
 
@@ -181,8 +190,8 @@ class EtcdStore(Store):
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now = self.clock.now()
         side_keys = [self.keys.side(kind, key) for kind, key in sides]
-        lease = self.keeper.lease
-        alive = [] if lease is None else [self.keys.alive + lease]
+        alive = [self.keys.alive + self.keeper.lease] if self.keeper.lease else []
+        # Where each of them may be: where it was last, or where its uuid leads to.
         places = {uuid: [seen[0].key] if (seen := self._seen.get(uuid)) else [] for uuid in uuids}
         found: dict[str, KV | None] = {}
         waiting = list(places)
@@ -201,12 +210,11 @@ class EtcdStore(Store):
             if not waiting:
                 break
         kvs = [next((kv for key in places[uuid] if (kv := found.get(key)) is not None), None) for uuid in uuids]
-        told: dict[str | None, bool] = {None: True}
-        jobs = self._assembled(kvs, told if lease is None else told | {lease: found[alive[0]] is not None})
+        jobs = self._assembled(kvs, {key.rpartition("/")[2]: found[key] is not None for key in alive})
         read = [
-            Side(kind, key, None, None, None)
-            if (kv := found[place]) is None
-            else unpack_side(kind, key, kv.value, kv.revision)
+            unpack_side(kind, key, kv.value, kv.revision)
+            if (kv := found[place]) is not None
+            else Side(kind, key, None, None, None)
             for (kind, key), place in zip(sides, side_keys, strict=True)
         ]
         return Found(max(now, self.clock.floor), jobs, read)
@@ -225,18 +233,21 @@ class EtcdStore(Store):
             return None
         if record.state != TRASHED:
             self.clock.saw(record.modified_on)
-        tag = EtcdTag(kv.key, kv.revision, lease)
-        self.remember(record, tag)
-        return Stored(record, tag, alive)
+        stored = Stored(record, EtcdTag(kv.key, kv.revision, lease), alive)
+        self.remember(stored)
+        return stored
 
-    def remember(self, record: Record, tag: EtcdTag | None) -> None:
+    def remember(self, stored: Stored) -> None:
+        record = stored.record
         self._seen.pop(record.uuid, None)
-        if tag is not None:
-            self._seen[record.uuid] = tag, record.token
-            if len(self._seen) > _CACHED:
-                # Another thread may be at it.
-                with contextlib.suppress(RuntimeError):
-                    self._seen.pop(next(iter(self._seen), ""), None)
+        self._seen[record.uuid] = tag_of(stored), record.token
+        if len(self._seen) > _CACHED:
+            # Another thread may be at it.
+            with contextlib.suppress(RuntimeError):
+                self._seen.pop(next(iter(self._seen), ""), None)
+
+    def forget(self, uuid: str) -> None:
+        self._seen.pop(uuid, None)
 
     def steady(self, held: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
         """Those of these claims, by uuid and token, that are as they were seen last, and kept by the lease of now. It
@@ -247,37 +258,38 @@ class EtcdStore(Store):
         found = self.link.read([get(tag.key, only="keys") for _, tag in mine]).found if mine else []
         return {claim for (claim, tag), kvs in zip(mine, found, strict=True) if kvs and kvs[0].revision == tag.revision}
 
-    def _assembled(self, kvs: Sequence[KV | None], told: dict[str | None, bool]) -> list[Stored | None]:
+    def _assembled(self, kvs: Sequence[KV | None], told: Mapping[str | None, bool]) -> list[Stored | None]:
         """These jobs, and whether what keeps their claims lives. ``told``: of which leases that is known."""
         jobs = [None if kv is None else self.stored(kv) for kv in kvs]
-        leases = list({_lease(job): None for job in jobs if job is not None and _lease(job) not in told})
+        leases = sorted({lease for job in jobs if job is not None and (lease := tag_of(job).lease)} - told.keys())
         there = self.gets([f"{self.keys.alive}{lease}" for lease in leases])[0]
-        lives = told | {lease: kv is not None for lease, kv in zip(leases, there, strict=True)}
-        return [None if job is None else job._replace(alive=lives[_lease(job)]) for job in jobs]
+        lives: dict[str | None, bool] = {
+            None: True,
+            **told,
+            **{lease: kv is not None for lease, kv in zip(leases, there, strict=True)},
+        }
+        return [None if job is None else job._replace(alive=lives[tag_of(job).lease]) for job in jobs]
 
     def records(self, places: Sequence[str]) -> list[Stored]:
         """What lies at these places, below the board's root."""
         kvs = self.gets([self.keys.root + place for place in places])[0]
-        return [job for job in self._assembled(kvs, {None: True}) if job is not None]
+        return [job for job in self._assembled(kvs, {}) if job is not None]
 
-    def orphans(self, limit: int) -> list[Stored]:
-        """Claims whose keepers are gone."""
+    def orphans(self) -> Iterator[Stored]:
+        """Claims whose keepers are gone. Of a keeper without any, nothing is left then: it can't have made another."""
         keys = self.keys
         holders, alive = self.link.read(
             [span(start, end_of(start), only="keys") for start in (keys.holders, keys.alive)]
         ).found
-        live = {kv.key[len(keys.alive) :] for kv in alive}
-        found: list[Stored] = []
-        for holder in holders:
-            lease = holder.key[len(keys.holders) :]
-            if lease in live:
-                continue
-            kept = f"{keys.root}kept/{lease}/"
-            [claims] = self.link.read([span(kept, end_of(kept), limit, only="keys")]).found
-            found += self.records([f"busy/{kv.key[len(kept) :]}" for kv in claims])
-            if not claims and not self.read_only:
-                self.keeper.bury(lease)
-        return found
+        dead = {kv.key[len(keys.holders) :] for kv in holders} - {kv.key[len(keys.alive) :] for kv in alive}
+        done = set(dead)
+        for kvs in self.link.pages(busy := f"{keys.root}busy/", end_of(busy)) if dead else ():
+            for job in filter(None, map(self.stored, kvs)):
+                if (lease := tag_of(job).lease) in dead:
+                    done.discard(lease)
+                    yield job._replace(alive=False)
+        if done and not self.read_only:
+            self.link.txn((), [delete(keys.holders + lease) for lease in done], changes=False)
 
     def listed(self, kind: str) -> Found:
         start = self.keys.side(kind, "")
@@ -295,7 +307,7 @@ class EtcdStore(Store):
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
         keys, now = self.keys, self.clock.now()
-        start = "" if after is None else place_of(after, after.sequence) + " "
+        start = "" if after is None else place_of(after) + " "
         jobs: list[Stored] = []
         while True:
             trees = [f"{keys.root}{tree}/" for tree in LIVE_TREES]
@@ -306,9 +318,9 @@ class EtcdStore(Store):
                 ]
             ).found
             kvs = list(heapq.merge(*found, key=lambda kv: kv.key[-16:]))[:limit]
-            lives = {None: True} | {kv.key[len(keys.alive) :]: True for kv in alive}
+            lives = {None, *(kv.key[len(keys.alive) :] for kv in alive)}
             read = [job for kv in kvs if (job := self.stored(kv)) is not None]
-            jobs += [job._replace(alive=lives.get(_lease(job), False)) for job in read]
+            jobs += [job._replace(alive=tag_of(job).lease in lives) for job in read]
             if len(jobs) >= limit or len(kvs) < limit:
                 return max(now, self.clock.floor), jobs[:limit]
             start = kvs[-1].key[-16:] + " "
@@ -331,16 +343,11 @@ class EtcdStore(Store):
     def _over(self) -> Iterator[tuple[Stored, Record]]:
         """What has ended by itself, and nobody has written down: as it is stored, and as it stands."""
         times, now = self.keys.times, self.clock.now()
-        found = self.orphans(0)
-        start = times
-        while True:
-            [kvs] = self.link.read([span(start, f"{times}{now:014x}g", _AT_ONCE)]).found
-            found += self.records([kv.value.decode() for kv in kvs])
-            if len(kvs) < _AT_ONCE:
-                break
-            start = kvs[-1].key + " "
-        for job in found:
+        for job in self.orphans():
             yield job, standing(job, now)
+        for kvs in self.link.pages(times, f"{times}{now:014x}g"):
+            for job in self.records([kv.value.decode() for kv in kvs]):
+                yield job, standing(job, now)
 
     def counts(self) -> dict[State, int]:
         trees = {state: f"{self.keys.root}{tree}/" for state, tree in TREES.items()}
@@ -364,23 +371,15 @@ class EtcdStore(Store):
     def tidy(self) -> None:
         now = self.clock.now()
         for kind in ("entity", "answer", "purged"):
-            start = folder = self.keys.side(kind, "")
-            while True:
-                [kvs] = self.link.read([span(start, end_of(folder), _AT_ONCE)]).found
+            folder = self.keys.side(kind, "")
+            for kvs in self.link.pages(folder, end_of(folder)):
                 sides = [(kv, unpack_side(kind, "", kv.value, kv.revision)) for kv in kvs]
                 over = [kv for kv, side in sides if side.until is not None and side.until <= now]
                 if over:
                     self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
-                if len(kvs) < _AT_ONCE:
-                    break
-                start = kvs[-1].key + " "
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)
-
-
-def _lease(job: Stored) -> str | None:
-    return job.tag.lease if isinstance(job.tag, EtcdTag) else None
 
 
 def _trashed_at(record: Record) -> tuple[int, int]:
