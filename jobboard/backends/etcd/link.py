@@ -11,7 +11,6 @@ import json
 import random
 import select
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -29,6 +28,9 @@ _LEFT = 1.0
 _PAGE = 500
 
 _STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
+
+_FOR_NOW = (1, 2, 4, 11, 13, 14)
+"""gRPC's codes of what may go well when it is asked again; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
 
@@ -67,7 +69,6 @@ class Gateway:
         self._idle: deque[HTTPConnection] = deque()
         self._streams: set[socket.socket] = set()
         self._token: str | None = None
-        self._authenticating = threading.Lock()
         self._leaving = self._closed = False
         self.up = True
         self.patience: float = conf["timeout"]
@@ -103,13 +104,13 @@ class Gateway:
         """All of one revision, which has everything that was acknowledged before."""
         return self.txn((), operations, changes=False)
 
-    def pages(self, start: str, end: str) -> Iterator[list[KV]]:
+    def pages(self, start: str, end: str, size: int = _PAGE) -> Iterator[list[KV]]:
         """A range of any length, each page of a revision of its own."""
         more = True
         while more:
-            [kvs] = self.read([span(start, end, _PAGE)]).found
+            [kvs] = self.read([span(start, end, size)]).found
             yield kvs
-            more = len(kvs) == _PAGE
+            more = len(kvs) == size
             start = kvs[-1].key + " " if more else end
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
@@ -120,17 +121,22 @@ class Gateway:
         """
         renewed = False
         for left in reversed(range(len(self._members) + 1)):
-            token = self._authenticated()
+            token, changing = self._token, False
             try:
+                if token is None and self._conf["user"] is not None:
+                    who = {"name": self._conf["user"], "password": self._conf["password"]}
+                    token = self._token = self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"]
+                changing = changes
                 return self._exchange(path, body, token)
             except GatewayRefusal as error:
                 if not renewed and token is not None and any(each in str(error) for each in _STALE_TOKEN):
                     renewed, self._token = True, None
                     continue
-                failure = self._told(error, changes)
+                failure = self._told(error, changing)
             except _BROKEN as error:
-                failure = self._broken(error, changes)
-            if changes or self._leaving or not left or not isinstance(failure, ConnectionFailure):
+                failure = self._broken(error, changing)
+            again = isinstance(failure, ConnectionFailure) and not failure.refused and not changing
+            if not again or self._leaving or not left:
                 break
         raise failure
 
@@ -157,27 +163,12 @@ class Gateway:
         # Of a stream, the one message that it has.
         return answer.get("result", answer)
 
-    def _authenticated(self) -> str | None:
-        if self._conf["user"] is None or self._token is not None:
-            return self._token
-        with self._authenticating:
-            if self._token is None:
-                body = json.dumps({"name": self._conf["user"], "password": self._conf["password"]})
-                try:
-                    self._token = str(self._exchange("/v3/auth/authenticate", body, None)["token"])
-                except GatewayRefusal as error:
-                    if error.code == 14:
-                        raise self._told(error, False) from None
-                    message = f"etcd has refused the user or the password: {error}"
-                    raise ConnectionFailure(message, refused=True) from None
-                except _BROKEN as error:
-                    raise self._broken(error, False) from None
-            return self._token
-
     def _told(self, error: GatewayRefusal, changes: bool) -> JobFailure:
         message = str(error)
+        if "authentication" in message:
+            return ConnectionFailure(f"etcd has refused the user or the password: {message}", refused=True)
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
-        if error.code not in (1, 2, 4, 13, 14) or advice:
+        if error.code not in _FOR_NOW or advice:
             return JobFailure(f"etcd has refused it: {message}{advice}", error)
         self._move_on()
         unknown = changes and not any(each in message for each in _NOTHING_DONE)
@@ -227,7 +218,6 @@ class Gateway:
 
     def stream(self, path: str, body: str) -> Iterator[bytes]:
         """The messages of an answer that goes on, on a connection of its own that :meth:`close` cuts."""
-        token = self._authenticated()
         wire = self._connect()
         sock = wire.sock
         self._streams.add(sock)
@@ -238,7 +228,7 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            response = _ask(wire, path, body, token)
+            response = _ask(wire, path, body, self._token)
             if response.status != 200:
                 self._token = None
                 raise OSError(f"etcd has answered {response.status}")

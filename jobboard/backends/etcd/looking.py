@@ -88,7 +88,7 @@ class Fences:
             else:
                 self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
             self._known.clear()
-            wanted = _Wanted(max(limit, self._depth) if names is None else limit, names, readable)
+            wanted = _Sought(max(limit, self._depth) if names is None else limit, names, readable)
             guess = self._guess if names is None else []
             whole = boottime() > self._all_times
         now = store.clock.now()
@@ -139,7 +139,7 @@ class Fences:
         ]
 
     def _walk(
-        self, fences: list[KV], ahead: dict[Interval, list[KV]], wanted: _Wanted
+        self, fences: list[KV], ahead: dict[Interval, list[KV]], wanted: _Sought
     ) -> tuple[list[Stored], list[Interval]]:
         """The first jobs, and the intervals that these lie in, or lie before them."""
         ready: list[Stored] = []
@@ -176,7 +176,7 @@ class Fences:
             if fences:
                 [fences] = self._store.link.read([span(fences[0].key, end_of(start), _FENCES, only="keys")]).found
 
-    def _jobs(self, interval: Interval, kvs: list[KV], wanted: _Wanted) -> Iterator[Stored]:
+    def _jobs(self, interval: Interval, kvs: list[KV], wanted: _Sought) -> Iterator[Stored]:
         """Those that this version can read; behind many that it can't there may be others."""
         while True:
             for kv in kvs:
@@ -188,11 +188,11 @@ class Fences:
             interval = (f"{kvs[-1].key[-16:]} ", interval[1])
             [kvs] = self._read([interval], wanted)
 
-    def _ready(self, interval: Interval, wanted: _Wanted) -> str:
+    def _ready(self, interval: Interval, wanted: _Sought) -> str:
         ready = f"{self._store.keys.root}ready/"
         return span(ready + interval[0], ready + interval[1], wanted.most)
 
-    def _read(self, intervals: Sequence[Interval], wanted: _Wanted) -> list[list[KV]]:
+    def _read(self, intervals: Sequence[Interval], wanted: _Sought) -> list[list[KV]]:
         """The first jobs of each interval."""
         link, keys = self._store.link, self._store.keys
         if not intervals:
@@ -217,7 +217,7 @@ class Fences:
         return max(0, int(kvs[0].key[len(times) :][:14], 16) - now) if kvs else end - now
 
 
-class _Wanted(NamedTuple):
+class _Sought(NamedTuple):
     most: int
     names: Sequence[str] | None
     readable: int

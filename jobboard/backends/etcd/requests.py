@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ class TxnAnswer(NamedTuple):
 
 
 def _coded(text: str | bytes) -> str:
-    return b64encode(text.encode() if isinstance(text, str) else text).decode()
+    return b2a_base64(text.encode() if isinstance(text, str) else text, newline=False).decode()
 
 
 # Operations
@@ -67,10 +67,12 @@ def within(compare: Sequence[str], success: Sequence[str]) -> str:
 # Comparisons
 
 
+_FIELDS = {"MOD": "mod_revision", "CREATE": "create_revision", "VALUE": "value"}
+
+
 def _compare(key: str, target: str, result: str, value: object, end: str = "") -> str:
-    field = {"MOD": "mod_revision", "CREATE": "create_revision", "VALUE": "value"}[target]
     behind = f',"range_end":"{_coded(end)}"' if end else ""
-    return f'{{"key":"{_coded(key)}"{behind},"target":"{target}","result":"{result}","{field}":"{value}"}}'
+    return f'{{"key":"{_coded(key)}"{behind},"target":"{target}","result":"{result}","{_FIELDS[target]}":"{value}"}}'
 
 
 def is_at(key: str, revision: int) -> str:
@@ -141,8 +143,8 @@ def _flat(responses: Iterable[Any]) -> Iterable[Any]:
 
 
 def _kv(kv: Any) -> KV:
-    value = b64decode(kv.get("value", ""))
-    return KV(b64decode(kv["key"]).decode(), value, int(kv["create_revision"]), int(kv["mod_revision"]))
+    value = a2b_base64(kv.get("value", ""))
+    return KV(a2b_base64(kv["key"]).decode(), value, int(kv["create_revision"]), int(kv["mod_revision"]))
 
 
 def watch(start: str, end: str, revision: int, without: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
 from jobboard.backends.etcd import checks
@@ -40,27 +40,22 @@ LAYOUT = 1
 _LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _CACHED = 20_000
-_TRIES = 5
 
 
 class ClientClock:
-    """etcd tells no time: it is this machine's, but never behind what is stored on the board already."""
+    """etcd tells no time: it is this machine's, but never behind what is stored on the board already.
 
-    def __init__(self) -> None:
-        self._ahead = 0
-        self.floor = 0
+    ``ahead``: by how much the board's time is ahead of this machine's, in µs.
+    """
+
+    ahead = floor = 0
 
     def saw(self, instant: int) -> None:
         self.floor = max(self.floor, instant)
-        self._ahead = max(self._ahead, instant - int(time.time() * 1e6))
-
-    @property
-    def ahead(self) -> int:
-        """By how much the board's time is ahead of this machine's, in µs."""
-        return self._ahead
+        self.ahead = max(self.ahead, instant - int(time.time() * 1e6))
 
     def now(self) -> int:
-        return int(time.time() * 1e6) + self._ahead
+        return int(time.time() * 1e6) + self.ahead
 
 
 class EtcdStore(Store):
@@ -180,49 +175,44 @@ class EtcdStore(Store):
 
     # Reading
 
-    def gets(self, keys: Sequence[str]) -> tuple[list[KV | None], int]:
-        """What lies there, all of one revision."""
+    def gets(self, keys: Sequence[str], at: int = 0) -> tuple[list[KV | None], int]:
+        """What lies there, all of one revision: of this one, or of the latest."""
         if not keys:
             return [], 0
-        answer = self.link.read([get(key) for key in keys])
+        answer = self.link.read([get(key, at=at) for key in keys])
         return [each[0] if each else None for each in answer.found], answer.revision
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now = self.clock.now()
         side_keys = [self.keys.side(kind, key) for kind, key in sides]
         alive = [self.keys.alive + self.keeper.lease] if self.keeper.lease else []
-        # Where each of them may be: where it was last, or where its uuid leads to.
-        places = {uuid: [seen[0].key] if (seen := self._seen.get(uuid)) else [] for uuid in uuids}
-        found: dict[str, KV | None] = {}
-        waiting = list(places)
-        for _ in range(_TRIES):
-            keys = [key for uuid in waiting for key in (self.keys.job(uuid), *places[uuid])]
-            keys += [key for key in (*side_keys, *alive) if key not in found]
-            found.update(zip(keys, self.gets(keys)[0], strict=True))
-            again = []
-            for uuid in waiting:
-                pointer = found[self.keys.job(uuid)]
-                wanted = [] if pointer is None else self._led_to(pointer.value.decode())
-                if wanted and not any(found.get(key) for key in wanted if key in places[uuid]):
-                    again.append(uuid)
-                places[uuid] = wanted
-            waiting = again
-            if not waiting:
-                break
-        kvs = [next((kv for key in places[uuid] if (kv := found.get(key)) is not None), None) for uuid in uuids]
-        jobs = self._assembled(kvs, {key.rpartition("/")[2]: found[key] is not None for key in alive})
+        pointers = {uuid: self.keys.job(uuid) for uuid in uuids}
+        # Where they were seen last, most of them still are.
+        seen = {uuid: self._seen[uuid][0].key for uuid in pointers if uuid in self._seen}
+        keys = list(dict.fromkeys([*pointers.values(), *seen.values(), *side_keys, *alive]))
+        kvs, revision = self.gets(keys)
+        found = dict(zip(keys, kvs, strict=True))
+        jobs = {uuid: found.get(seen.get(uuid, "")) for uuid in pointers}
+        led = {
+            place: uuid
+            for uuid, key in pointers.items()
+            if jobs[uuid] is None and (pointer := found[key]) is not None
+            for place in self._led_to(pointer.value.decode())
+        }
+        for uuid, kv in zip(led.values(), self.gets(list(led), revision)[0], strict=True):
+            jobs[uuid] = kv or jobs[uuid]
+        lives: dict[str | None, bool] = {key[len(self.keys.alive) :]: found[key] is not None for key in alive}
         read = [
-            unpack_side(kind, key, kv.value, kv.revision)
-            if (kv := found[place]) is not None
-            else Side(kind, key, None, None, None)
+            Side(kind, key, None, None, None)
+            if (kv := found[place]) is None
+            else unpack_side(kind, key, kv.value, kv.revision)
             for (kind, key), place in zip(sides, side_keys, strict=True)
         ]
-        return Found(max(now, self.clock.floor), jobs, read)
+        return Found(max(now, self.clock.floor), self._assembled([jobs[uuid] for uuid in uuids], lives), read)
 
     def _led_to(self, pointer: str) -> list[str]:
-        if pointer.startswith("trash/"):
-            return [self.keys.root + pointer]
-        return [f"{self.keys.root}{tree}/{pointer}" for tree in LIVE_TREES]
+        places = [pointer] if pointer.startswith("trash/") else [f"{tree}/{pointer}" for tree in LIVE_TREES]
+        return [self.keys.root + place for place in places]
 
     def stored(self, kv: KV, alive: bool = True) -> Stored | None:
         """None: it is damaged."""
@@ -258,16 +248,16 @@ class EtcdStore(Store):
         found = self.link.read([get(tag.key, only="keys") for _, tag in mine]).found if mine else []
         return {claim for (claim, tag), kvs in zip(mine, found, strict=True) if kvs and kvs[0].revision == tag.revision}
 
-    def _assembled(self, kvs: Sequence[KV | None], told: Mapping[str | None, bool]) -> list[Stored | None]:
-        """These jobs, and whether what keeps their claims lives. ``told``: of which leases that is known."""
+    def _assembled(self, kvs: Sequence[KV | None], lives: dict[str | None, bool]) -> list[Stored | None]:
+        """These jobs, and whether what keeps their claims lives.
+
+        :param lives: of which leases that is known; takes in the others.
+        """
         jobs = [None if kv is None else self.stored(kv) for kv in kvs]
-        leases = sorted({lease for job in jobs if job is not None and (lease := tag_of(job).lease)} - told.keys())
+        lives[None] = True
+        leases = list({tag_of(job).lease for job in jobs if job is not None} - lives.keys())
         there = self.gets([f"{self.keys.alive}{lease}" for lease in leases])[0]
-        lives: dict[str | None, bool] = {
-            None: True,
-            **told,
-            **{lease: kv is not None for lease, kv in zip(leases, there, strict=True)},
-        }
+        lives.update(zip(leases, (kv is not None for kv in there), strict=True))
         return [None if job is None else job._replace(alive=lives[tag_of(job).lease]) for job in jobs]
 
     def records(self, places: Sequence[str]) -> list[Stored]:
@@ -332,12 +322,10 @@ class EtcdStore(Store):
         for _, record in self._over():
             if record.state == TRASHED and (after is None or _trashed_at(record) < _trashed_at(after)):
                 lying.append(record)
-        while True:
-            [kvs] = self.link.read([span(start, end_of(trash), limit)]).found
+        for kvs in self.link.pages(start, end_of(trash), limit):
             lying += [job.record for kv in kvs if (job := self.stored(kv)) is not None]
-            if len(lying) >= limit or len(kvs) < limit:
+            if len(lying) >= limit:
                 break
-            start = kvs[-1].key + " "
         return heapq.nlargest(limit, {record.uuid: record for record in lying}.values(), key=_trashed_at)
 
     def _over(self) -> Iterator[tuple[Stored, Record]]:
