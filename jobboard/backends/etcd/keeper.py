@@ -38,8 +38,10 @@ class LeaseKeeper:
             if self.lease is not None and self.margin < self.ttl * 5e5:
                 self._renew()
             if self.lease is None:
-                self._begin()
-            assert self.lease is not None
+                lease = self.measure()
+                marks = [put(self._keys.holders + lease), put(self._keys.alive + lease, lease=lease)]
+                self._link.txn((), marks, changes=False)
+                self.lease = lease
             return self.lease
 
     def renew(self) -> None:
@@ -53,22 +55,12 @@ class LeaseKeeper:
             if self.lease == lease:
                 self.lease = None
 
-    def measure(self) -> None:
-        """Learn what the server makes of the time that is asked for."""
-        with self._lock:
-            self._grant()
-
-    def _grant(self) -> str:
+    def measure(self) -> str:
+        """Another lease, and what the server makes of the time asked for. One that nobody uses ends by itself."""
         sent = boottime()
-        # Should the answer be lost, the lease ends by itself.
         granted = self._link.call("/v3/lease/grant", json.dumps({"TTL": self.ttl}))
         self.ttl, self._renewed = int(granted["TTL"]), sent
         return str(granted["ID"])
-
-    def _begin(self) -> None:
-        lease, keys = self._grant(), self._keys
-        self._link.txn((), [put(keys.holders + lease), put(keys.alive + lease, lease=lease)], changes=False)
-        self.lease = lease
 
     def _renew(self) -> None:
         sent = boottime()
