@@ -81,7 +81,8 @@ class _Commit:
         for change in self._changes:
             self._add(change)
         sides = [self._mark(mark) for mark in self._marks]
-        compare = [*_guards(self._changes), *(is_at(*each) for each in [*self._jobs.items(), *self._rest.items()])]
+        guards = _guards(self._changes)
+        compare = [*guards, *(is_at(*each) for each in [*self._jobs.items(), *self._rest.items()])]
         if self._next > self._now:
             compare += [below(tail, now), made_at(tail, self._store.writer.made)]
             self._puts[tail] = b"%014x" % (self._next - 1)
@@ -98,6 +99,9 @@ class _Commit:
             )
         answer = self._store.link.txn(compare, writes, never=self._keys.never)
         if not answer.succeeded:
+            if guards:
+                # Whatever it was, what comes next has to be looked for anew.
+                raise Stale([change.before.record.uuid for change in self._changes if change.before is not None])
             self._refused()
             return None
         self._store.writer.fenced |= self._ranks
@@ -115,11 +119,9 @@ class _Commit:
         if any(found[key] != revision for key, revision in self._rest.items()):
             raise Stale
         before = [change.before for change in self._changes if change.before is not None]
-        stale = [each for each in before if found[tag_of(each).key] != tag_of(each).revision]
-        if not stale and _guards(self._changes):
-            stale = before
+        stale = [each.record.uuid for each in before if found[tag_of(each).key] != tag_of(each).revision]
         if stale:
-            raise Stale([each.record.uuid for each in stale])
+            raise Stale(stale)
         self._store.saw(tail, revision)
         if self._lease is not None and kvs[-1] is None:
             self._store.keeper.forget(self._lease)
