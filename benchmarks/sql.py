@@ -56,6 +56,7 @@ class Raw:
         link = links.run(lambda link: link)
         self.dialect, self.cursor, self.raw, self.product = link.dialect, link.cursor, link.raw, link.product
         self.statements = board.engine._opened.statements
+        self._single = getattr(board.engine._shortcuts, "single", None)
         self.call = 0
         self.base = {"p_board": board.name, "p_handle": HANDLE, "p_slot": 1}
         self.lease = {"p_who": "raw", "p_keeper": HANDLE, "p_ttl": 30_000_000}
@@ -85,7 +86,7 @@ class Raw:
             self.execute(self.statements.answer_first, params)
 
     def claim(self, limit: int) -> list[tuple[str, int, Any]]:
-        if self.board.engine._single is not None:
+        if self._single is not None:
             self.call += 1
             self.take({**self.base, **self.lease, "p_call": self.call, "p_readable": 1, "p_swept": False})
             return [(row[0], row[10], json.loads(row[6])) for row in self.cursor.fetchall() if row[0]]
@@ -101,7 +102,7 @@ class Raw:
 
     def consume(self, jobs: list[tuple[str, int, Any]]) -> None:
         uuids = [uuid for uuid, _, _ in jobs]
-        if self.board.engine._single is not None:
+        if self._single is not None:
             self.call += 1
             tokens = ",".join([str(token) for _, token, _ in jobs])
             self.finish({**self.base, "p_call": self.call, "p_uuids": ",".join(uuids), "p_tokens": tokens})
@@ -113,7 +114,7 @@ class Raw:
         self.product.commit(self.raw, self.cursor)
 
     def ready(self, batch: int) -> None:
-        single = self.board.engine._single
+        single = self._single
         every = {**self.base, **self.lease, "p_call": 0, "p_limit": 1, "p_readable": 1, "p_swept": False}
         self.take = self.prepared(single.take("any", batch) if single else self.statements.ready, every)
         if single:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jobboard.backends import backend, fetch
     from jobboard.board import JobBoard
     from jobboard.conductor import Conductor
+    from jobboard.done import Outcome
     from jobboard.exceptions import (
         ClaimLost,
         ConnectionFailure,
@@ -26,15 +27,18 @@ if TYPE_CHECKING:
         UnclaimableJob,
     )
     from jobboard.iterator import JobBoardIterator
-    from jobboard.job import Act, Claim, Entity, Job, JobPriority, Posting
+    from jobboard.job import Act, Claim, Entity, Job, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
-    from jobboard.primitives import BoardStats, Characteristics
+    from jobboard.primitives import BoardStats, Characteristics, Paused
+    from jobboard.priorities import JobPriority
+    from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
 
 _HOMES = {
     "backends": ("backend", "fetch"),
     "board": ("JobBoard",),
     "conductor": ("Conductor",),
+    "done": ("Outcome",),
     "exceptions": (
         "ClaimLost",
         "ConnectionFailure",
@@ -43,13 +47,16 @@ _HOMES = {
         "JobFailures",
         "JobTrashed",
         "MissingDriver",
+        "Paused",
         "NotFound",
         "UnclaimableJob",
     ),
     "iterator": ("JobBoardIterator",),
-    "job": ("Act", "Claim", "Entity", "Job", "JobPriority", "Posting"),
+    "job": ("Act", "Claim", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
-    "primitives": ("BoardStats", "Characteristics"),
+    "priorities": ("JobPriority",),
+    "primitives": ("BoardStats", "Characteristics", "Paused"),
+    "scheduling": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -74,10 +81,13 @@ __all__ = [
     "JobTrashed",
     "MissingDriver",
     "NotFound",
+    "Outcome",
+    "Paused",
     "Posting",
     "Reject",
     "Retry",
     "RetryPolicy",
+    "Schedule",
     "State",
     "UnclaimableJob",
     "Verb",

@@ -9,8 +9,9 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.job import Job, JobPriority, Posting, rank_of
+from jobboard.job import Job, Posting
 from jobboard.primitives import Draft
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
 
 _LAST = 2**53
@@ -106,7 +107,21 @@ def draft(given: Posting, max_details: int, wire: codec.Wire) -> Draft:
         if not 1 <= attempts < 2**31:
             raise ValueError(f"max_attempts={attempts}: must be 1 or more")
     uuid, rank = uuidutils.generate_uuid(), rank_of(JobPriority.convert(given.priority))
-    return Draft(uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
+    job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
+    if given.key_for is None and given.on_key == "keep":
+        return Draft(*job)
+    return Draft(*job, *_window(given))
+
+
+def _window(given: Posting) -> tuple[int | None, bool]:
+    """For how long the key stays taken, and whether another job that has it gets what this one brings."""
+    key_for = micros("key_for", given.key_for, positive=True)
+    if given.on_key not in ("keep", "replace"):
+        raise ValueError(f"on_key={given.on_key!r}: must be 'keep' or 'replace'")
+    if given.key is None:
+        name = "on_key" if key_for is None else "key_for"
+        raise ValueError(f"{name}={getattr(given, name)!r} needs a key: give key=, too")
+    return key_for, given.on_key == "replace"
 
 
 def aware(what: str, value: datetime.datetime) -> int:

@@ -52,6 +52,7 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.OTHER: (JobFailure, "is claimed by somebody else"),
     Status.CLAIMED: (UnclaimableJob, "is claimed already"),
     Status.SCHEDULED: (UnclaimableJob, "is not due yet"),
+    Status.PAUSED: (UnclaimableJob, "is paused: resume() lets it be claimed again"),
     Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
     Status.LIVE: (JobFailure, "is not in the trash"),
 }
@@ -74,6 +75,9 @@ class BoardBase(Board):
         self._shown = configuration.redacted(conf, self._conf, engine.uri_parts)
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
+        # For how many µs the outcomes of jobs are kept that are consumed here.
+        self._keep = round(self._conf["keep_done"] * 1e6) or None
+        self._keeps = None if self._keep is None else (self._conf["max_details"], engine.wire)
         self.tracing = NO_TRACING
         self._notifier = notifier.Notifier(name, self._listening)
         self._session: Session | None = None
@@ -214,8 +218,9 @@ class BoardBase(Board):
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        if not self._conf["read_only"]:
-            self.engine.tidy()
+        # A million outcomes take their time, and nobody waits for that: what is left goes with the next heartbeats.
+        if not self._conf["read_only"] and self.engine.tidy():
+            self._tidied -= TIDY_EVERY
 
     def _renew_held(self, session: Session) -> None:
         asked = [claim for claim in session.held() if claim.deadline is not None]
@@ -324,6 +329,10 @@ class BoardBase(Board):
             if LOG.isEnabledFor(logging.DEBUG):
                 LOG.debug("%s: %s", job, event, extra=logs.fields(job))
             self._notifier.notify(event, {"job": job})
+
+    def _posted(self, session: Session, jobs: list[Job]) -> None:
+        session.wake()
+        self._notify(notifier.POSTED, *jobs)
 
     def _told(self) -> bool:
         """Whether anybody is told of events: asked once for all the jobs of a request."""

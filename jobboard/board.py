@@ -12,15 +12,18 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, about
 from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Entity, Job, JobPriority, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Seen
+from jobboard.job import Entity, Job, Posting
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Paused, Peeked, Posted, Seen
+from jobboard.priorities import JobPriority
+from jobboard.ruling import Ruling
+from jobboard.scheduling import Scheduling
 from jobboard.session import Session
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
 
@@ -31,7 +34,7 @@ POST_BYTES = 512 * 1024
 PAGE = 500
 
 
-class JobBoard(Claiming):
+class JobBoard(Claiming, Ruling, Scheduling):
     """A place to post jobs on, and to claim them from.
 
     :param name: the board's name; boards of different names never share jobs.
@@ -60,9 +63,11 @@ class JobBoard(Claiming):
         max_attempts: int | None = None,
         context: Mapping[str, str] | None = None,
         group: str | None = None,
+        key_for: float | datetime.timedelta | None = None,
+        on_key: Literal["keep", "replace"] = "keep",
         **extra: Any,
     ) -> Job:
-        """Put a job on the board.
+        """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
 
         :param name: what kind of work it is; handlers and ``names=`` go by it. At most 255 characters.
         :param book: a logbook of TaskFlow's, or anything with a ``name`` and a ``uuid``.
@@ -76,6 +81,12 @@ class JobBoard(Claiming):
         :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
             most 16 KiB of JSON. ``board.tracing`` may add to it.
         :param group: whose work it is, a customer's for instance; at most 255 characters.
+        :param key_for: seconds (or a timedelta) from this post for which the key stays taken at least, whatever becomes
+            of the job. Posting it again answers that job, and does not make it longer. Where the job has left the board
+            the answer is a handle of it, COMPLETE, which has the details of this post, as its own are gone.
+        :param on_key: ``"replace"``: a job that has the key, and that nobody has claimed, gets the details (book and
+            context, too), the priority and the due time of this post, and its attempts begin anew (``job.replaced``).
+            One that is claimed, or has come to its end, stays as it is.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
@@ -86,6 +97,8 @@ class JobBoard(Claiming):
             max_attempts=max_attempts,
             context=context,
             group=group,
+            key_for=key_for,
+            on_key=on_key,
         )
         return self._post([posting], "post", extra)[0]
 
@@ -113,29 +126,36 @@ class JobBoard(Claiming):
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
-            fresh = []
-            gone: dict[str | None, Job] = {}
-            for (created, record), draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
-                if record is None and created:
-                    # The answer came again after the job had already been consumed.
-                    job = gone[draft.key] = Job(self, draft.record(0, 0), draft.posting, COMPLETE, posting.book)
-                elif record is None:
-                    # An earlier posting of this very call had the key.
-                    job = gone[draft.key]
-                elif created:
-                    job = Job(self, record, draft.posting, record.state, posting.book)
-                else:
-                    job = self._job(record, record.state)
-                if created:
-                    fresh.append(job)
-                jobs.append(job)
+            made: dict[str, tuple[Draft, Posting]] = {}
+            batch = []
+            for answer, draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
+                if answer.status == OK:
+                    made[draft.uuid] = draft, posting
+                batch.append(self._answered(session, answer, *made.get(answer.uuid, (draft, posting)), extra))
+            fresh = [job for job in batch if job.created or job.replaced]
             self.engine.after_commit(extra, functools.partial(self._posted, session, fresh), _nothing)
+            jobs += batch
             start = end
         return jobs
 
-    def _posted(self, session: Session, jobs: list[Job]) -> None:
-        session.wake()
-        self._notify(notifier.POSTED, *jobs)
+    def _answered(self, session: Session, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
+        """The job that a post is answered by, which ``draft`` has made, or has found."""
+        status, uuid, record = answer
+        if record is None and uuid != draft.uuid and not self.engine.joins(extra):
+            # It has left the board, and its key stays taken.
+            [seen] = session.query(self.engine.read, [uuid])
+            record, state = seen.record, seen.state
+        else:
+            # Without a record: the answer came again after the job had already been consumed.
+            state = COMPLETE if record is None else record.state
+        if record is None:
+            job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
+        elif status == OK:
+            job = Job(self, record, draft.posting, state, posting.book)
+        else:
+            job = self._job(record, state)
+        job.created, job.replaced = status == OK, status == Status.REPLACED
+        return job
 
     # Looking
 
@@ -151,7 +171,7 @@ class JobBoard(Claiming):
     ) -> JobBoardIterator:
         """The jobs on the board, in the order in which they are served, whatever their state.
 
-        :param only_unclaimed: only what can be claimed now.
+        :param only_unclaimed: only what can be claimed now; not what is paused.
         :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
         :param names: only jobs of these names.
         :param states: only jobs in these states.
@@ -165,13 +185,16 @@ class JobBoard(Claiming):
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
         behind = ensure_fresh
+        paused: Paused | None = None if only_unclaimed else Paused()
 
         def read(after: Record | None) -> list[Seen]:
-            nonlocal behind
+            nonlocal behind, paused
             session = self._live()
             if behind:
                 session.query(self.engine.sync)
                 behind = False
+            if paused is None:
+                paused = session.query(self.engine.rules).paused
             return session.query(self.engine.page, after, PAGE, wanted_names, wanted)
 
         # Nothing has been asked for yet: that is left to who iterates.
@@ -181,7 +204,9 @@ class JobBoard(Claiming):
             # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
             lambda seen: (
                 seen.state in (LIVE if wanted is None else wanted)
-                and (wanted_names is None or (seen.record is not None and seen.record.name in wanted_names))
+                and seen.record is not None
+                and (wanted_names is None or seen.record.name in wanted_names)
+                and not (paused and seen.record.name in paused)
             ),
             self._readable,
             PAGE,
@@ -192,7 +217,7 @@ class JobBoard(Claiming):
 
     @final
     def get(self, uuid: str) -> Job:
-        """The job with this uuid, be it on the board or in the trash.
+        """The job with this uuid, be it on the board, in the trash, or consumed and kept: see :meth:`outcomes`.
 
         :raises NotFound: there is none.
         """
@@ -203,7 +228,7 @@ class JobBoard(Claiming):
             raise NotFound(f"there is no job {uuid!r}: {error}") from None
         [seen] = self._live().query(self.engine.read, [uuid])
         if seen.record is None:
-            raise NotFound(f"there is no job {uuid}")
+            return self._done_job(uuid)
         return self._job(seen.record, seen.state)
 
     @final

@@ -152,6 +152,7 @@ class Claiming(Finishing):
         session = self._session
         if session is not None:
             session.wake()
+            session.alarm()
             self.engine.rouse()
 
     @final
@@ -213,7 +214,7 @@ class Claiming(Finishing):
             LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
         return isinstance(error, (outcomes.Retry, outcomes.Reject))
 
-    def _conclude(self, claim: Claim, outcome: outcomes.Outcome) -> None:
+    def _conclude(self, claim: Claim, outcome: outcomes.Verdict) -> None:
         if not claim.ended:
             self._end(claim.job, claim, claim.who, outcome.verb, outcome.delay, outcome.error, outcome.retry)
 

@@ -43,6 +43,7 @@ Wire = Literal["msgpack", "json"]
 class Content(NamedTuple):
     """What a posting holds: beside the details the name and uuid of a logbook, what the poster's process tells the
     worker's, and the delay and due time that it was posted with, in µs; the record forgets these with the first claim.
+    ``schedule``: the id of the schedule that has posted it, and for which due time, in µs.
     """
 
     details: dict[str, Any]
@@ -50,15 +51,26 @@ class Content(NamedTuple):
     context: dict[str, str] | None = None
     delay: int | None = None
     due: int | None = None
+    schedule: list[Any] | None = None
 
 
-_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int}
+_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
 _OPTIONAL = Content._fields[1:]
 _NO_MORE = (None,) * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
-    """A stored posting that is not one."""
+    """A stored posting, or result, that is not one."""
+
+
+class Returned(NamedTuple):
+    """What work has returned, encoded; or why it could not be."""
+
+    result: bytes | str | None
+    refused: str | None
+
+
+NOTHING = Returned(None, None)
 
 
 def check_text(what: str, value: Any) -> str:
@@ -114,7 +126,7 @@ def encode_checked(
     as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
     shaped = details if as_it_is else check_details(details, limit)
     try:
-        posting = _pack(_body(shaped, book, context, delay, due), wire)
+        posting = _pack(_body(shaped, book, context, delay, due, None), wire)
         most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
     except UnicodeEncodeError:
         check_details(details, limit)  # which tells where the lone surrogate is
@@ -233,7 +245,48 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
             raise Undecodable(f"the posting can't be decoded: its {name} is no {kind.__name__}")
     if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
         raise Undecodable("the posting can't be decoded: its context holds something other than str")
+    if content.schedule is not None and [type(each) for each in content.schedule] != [str, int]:
+        raise Undecodable("the posting can't be decoded: its schedule is no id and time")
     return content
+
+
+def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
+    """A stored posting with more fields of a :class:`Content`, and all that newer writers may have put into it.
+
+    :raises Undecodable: it is not a posting.
+    """
+    decode(posting, wire)
+    return _pack({**_unpack(posting, wire), **more}, wire)
+
+
+def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
+    """A result, which is of JSON's shape, for the wire; raises as :func:`check_details` does."""
+    shaped = _shaped(result, "result", 0)
+    size = len(_JSON(shaped).encode())
+    if size > limit:
+        raise ValueError(
+            f"the result takes {size} bytes as JSON and max_details is {limit}; store large data elsewhere and give a "
+            "reference to it"
+        )
+    return _pack(shaped, wire)
+
+
+def returned(result: Any, limit: int, wire: Wire) -> Returned:
+    """The same of what a handler has returned, for which it is too late to raise anything."""
+    try:
+        return Returned(encode_result(result, limit, wire), None)
+    except Exception as error:  # noqa: BLE001 - objects of the user's own do what they like
+        return Returned(None, clip_error(f"{type(error).__name__}: {error}"))
+
+
+def decode_result(result: bytes | str, wire: Wire) -> Any:
+    """
+    :raises Undecodable: it is damaged.
+    """
+    try:
+        return _unpack(result, wire)
+    except Exception as error:
+        raise Undecodable(f"the result can't be decoded: {type(error).__name__}") from error
 
 
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
@@ -250,7 +303,7 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
         raise Undecodable(f"the posting holds what {other} can't: {type(error).__name__}") from error
 
 
-def _pack(body: dict[str, Any], wire: Wire) -> bytes | str:
+def _pack(body: Any, wire: Wire) -> bytes | str:
     return _JSON(body) if wire == "json" else bytes(msgpack.packb(body))
 
 

@@ -317,6 +317,7 @@ COMMON: Mapping[str, Option] = {
     "claim_ttl": Option(seconds(0.1, 86400), 30.0, "lease of a kept claim, renewed every third of it"),
     "retry_for": Option(seconds(0, 3600), 10.0, "how long to repeat a call on a lost connection"),
     "max_details": Option(integer(2, 2**30), 64 * 1024, "largest details, in bytes of JSON"),
+    "keep_done": Option(seconds(), 0.0, "how long the outcome of a job is kept that is consumed here; 0: not at all"),
     "auto_setup": Option(flag, True, "create what is missing at connect()"),
     "read_only": Option(flag, False, "open the board for looking only"),
 }

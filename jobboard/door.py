@@ -8,7 +8,7 @@ from typing import Protocol
 from jobboard import codec
 from jobboard.engine import Engine
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import BoardStats, Draft, Finish, Seen
+from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
 from jobboard.session import Session
 from jobboard.states import Record, State, Status
 
@@ -40,7 +40,7 @@ class Door:
         except codec.Undecodable as error:
             raise JobFailure(str(error), error) from error
 
-    def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft]) -> list[Posted]:
         return self._session.mutate(self._engine.insert, drafts)[0]
 
     def finish(self, acts: Sequence[Finish]) -> list[Status]:
@@ -77,7 +77,7 @@ class OriginDoor(Protocol):
     @property
     def wire(self) -> codec.Wire: ...
     def posting(self, job: Record, wire: codec.Wire) -> bytes | str: ...
-    def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]: ...
+    def insert(self, drafts: Sequence[Draft]) -> list[Posted]: ...
     def finish(self, acts: Sequence[Finish]) -> list[Status]: ...
     def read(self, uuids: Sequence[str]) -> list[Seen]: ...
     def page(

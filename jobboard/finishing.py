@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, final
 
 from jobboard import arguments, codec, notifier
-from jobboard.base import BATCH, BoardBase, about
+from jobboard.base import BATCH, about
+from jobboard.done import Keeping
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailure, JobFailures
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import Finish
@@ -28,9 +29,10 @@ class _End(NamedTuple):
     error: str | None = None
     refund: bool = False
     retry: bool = False
+    result: codec.Returned = codec.NOTHING
 
 
-class Finishing(BoardBase):
+class Finishing(Keeping):
     """The verbs with which a claim is prolonged and ended."""
 
     @final
@@ -63,9 +65,15 @@ class Finishing(BoardBase):
         self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
 
     @final
-    def consume(self, /, job: Job, who: str, **extra: Any) -> None:
-        """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`."""
-        self._end(arguments.job(job), job.claim, who, CONSUME, **self._extras("consume", extra))
+    def consume(self, /, job: Job, who: str, *, result: Any = None, **extra: Any) -> None:
+        """The work on a claimed job is done: take it off the board. Errors as :meth:`extend`.
+
+        :param result: what the work has led to, for :meth:`Job.result <jobboard.job.Job.result>` and :meth:`outcomes`:
+            of JSON's shape, at most ``max_details`` bytes as JSON.
+        :raises ValueError, TypeError: the result can't be stored, or the board's option ``keep_done`` is 0, so that it
+            keeps none; the job was not consumed.
+        """
+        self._end(arguments.job(job), job.claim, who, CONSUME, result=result, **self._extras("consume", extra))
 
     @final
     def trash(self, /, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
@@ -90,7 +98,10 @@ class Finishing(BoardBase):
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
-            ends.append(_End(arguments.job(act.job), act.job.claim, verb, delay, error, act.refund, act.retry))
+            if act.result is not None and verb != CONSUME:
+                raise ValueError(f"a result goes with {CONSUME}, not with {verb}")
+            result = self._encoded(arguments.job(act.job), act.result)
+            ends.append(_End(act.job, act.job.claim, verb, delay, error, act.refund, act.retry, result))
         self._end_many(ends, who, self._extras("finish_many", extra))
 
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
@@ -117,9 +128,12 @@ class Finishing(BoardBase):
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
         retry: bool = False,
+        *,
+        result: Any = None,
         **extra: Any,
     ) -> None:
-        end = _End(job, claim, verb, arguments.micros("delay", delay), codec.clip_error(error), retry=retry)
+        span, text = arguments.micros("delay", delay), codec.clip_error(error)
+        end = _End(job, claim, verb, span, text, False, retry, self._encoded(job, result))
         [failure] = self._end_all([end], who, extra)
         if failure is not None:
             raise failure
@@ -137,7 +151,8 @@ class Finishing(BoardBase):
         repeated: list[tuple[int, int]] = []
         if ends:
             codec.check_text("who", who)
-        for index, (job, claim, verb, delay, error, refund, retried) in enumerate(ends):
+        keep = self._keep
+        for index, (job, claim, verb, delay, error, refund, retried, result) in enumerate(ends):
             try:
                 holder = self._holder(job, claim, who)
             except JobFailure as failure:
@@ -146,7 +161,10 @@ class Finishing(BoardBase):
             # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
             original = first.setdefault((job.uuid, holder), index)
             if original == index:
-                asked.append((index, Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)))
+                act = Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)
+                if keep is not None and verb == CONSUME:
+                    act = act._replace(keep=keep, **result._asdict())
+                asked.append((index, act))
             else:
                 repeated.append((index, original))
         for start in range(0, len(asked), BATCH):
@@ -182,7 +200,7 @@ class Finishing(BoardBase):
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
-        for job, claim, verb, delay, error, refund, retried in ends:
+        for job, claim, verb, delay, error, refund, retried, _ in ends:
             if claim is not None:
                 claim._step(Trigger.ENDED)
             else:

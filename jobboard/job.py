@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import enum
 import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from jobboard import forks
-from jobboard.codec import Content
+from jobboard.codec import Content, Wire
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.standing import ENDED, STEPS, TOLD, Standing, Trigger
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
@@ -27,74 +27,6 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def boottime() -> float:
     """Seconds on a clock of this machine that goes on while the process is stopped or the machine suspended."""
     return time.clock_gettime(_CLOCK)
-
-
-class JobPriority(int, enum.Enum):
-    """Names for some priorities. All are integers from -100 to 100, a higher one is served first; within one priority
-    the oldest post comes first.
-
-    A member is its integer, shown as its name.
-    """
-
-    VERY_HIGH = 100
-    HIGH = 50
-    NORMAL = 0
-    LOW = -50
-    VERY_LOW = -100
-
-    @classmethod
-    def convert(cls, value: int | str | bytes) -> int:
-        """A priority from its integer or from its name, in any case: a member, if one has that integer.
-
-        :raises TypeError: neither an int (a bool is none) nor a name.
-        :raises ValueError: there is no such priority.
-        """
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        kind: type[Exception] = ValueError
-        if isinstance(value, str):
-            if value.upper() in cls.__members__:
-                return cls[value.upper()]
-        elif isinstance(value, int) and not isinstance(value, bool):
-            if rank_of(value) in RANKS:
-                return _NAMED.get(value, value)
-        else:
-            kind = TypeError
-        names = ", ".join(cls.__members__)
-        raise kind(f"{value!r} is not a priority: give an integer from -100 to 100, or one of the names {names}")
-
-    @classmethod
-    def reorder(cls, *values: tuple[int | str, T]) -> Any:
-        """The values of (priority, value) pairs, highest priority first, otherwise as they came.
-
-        As in TaskFlow a single pair answers its value, several a tuple.
-
-        :raises ValueError: no pair, or a priority that is none.
-        """
-        if not values:
-            raise ValueError("at least one (priority, value) pair is needed")
-        pairs = [(rank_of(cls.convert(priority)), value) for priority, value in values]
-        if len(pairs) == 1:
-            return pairs[0][1]
-        return tuple(value for _, value in sorted(pairs, key=lambda pair: pair[0]))
-
-    @classmethod
-    def _missing_(cls, value: object) -> JobPriority | None:
-        return cls.__members__.get(value) if isinstance(value, str) else None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-_NAMED: dict[int, JobPriority] = {int(priority): priority for priority in JobPriority}
-_HIGHEST = int(JobPriority.VERY_HIGH)
-
-
-def rank_of(priority: int) -> int:
-    """A priority as records have it; and the other way round."""
-    return _HIGHEST - priority
 
 
 @dataclass(frozen=True)
@@ -111,6 +43,8 @@ class Posting:
     max_attempts: int | None = field(default=None, kw_only=True)
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
     group: str | None = field(default=None, kw_only=True)
+    key_for: float | datetime.timedelta | None = field(default=None, kw_only=True)
+    on_key: Literal["keep", "replace"] = field(default="keep", kw_only=True)
 
 
 class Act(NamedTuple):
@@ -118,7 +52,8 @@ class Act(NamedTuple):
 
     ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An
     abandon with ``refund`` gives the attempt back, too: it does not count. One with ``retry`` does so as well, and
-    ``job.retries`` counts it.
+    ``job.retries`` counts it. ``result`` goes with consume: see :meth:`JobBoard.consume
+    <jobboard.board.JobBoard.consume>`.
     """
 
     job: Job
@@ -127,6 +62,7 @@ class Act(NamedTuple):
     error: str | None = None
     refund: bool = False
     retry: bool = False
+    result: Any = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +75,10 @@ class Entity:
 
 
 class Board(Protocol):
-    """What a job asks of its board."""
+    """What a job asks of its board. ``_keeps``: how large a result may be, and how it is encoded; None where none is
+    kept."""
+
+    _keeps: tuple[int, Wire] | None
 
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None: ...
     def _end(
@@ -150,7 +89,10 @@ class Board(Protocol):
         verb: Verb,
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
+        *,
+        result: Any = None,
     ) -> None: ...
+    def _result(self, job: Job) -> Any: ...
     def _refresh(self, job: Job) -> Seen: ...
     def _load_book(self, uuid: str) -> Any: ...
     def _decoded(self, posting: bytes | str) -> Content: ...
@@ -233,9 +175,10 @@ class Claim:
         """Give the job back to the board."""
         self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error)
 
-    def consume(self) -> None:
-        """The work is done: take the job off the board."""
-        self._job.board._end(self._job, self, self.who, Verb.CONSUME)
+    def consume(self, *, result: Any = None) -> None:
+        """The work is done: take the job off the board. ``result``: see :meth:`JobBoard.consume
+        <jobboard.board.JobBoard.consume>`."""
+        self._job.board._end(self._job, self, self.who, Verb.CONSUME, result=result)
 
     def trash(self, *, reason: str | None = None) -> None:
         """Put the job into the trash."""
@@ -261,9 +204,15 @@ class Job:
     Equal and hashable by ``uuid``; sorted in the order in which jobs are served. ``claim`` is the :class:`Claim` of a
     claim made through this object and stays attached when it ends or is lost. ``seen_state`` is the state that the last
     read brought along; :attr:`state` asks the server. Neither ``str()`` nor ``repr()`` shows the details.
+
+    ``created``: this is the answer to a post, which has made the job; False where another job had its key.
+    ``replaced``: that job has got the details, priority and due time of this post, by ``on_key="replace"``.
     """
 
-    __slots__ = ("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "seen_state")
+    __slots__ = (
+        *("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "created", "replaced"),
+        "seen_state",
+    )
 
     def __init__(
         self, board: Board, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
@@ -271,6 +220,7 @@ class Job:
         self.board = board
         self.claim: Claim | None = None
         self.seen_state = seen_state
+        self.created = self.replaced = False
         self._record = record
         self._posted = posted
         self._book = book
@@ -379,6 +329,12 @@ class Job:
         return moment(max(self._record.created_on, content.due or 0) + (content.delay or 0))
 
     @property
+    def schedule(self) -> tuple[str, datetime.datetime] | None:
+        """Which schedule has posted it, by its id, and for which due time; None of any other job."""
+        known = self._content.schedule
+        return (known[0], moment(known[1])) if known else None
+
+    @property
     def book_name(self) -> str | None:
         book = self._content.book
         return book.get("name") if book else None
@@ -441,6 +397,22 @@ class Job:
         while isinstance(pause := next(looks), float):
             sleep_func(pause)
         return pause
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the work on the job has returned, once it is done; None if it has returned nothing. For as long as the
+        ``keep_done`` of the board through which it was consumed says; this board needs no such option.
+
+        :param timeout: seconds to wait for its end, as :meth:`wait` does; None waits for ever.
+        :raises TimeoutError: it was not consumed in time.
+        :raises JobTrashed: the job lies in the trash and will not complete by itself.
+        :raises NotFound: nothing is kept of it, or what its work has returned could not be stored.
+        """
+        if not self.wait(timeout):
+            raise self._not_done(timeout)
+        return self.board._result(self)
+
+    def _not_done(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(f"{self} was not consumed within {timeout:g} s")
 
     def _looks(
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jobboard.arguments import limit, micros, seconds
-from jobboard.codec import clip_error
+from jobboard.codec import Returned, clip_error
 from jobboard.job import Job
 from jobboard.retry import backoff
 from jobboard.states import Verb
@@ -99,7 +99,7 @@ class RetryPolicy:
 USUAL = RetryPolicy()
 
 
-class Outcome(NamedTuple):
+class Verdict(NamedTuple):
     """How to end the claim: arguments of an :class:`~jobboard.job.Act`."""
 
     verb: Verb
@@ -107,14 +107,15 @@ class Outcome(NamedTuple):
     error: str | None = None
     refund: bool = False
     retry: bool = False
+    result: Returned | None = None
 
 
-CONSUMED = Outcome(Verb.CONSUME)
-GIVEN_UP = Outcome(Verb.ABANDON)
-GIVEN_BACK = Outcome(Verb.ABANDON, refund=True)
+CONSUMED = Verdict(Verb.CONSUME)
+GIVEN_UP = Verdict(Verb.ABANDON)
+GIVEN_BACK = Verdict(Verb.ABANDON, refund=True)
 
 
-def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> Outcome:
+def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> Verdict:
     """What the end of the work on ``job`` asks for: ``error`` is what it raised, None if it returned.
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
@@ -123,7 +124,7 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
         lost = job.claim is not None and (job.claim.lost or job.claim.seen_lost)
         return GIVEN_UP if lost else CONSUMED
     if isinstance(error, Reject):
-        return Outcome(Verb.TRASH, error=error.reason)
+        return Verdict(Verb.TRASH, error=error.reason)
     policy = policy or USUAL
     delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
     retry = isinstance(error, Retry) and not error.count
@@ -133,8 +134,8 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     else:
         text = "".join(traceback.format_exception(error))
     if policy.exhausted(job, retry):
-        return Outcome(Verb.TRASH, error=text)
-    return Outcome(Verb.ABANDON, delay, text, retry=retry)
+        return Verdict(Verb.TRASH, error=text)
+    return Verdict(Verb.ABANDON, delay, text, retry=retry)
 
 
 def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object]:
@@ -165,14 +166,15 @@ def is_coroutine(handler: Any) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
-def check_result(result: object) -> None:
-    """A handler that answers a promise of work has done none: its job must not be consumed."""
+def check_result(result: object) -> object:
+    """What a handler has returned. One that answers a promise of work has done none: its job must not be consumed."""
     if result is None:
-        return
+        return None
     if inspect.iscoroutine(result):
         result.close()
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(f"the handler returned a {type(result).__name__}, which nobody runs")
+    return result
 
 
 class working_on:  # noqa: N801 - used as a function

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb, settle
 
@@ -74,7 +74,8 @@ class Arrival(NamedTuple):
 
 class Draft(NamedTuple):
     """A job to be stored. ``priority`` is a rank, as in its record. At most one of ``delay`` (from now, on the server's
-    clock) and ``due`` is given."""
+    clock) and ``due`` is given. ``key_for``: for how long from now on its key stays taken at least; ``replace``: what
+    it brings goes to the job that has its key, if nobody has claimed that."""
 
     uuid: str
     name: str
@@ -87,17 +88,20 @@ class Draft(NamedTuple):
     due: int | None
     arrival: Arrival | None = None
     group: str | None = None
+    key_for: int | None = None
+    replace: bool = False
 
     def record(self, sequence: int, now: int) -> Record:
         """The job as it is stored at ``now``."""
         # Each post makes one, and by keywords it would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, None
         claims = (state, 0, max_attempts, 0, None, None, until)
-        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, now, now, (), 0, group))
+        more = (now, now, (), 0, group, None if key_for is None else now + key_for)
+        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record
         held = came.trashed_on is None
@@ -115,9 +119,22 @@ class Draft(NamedTuple):
         )
 
 
+class Posted(NamedTuple):
+    """What became of a draft. ``status`` OK: it is stored; KEY: another job has its key; REPLACED: that job has got
+    what the draft brings; LIVE: an arrival that is there already. ``uuid`` and ``record``: the job that answers the
+    draft, None where that has left the board."""
+
+    status: Status
+    uuid: str
+    record: Record | None
+
+
 class Finish(NamedTuple):
     """One claim to end; ``refund`` gives the attempt back, and so does ``retry``, which is counted; ``due`` is the
     instant before which nobody may claim it.
+
+    A CONSUME with ``keep`` leaves an outcome for so many µs, with its ``result``, encoded as postings are, or why that
+    is ``refused``.
 
     With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
     it had: see :func:`~jobboard.states.part`."""
@@ -130,6 +147,14 @@ class Finish(NamedTuple):
     refund: bool = False
     due: int | None = None
     retry: bool = False
+    keep: int | None = None
+    result: bytes | str | None = None
+    refused: str | None = None
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """What :func:`~jobboard.states.finish` takes behind holder and time."""
+        return self[2:8]
 
     @classmethod
     def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
@@ -224,6 +249,21 @@ class BoardStats:
     def on_board(self) -> int:
         """All but the trashed ones."""
         return self.unclaimed + self.scheduled + self.claimed
+
+
+@dataclass(frozen=True)
+class Paused:
+    """What a board gives no claims of: ``everything``, and the jobs of these names beside that. ``name in paused``
+    tells of one name, and ``if paused`` whether there is anything."""
+
+    everything: bool = False
+    names: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return self.everything or name in self.names
 
 
 class Oddity(NamedTuple):

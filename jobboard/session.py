@@ -71,6 +71,8 @@ class Session:
         self._slot_count = 0
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
+        self._alarm = threading.Condition(self._lock)
+        self.alarms = 0
         self._generation = 0
         self._looked = threading.local()
 
@@ -246,6 +248,19 @@ class Session:
             self._generation += 1
             self._news.notify_all()
 
+    # Who posts what schedules say.
+
+    def alarm(self) -> None:
+        """The schedules may have changed, or something else about whoever waits for the next due time."""
+        with self._alarm:
+            self.alarms += 1
+            self._alarm.notify_all()
+
+    def sleep_until_due(self, seconds: float, alarms: int) -> None:
+        """Sleep for so long, or until there has been an alarm since there had been so many."""
+        with self._alarm:
+            self._alarm.wait_for(lambda: self.closed or self.alarms != alarms, seconds)
+
     def pause(self, seconds: float) -> None:
         """Sleep between two tries, unless the board is closed."""
         with self._news:
@@ -256,6 +271,7 @@ class Session:
         with self._news:
             self.closed = True
             self._news.notify_all()
+            self._alarm.notify_all()
         self._heartbeat.stop(END_OF_BEAT)
         with self._lock:
             kept = list(self._held)

@@ -39,6 +39,7 @@ class Verb(enum.StrEnum):
     """What can happen to a job; the ones that end a claim are also the verbs of an :class:`~jobboard.job.Act`."""
 
     POST = "post"
+    REPLACE = "replace"
     CLAIM = "claim"
     EXTEND = "extend"
     ABANDON = "abandon"
@@ -75,6 +76,8 @@ def _row(verb: Verb, source: State | None, *targets: State | None) -> Transition
 
 TRANSITIONS: tuple[Transition, ...] = (
     _row(Verb.POST, None, UNCLAIMED, SCHEDULED),
+    _row(Verb.REPLACE, UNCLAIMED, UNCLAIMED, SCHEDULED),
+    _row(Verb.REPLACE, SCHEDULED, UNCLAIMED, SCHEDULED),
     _row(Verb.DUE, SCHEDULED, UNCLAIMED),
     _row(Verb.CLAIM, UNCLAIMED, CLAIMED),
     _row(Verb.LAPSE, CLAIMED, UNCLAIMED, TRASHED),
@@ -106,7 +109,9 @@ class Status(enum.StrEnum):
     SCHEDULED = "scheduled"
     TRASHED = "trashed"
     KEY = "key"
+    REPLACED = "replaced"
     LIVE = "live"
+    PAUSED = "paused"
 
 
 OK = Status.OK
@@ -144,7 +149,8 @@ class Record(NamedTuple):
     the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
     store's business. ``sequence`` rises with each post of one priority. ``errors`` are the last failures, the latest
     at the end: see :func:`failed`. ``retries`` counts the claims whose attempts do not count, because the work asked to
-    be done later.
+    be done later. ``key_until``: until then the key stays taken, whatever becomes of the job (None: as long as the job
+    is on the board).
     """
 
     uuid: str
@@ -166,6 +172,7 @@ class Record(NamedTuple):
     errors: tuple[Failure, ...] = ()
     retries: int = 0
     group: str | None = None
+    key_until: int | None = None
 
     @property
     def error(self) -> str | None:
@@ -201,6 +208,28 @@ def failed(record: Record, on: int, who: str | None, text: str) -> Record:
     return record._replace(errors=errors[-len(sizes) :])
 
 
+def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Record | None]:
+    """UNCLAIMED or SCHEDULED -> what ``fresh``, another post of its key, brings: details, priority and due time."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state not in (UNCLAIMED, SCHEDULED):
+        return Status(record.state.lower()), record
+    return OK, record._replace(
+        priority=fresh.priority,
+        version=fresh.version,
+        posting=fresh.posting,
+        state=fresh.state,
+        lock_until=fresh.lock_until,
+        attempts=0,
+        retries=0,
+        token=next_token(record.token, now),
+        who=None,
+        keeper=None,
+        modified_on=now,
+    )
+
+
 def settle(record: Record, now: int) -> Record:
     """The record as it stands at ``now``, after leases that lapsed and times that came."""
     until = record.lock_until
@@ -229,9 +258,10 @@ def claim(
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
     # By _replace it would take twice as long, and every job is claimed.
-    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group = record
+    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group, key_until = record
     lease = (next_token(token, now), who, keeper, lock_until)
-    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, errors, retries, group)
+    kept = (created_on, now, errors, retries, group, key_until)
+    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, *kept)
     return OK, Record._make(claimed)
 
 

@@ -43,6 +43,15 @@ def fail_oddly(job: jobboard.Job) -> None:
     raise OddError("very ", "odd")
 
 
+def echo(job: jobboard.Job) -> object:
+    return job.details["returns"]
+
+
+def return_oddly(job: jobboard.Job) -> object:
+    """What can't be stored, and what can't travel either."""
+    return {object, lambda: None}
+
+
 def later(job: jobboard.Job) -> None:
     raise jobboard.Retry("not today", delay=3600)
 

@@ -14,8 +14,11 @@ from jobboard.testing import eventually
 
 
 @contextlib.contextmanager
-def running(cwd: Path, log: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Python with these arguments, until SIGTERM, upon which it must end in order. ``log`` takes what it prints."""
+def running(cwd: Path, log: Path, *arguments: str, ends: int = 0, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Python with these arguments, until SIGTERM, upon which it must end in order. ``log`` takes what it prints.
+
+    :param ends: the code that it ends with then.
+    """
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -33,7 +36,7 @@ def running(cwd: Path, log: Path, *arguments: str, **env: str) -> Iterator[subpr
     finally:
         process.terminate()
         process.wait(30)
-    assert process.returncode == 0, log.read_text()
+    assert process.returncode == ends, log.read_text()
 
 
 @contextlib.contextmanager

@@ -23,11 +23,11 @@ MAX_LINES = 500
 LAYERS = (
     ("states", "exceptions", "forks", "conf"),
     ("primitives",),
-    ("codec", "notifier", "retry", "standing", "job", "logs", "tracing"),
+    ("codec", "notifier", "retry", "standing", "priorities", "job", "logs", "tracing", "timetable"),
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("session",),
-    ("door", "base", "finishing", "claiming", "iterator", "board"),
+    ("door", "base", "done", "finishing", "claiming", "ruling", "scheduling", "iterator", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
     ("aio",),

@@ -198,6 +198,7 @@ def test_post_show_and_list(board: Any, run: Run) -> None:
         "claimed": 1,
         "trashed": 0,
         "on_board": 2,
+        "paused": {"everything": False, "names": []},
         "entities": [],
     }
 

@@ -97,6 +97,7 @@ def test_every_command(
     assert json.loads(command("show", uuids[0], "--json"))["owner"] == "somebody"
     assert json.loads(command("stats", "--json"))["claimed"] == 1
     assert "me" in command("entities")
+    assert "'two'" in command("pause", "two")
     odd = {each["place"].split()[0] for each in lines_of(command("doctor", "--json", status=odd_status(board)))}
     assert odd <= {"setting"}, "a server of the tests may be set up to be fast"
     seen = json.loads(command("top", "--once", "--json"))
@@ -108,6 +109,8 @@ def test_every_command(
     assert [(each["uuid"], each["owner"]) for each in seen["running"]] == [(uuids[0], "somebody")]
     assert [each["name"] for each in seen["entities"]] == ["me"]
     assert set(seen["rate_per_second"]) == {"posted", "started", "consumed", "abandoned", "trashed"}
+    assert seen["paused"] == {"everything": False, "names": ["two"]}
+    command("resume")
     ran.add("watch")
     with posting(board):
         run_until(lambda out: "POSTED" in out and "posted[/]" in out, "watch")

@@ -239,3 +239,24 @@ def test_completion_in_a_real_shell() -> None:
         check=True,
     )
     assert done.stdout == "offers CLAIMED\n"
+
+
+def test_pause_and_resume(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> str:
+        assert main(words) == DONE
+        return capsys.readouterr().out
+
+    board.post("mail")
+    name = f"board {board.name!r}"
+    assert told("pause", "mail") == f"{name}: paused: 'mail'\n"
+    assert json.loads(told("pause", "--json")) == {"everything": True, "names": ["mail"]}
+    assert board.claim_next("anna") is None
+    assert "\npaused: everything, 'mail'\n" in told("stats")
+    assert told("list").startswith(f"{name}, paused: everything, 'mail'\n")
+    assert "paused: everything, 'mail'" in told("top", "--once")
+    for command in (("stats", "--json"), ("top", "--once", "--json")):
+        assert json.loads(told(*command))["paused"] == {"everything": True, "names": ["mail"]}
+    told("resume", "mail")
+    assert told("resume") == f"{name}: nothing is paused\n"
+    assert "paused" not in told("stats")
+    assert board.claim_next("anna") is not None

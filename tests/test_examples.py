@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -76,6 +78,57 @@ def test_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
     with jobboard.backend("thumbnails", uri) as board:
         assert "binary PPM" in board.get(broken["job"]).error
         assert board.job_count == 0
+
+
+class Reports:
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, str]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._address + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            answer: dict[str, str] = json.load(reply)
+        return answer
+
+    def order(self, **wanted: Any) -> str:
+        return self.ask("POST", "/reports", wanted)["job"]
+
+    def state(self, job: str) -> str:
+        return self.ask("GET", f"/reports/{job}")["state"]
+
+
+@contextlib.contextmanager
+def reports(tmp_path: Path, **env: str) -> Iterator[Reports]:
+    log = tmp_path / "service.log"
+    served = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "0", "service:app")
+    # Once all is in order, it sends the signal to itself again.
+    with running(EXAMPLES / "fastapi", log, *served, ends=-signal.SIGTERM, **env):
+        found = eventually(lambda: re.search(r"running on (http://\S+)", log.read_text()))
+        yield Reports(found.group(1))
+
+
+@pytest.mark.backends("sqlite", "redis")
+@pytest.mark.parametrize("works", ["here", "elsewhere"])
+def test_fastapi(uri: str, works: str, tmp_path: Path) -> None:
+    """The service posts, and the work is done beside it or by another process; SIGTERM ends both in order."""
+    env = {"JOBBOARD_URL": uri, "REPORTS": str(tmp_path / "reports"), "WORKS": works}
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(reports(tmp_path, **env))
+        if works == "elsewhere":
+            idle = service.order(customer="idle")
+            assert service.state(idle) == "UNCLAIMED"
+            assert service.ask("DELETE", f"/reports/{idle}") == {"state": "TRASHED"}
+            stack.enter_context(running(EXAMPLES / "fastapi", tmp_path / "worker.log", "worker.py", **env))
+        written, refused = service.order(customer="anna", pages=3), service.order(customer="nobody")
+        eventually(lambda: service.state(written) == "COMPLETE" and service.state(refused) == "TRASHED")
+        assert (tmp_path / "reports" / "anna.txt").read_text() == "3 pages about anna\n"
+        assert "no such customer" in service.ask("GET", f"/reports/{refused}")["error"]
+        # What is at work is finished when the service is told to end.
+        last = service.order(customer="bert", pages=10)
+        eventually(lambda: service.state(last) == "CLAIMED")
+    assert (tmp_path / "reports" / "bert.txt").exists()
 
 
 @pytest.mark.backends("sqlite")

@@ -15,7 +15,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, JobTrashed, NotFound, UnclaimableJob
-from jobboard.job import Job, JobPriority
+from jobboard.job import Job
+from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, let_lapse, lost_reply, plant, replaced

@@ -10,7 +10,7 @@ import pytest
 
 import jobboard
 from jobboard.exceptions import JobFailure, NotFound
-from jobboard.job import JobPriority
+from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 
 pytestmark = pytest.mark.backends("sqlite", "redis")

@@ -209,6 +209,8 @@ class AsyncJobBoard:
 
     iterjobs = _walk(JobBoard.iterjobs)
     trashed = _walk(JobBoard.trashed)
+    outcomes = _walk(JobBoard.outcomes)
+    outcome = _verb(JobBoard.outcome)
     examine = _walk(JobBoard.examine)
     get = _verb(JobBoard.get)
     find_owner = _verb(JobBoard.find_owner)
@@ -239,6 +241,12 @@ class AsyncJobBoard:
         while isinstance(pause := await self.call(next, looks), float):
             await asyncio.sleep(pause)
         return pause
+
+    async def result(self, job: Job, timeout: float | None = None) -> Any:
+        """As :meth:`Job.result <jobboard.job.Job.result>`; holds no thread between two looks."""
+        if not await self.wait_for(job, timeout):
+            raise job._not_done(timeout)
+        return await self.call(self._board._result, job)
 
     async def wait(self, timeout: float | None = None) -> AsyncIterator[Job]:
         """As :meth:`JobBoard.wait <jobboard.board.JobBoard.wait>`; any number of coroutines wait on one thread."""
@@ -327,6 +335,15 @@ class AsyncJobBoard:
     purge = _verb(JobBoard.purge)
     purge_trash = _verb(JobBoard.purge_trash)
     siblings = _verb(JobBoard.siblings)
+    pause = _verb(JobBoard.pause)
+    resume = _verb(JobBoard.resume)
+    paused = _verb(JobBoard.paused)
+
+    # Schedules
+
+    schedule = _verb(JobBoard.schedule)
+    schedules = _verb(JobBoard.schedules)
+    unschedule = _verb(JobBoard.unschedule)
 
     # Entities
 

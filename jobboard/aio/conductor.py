@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Self
 
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
@@ -18,6 +19,8 @@ from jobboard.conductor.slots import Places, Slots
 from jobboard.conductor.threads import ThreadWorker, Timekeeper
 from jobboard.job import Job
 from jobboard.outcomes import RetryPolicy
+
+LOG = logging.getLogger(__name__)
 
 
 class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
@@ -50,6 +53,7 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[Job, BaseException], object] | None = None,
+        schedules: bool = True,
         **extra: Any,
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
@@ -58,7 +62,8 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_to_go = asyncio.Event()
         super().__init__(
-            name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, extra
+            *(name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error),
+            *(schedules, extra),
         )
 
     @property
@@ -71,13 +76,37 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         coroutine functions, which run on the loop of :meth:`run`."""
         return AsyncNotifier(self._notifier, self._its_loop)
 
-    async def run(self, max_dispatches: int | None = None) -> None:
+    async def __aenter__(self) -> Self:
+        """Work beside what the block does, which is a web service, say::
+
+            async with board, conductor:
+                await serve()
+
+        The block's end stops the conductor and waits until it has finished what was begun. Signals are left to the
+        program around it. What ends :meth:`run` before, as a board that was closed, is logged, and raised at the
+        block's end."""
+        self._beside = asyncio.create_task(self.run(signals=False))
+        self._beside.add_done_callback(self._ended_beside)
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        self.stop()
+        await self._beside
+
+    def _ended_beside(self, beside: asyncio.Task[None]) -> None:
+        if not beside.cancelled() and (error := beside.exception()) is not None:
+            LOG.error("the conductor %r works no more: %s", self._name, error)
+
+    async def run(self, max_dispatches: int | None = None, *, signals: bool = True) -> None:
         """As :meth:`Conductor.run <jobboard.conductor.Conductor.run>`. Cancelled, it cancels what is at work, gives the
-        jobs back, without using up an attempt, and ends."""
+        jobs back, without using up an attempt, and ends.
+
+        :param signals: False: SIGTERM and SIGINT are left to the program around, a web server for instance.
+        """
         self._loop = asyncio.get_running_loop()
         thread = Threads(f"{self._name}-conductor", 1)
         try:
-            with self._running(max_dispatches) as limit:
+            with self._running(max_dispatches, signals) as limit:
                 self._free_to_go.clear()
                 begun = thread.begin(self._run, limit)
                 try:

@@ -157,11 +157,11 @@ class Tasks:
 async def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
     """As :func:`jobboard.conductor.handlers.perform`, of a coroutine function. What wraps it may be asynchronous."""
     with Call(handling, job) as call:
-        await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
+        call.result = await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
     return call.ending
 
 
-async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> None:
+async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
     async with contextlib.AsyncExitStack() as stack:
         for wrapper in wrappers:
             context: Any = wrapper(job)
@@ -169,12 +169,12 @@ async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> No
                 await stack.enter_async_context(context)
             else:
                 stack.enter_context(context)
-        await _work(handling, job)
+        return await _work(handling, job)
 
 
-async def _work(handling: Handling, job: Job) -> None:
+async def _work(handling: Handling, job: Job) -> object:
     work: Any = handling.work(job)
-    check_result(await work)
+    return check_result(await work)
 
 
 def _where(coroutine: Any) -> str:

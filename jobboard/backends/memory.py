@@ -21,12 +21,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobboard import conf
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
 from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
 
 _OVERDUE = 100
+
+_SPAN = 10_000
+"""How many tags one span of outcomes has."""
+
+_TIDIED = 1000
+"""How many outcomes are dropped while nobody else gets a turn."""
 
 _Place = tuple[int, int, str]
 """Where a job is served, and its uuid."""
@@ -47,6 +53,58 @@ class ManualClock:
         self._now += seconds
         for shelf in list(self._shelves):
             shelf.tell()
+            shelf.tell_schedulers()
+
+
+class _Outcomes:
+    """Side records of a kind that is paged: by key, by the order of their tags, and by when they end.
+
+    Each commit that brings one drops a few that have ended, so that no step is ever long."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Side] = {}
+        # In spans of tags, which rise: a page begins in the middle, and what is dropped leaves no gap to walk through.
+        self._spans: dict[int, dict[int, Side]] = {}
+        self._ends: list[tuple[int, int, str]] = []
+
+    def put(self, side: Side) -> None:
+        tag = _tag(side)
+        self.drop(side.key)
+        self.by_key[side.key] = side
+        self._spans.setdefault(tag // _SPAN, {})[tag] = side
+        if side.until is not None:
+            heapq.heappush(self._ends, (side.until, tag, side.key))
+
+    def drop(self, key: str) -> None:
+        side = self.by_key.pop(key, None)
+        if side is not None:
+            tag = _tag(side)
+            span = self._spans[tag // _SPAN]
+            del span[tag]
+            if not span:
+                del self._spans[tag // _SPAN]
+
+    def tidy(self, now: int, most: int) -> bool:
+        """Drop at most so many that have ended; whether there may be more."""
+        ends = self._ends
+        for _ in range(most):
+            if not ends or ends[0][0] > now:
+                return False
+            _, tag, key = heapq.heappop(ends)
+            if key in self.by_key and self.by_key[key].tag == tag:
+                self.drop(key)
+        return True
+
+    def newest(self, after: Side | None, limit: int) -> list[Side]:
+        before = _tag(after) if after is not None else float("inf")
+        found = (
+            span[tag]
+            for number, span in reversed(self._spans.items())
+            if number * _SPAN < before
+            for tag in reversed(span)
+            if tag < before
+        )
+        return list(itertools.islice(found, limit))
 
 
 class _Shelf:
@@ -57,9 +115,11 @@ class _Shelf:
         self.lock = threading.Lock()
         self.jobs: dict[str, Stored] = {}
         self.sides: dict[tuple[str, str], Side] = {}
+        self.outcomes = _Outcomes()
         # Heaps keep what has left them until it comes to their top. A name has one once somebody asks for it.
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
+        self.all_named = False
         self.timed: list[tuple[int, str]] = []
         self.sequences = itertools.count(1)
         self.tags = itertools.count(1)
@@ -74,19 +134,24 @@ class _Shelf:
         for store in list(self.listeners):
             store.news()
 
+    def tell_schedulers(self) -> None:
+        for store in list(self.listeners):
+            store.rescheduled()
+
     def put(self, record: Record) -> Stored:
         stored = self.jobs[record.uuid] = Stored(record, next(self.tags))
         if record.state == UNCLAIMED:
             place = (record.priority, record.sequence, record.uuid)
             heapq.heappush(self.ready, place)
-            if record.name in self.by_name:
-                heapq.heappush(self.by_name[record.name], place)
+            if self.all_named or record.name in self.by_name:
+                heapq.heappush(self.by_name.setdefault(record.name, []), place)
         if record.lock_until is not None:
             heapq.heappush(self.timed, (record.lock_until, record.uuid))
         return stored
 
     def first(self, limit: int, names: Sequence[str] | None, readable: int) -> list[Stored]:
-        """The jobs that are served next; what is no longer claimable goes from the heaps that it is met in."""
+        """The jobs that are served next; what is no longer claimable, or has gone to another place, goes from the heaps
+        that it is met in."""
         heaps = [self.ready] if names is None else [self._of(name) for name in names]
         alone = heaps[0] if len(heaps) == 1 else None
         met: list[tuple[list[_Place], _Place]] = []
@@ -96,6 +161,8 @@ class _Shelf:
             uuid = place[2]
             stored = self.jobs.get(uuid)
             if stored is None or stored.record.state != UNCLAIMED or uuid in found:
+                continue
+            if stored.record.priority != place[0]:
                 continue
             met.append((heap, place))
             if stored.record.version <= readable:
@@ -114,17 +181,35 @@ class _Shelf:
             heapq.heapify(heap)
         return heap
 
+    def others(self, without: Sequence[str]) -> list[str]:
+        """All names of jobs that are ready, but these."""
+        if not self.all_named:
+            for name in {self.jobs[uuid].record.name for *_, uuid in self.ready if uuid in self.jobs}:
+                self._of(name)
+            self.all_named = True
+        for name in [name for name, heap in self.by_name.items() if not heap]:
+            del self.by_name[name]
+        return [name for name in self.by_name if name not in without]
+
     def side(self, kind: str, key: str) -> Side:
-        return self.sides.get((kind, key)) or Side(kind, key, None, None, None)
+        found = self.outcomes.by_key.get(key) if kind == "outcome" else self.sides.get((kind, key))
+        return found or Side(kind, key, None, None, None)
 
     def mark(self, mark: Mark, now: int) -> Side | None:
         """What is stored of a side record after this step."""
-        side, value, ttl = mark
+        side, value = mark.before, mark.value
+        paged = side.kind == "outcome"
         if value is None:
+            if paged:
+                self.outcomes.drop(side.key)
             self.sides.pop((side.kind, side.key), None)
             return None
-        until = None if ttl is None else now + ttl
-        stored = self.sides[side.kind, side.key] = Side(side.kind, side.key, value, until, next(self.tags))
+        stored = Side(side.kind, side.key, value, mark.end(now), next(self.tags))
+        if paged:
+            self.outcomes.put(stored)
+            self.outcomes.tidy(now, 2)
+        else:
+            self.sides[side.kind, side.key] = stored
         return stored
 
     def overdue(self, now: int) -> list[Stored]:
@@ -155,12 +240,18 @@ class MemoryStore(Store):
     keeps = "process"
 
     def __init__(
-        self, name: str, clock: Callable[[], float] | None, claim_ttl: float, news: Callable[[], None]
+        self,
+        name: str,
+        clock: Callable[[], float] | None,
+        claim_ttl: float,
+        news: Callable[[], None],
+        rescheduled: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._ttl = claim_ttl
         self.news = news
+        self.rescheduled = rescheduled
 
     def open(self) -> Characteristics:
         with _shelves_lock:
@@ -202,13 +293,19 @@ class MemoryStore(Store):
         with shelf.lock:
             return Found(shelf.now(), [], [side for side in shelf.sides.values() if side.kind == kind])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        shelf = self._shelf
+        with shelf.lock:
+            return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
             overdue = shelf.overdue(now)
             event = max(0, shelf.timed[0][0] - now) if shelf.timed else None
-            return Look(now, shelf.first(limit, names, readable), overdue, event)
+            wanted = shelf.others(without) if names is None and without else names
+            return Look(now, shelf.first(limit, wanted, readable), overdue, event, shelf.side(*GATE))
 
     def _standing(self) -> tuple[int, list[Record]]:
         """Every job as it stands."""
@@ -243,13 +340,13 @@ class MemoryStore(Store):
             others = [name for name in _shelves if name != self._name]
         return [self._name, *others][:most]
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         shelf = self._shelf
         with shelf.lock:
-            self._check(changes, marks)
+            self._check(changes, [*checks, *(mark.before for mark in marks)])
             now = shelf.now()
             jobs = []
-            wakes = False
+            wakes = any(mark.before.kind == "gate" for mark in marks)
             for before, after, _ in changes:
                 if after is None:
                     assert before is not None
@@ -261,9 +358,11 @@ class MemoryStore(Store):
             sides = [side for mark in marks if (side := shelf.mark(mark, now)) is not None]
         if wakes:
             shelf.tell()
+        if any(mark.before.kind == "schedule" for mark in marks):
+            shelf.tell_schedulers()
         return Committed(jobs, sides)
 
-    def _check(self, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+    def _check(self, changes: Sequence[Change], sides: Sequence[Side]) -> None:
         shelf = self._shelf
         stale = []
         for before, after, _ in changes:
@@ -271,15 +370,20 @@ class MemoryStore(Store):
             there = shelf.jobs.get(uuid)
             if (there and there.tag) != (before and before.tag):
                 stale.append(uuid)
-        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side, _, _ in marks):
+        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
             raise Stale(stale)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
             for place in [place for place, side in shelf.sides.items() if side.until is not None and side.until <= now]:
                 del shelf.sides[place]
+        more = True
+        while more:
+            with shelf.lock:
+                more = shelf.outcomes.tidy(now, _TIDIED)
+        return False
 
 
 def _clock(value: Any) -> Callable[[], float]:
@@ -298,7 +402,12 @@ class MemoryEngine(StoreEngine[MemoryStore]):
     poll_cap = 3600.0
 
     def _make_store(self) -> MemoryStore:
-        return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
+        return MemoryStore(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news, self.rescheduled)
+
+
+def _tag(side: Side) -> int:
+    assert isinstance(side.tag, int)
+    return side.tag
 
 
 def _top(heap: list[_Place]) -> _Place:

@@ -48,7 +48,7 @@ def states_on_board(context: click.Context, parameter: click.Parameter, begun: s
 
 
 def priorities(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
-    from jobboard.job import JobPriority
+    from jobboard.priorities import JobPriority
 
     return [name for name in JobPriority.__members__ if name.startswith(begun.upper())]
 

@@ -12,7 +12,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, age, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
-from jobboard.cli.naming import named, others
+from jobboard.cli.naming import named, named_with_rules, others, paused_on
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def list_jobs(
     The states are UNCLAIMED, SCHEDULED and CLAIMED; 'jobboard trash list' shows the rest. Details are left out, as they
     may be private; 'jobboard show' has them. However many jobs there are, they are read a page at a time.
     """
-    from jobboard.job import JobPriority
+    from jobboard.priorities import JobPriority
     from jobboard.states import LIVE, State
 
     live = {str(state): state for state in State if state in LIVE}
@@ -81,7 +81,7 @@ def list_jobs(
             _of_age(board, jobs, *ages),
             limit,
             as_json=settings.json,
-            title=named(board),
+            title=named_with_rules(board) if not settings.json else "",
             nothing=lambda: (
                 f"No such job on {named(board)}." if narrowed else f"No job on {named(board)}{others(board)}."
             ),
@@ -118,7 +118,7 @@ def show(settings: BoardOptions, uuid: str) -> None:
 
     The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
     """
-    from jobboard.job import JobPriority
+    from jobboard.priorities import JobPriority
 
     with opened(settings) as board:
         shown = job_as_dict(find_job(board, uuid), details=True)
@@ -143,14 +143,17 @@ def stats(settings: BoardOptions) -> None:
     with opened(settings) as board:
         counted = board.stats()
         there = board.entities()
+        paused = board.paused()
         empty = not (counted.on_board or counted.trashed)
         title = f"{named(board)} is empty{others(board)}" if empty and not settings.json else named(board)
     if settings.json:
         found = [dataclasses.asdict(entity) for entity in there]
         counts = {**dataclasses.asdict(counted), "on_board": counted.on_board}
-        say_json({"board": board.name, **counts, "entities": found})
+        say_json({"board": board.name, **counts, "paused": dataclasses.asdict(paused), "entities": found})
         return
     say(title)
+    if paused:
+        say(paused_on(paused))
     table(("state", "jobs"), dataclasses.asdict(counted).items(), numbers=["jobs"])
     if there:
         _show_entities(there)

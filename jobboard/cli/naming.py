@@ -10,10 +10,23 @@ from jobboard.cli.output import warn
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
+    from jobboard.primitives import Paused
 
 
 def named(board: JobBoard) -> str:
     return f"board {board.name!r}"
+
+
+def paused_on(paused: Paused) -> str:
+    """What is paused on a board; "" if nothing is."""
+    told = ["everything"] * paused.everything + [repr(name) for name in paused.names]
+    return f"paused: {', '.join(told)}" if told else ""
+
+
+def named_with_rules(board: JobBoard) -> str:
+    """The board, and what is paused on it."""
+    paused = paused_on(board.paused())
+    return f"{named(board)}, {paused}" if paused else named(board)
 
 
 def others(board: JobBoard) -> str:

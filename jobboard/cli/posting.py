@@ -47,6 +47,7 @@ class InputLine(NamedTuple):
         "jobboard post resize --priority -20 --group customer-7",
         "jobboard post resize --details @picture.json --context trace=7f3a",
         "jobboard post report --delay 1h --key daily --max-attempts 5",
+        "jobboard post welcome --key customer-7 --key-for 1d",
         "jobboard post --from jobs.jsonl",
         'echo \'{"name": "resize", "details": {"width": 300}}\' | jobboard post --from -',
     )
@@ -66,6 +67,14 @@ class InputLine(NamedTuple):
 @click.option("--due", metavar="TIME", help="The same as a time with its zone: 2030-01-31T12:00:00Z.")
 @click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
 @click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
+@click.option(
+    "--key-for", type=Duration(), metavar="DURATION", help="The key stays taken for so long, also when the job is done."
+)
+@click.option(
+    "--on-key",
+    type=click.Choice(["keep", "replace"]),
+    help="replace: a job that has the key, and is not claimed, gets these details, priority and due time.",
+)
 @click.option("--group", help="Whose work it is, a customer's for instance.")
 @click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
 @click.option(
@@ -77,8 +86,8 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
     """Post a job, or a whole file of them.
 
     Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
-    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "group", "max_attempts" and "context". All
-    lines are checked before the first one is posted.
+    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "key_for" (as "delay"), "on_key", "group",
+    "max_attempts" and "context". All lines are checked before the first one is posted.
     """
     arguments = {key: value for key, value in given.items() if value not in (None, ())}
     if source is not None:
@@ -90,7 +99,7 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         raise click.UsageError("--skip-bad goes with --from")
     if job_name is None:
         raise click.UsageError("give the NAME of the job, or --from FILE")
-    _read(arguments)
+    read_arguments(arguments)
     refuse_memory(settings.uri)
     with opened(settings, create=True) as board:
         try:
@@ -98,13 +107,13 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         except (TypeError, ValueError) as error:
             raise click.UsageError(str(error)) from None
         if settings.json:
-            say_json(job_as_dict(job, details=True))
+            say_json({**job_as_dict(job, details=True), "created": job.created, "replaced": job.replaced})
         else:
             say(job.uuid)
     return DONE
 
 
-def _read(arguments: dict[str, Any]) -> None:
+def read_arguments(arguments: dict[str, Any]) -> None:
     """What was given as text, as the board takes it."""
     if "priority" in arguments:
         # Of a name that is none, the board says so.
@@ -238,11 +247,12 @@ def _posting(text: str) -> Posting:
             raise ValueError(f"unknown field {name!r}; a job has {', '.join(sorted(known))}")
     if "name" not in fields:
         raise ValueError('it has no "name"')
-    if isinstance(fields.get("delay"), str):
-        try:
-            fields["delay"] = age(fields["delay"])
-        except click.BadParameter as error:
-            raise ValueError(f"delay: {error.message}") from None
+    for name in ("delay", "key_for"):
+        if isinstance(fields.get(name), str):
+            try:
+                fields[name] = age(fields[name])
+            except click.BadParameter as error:
+                raise ValueError(f"{name}: {error.message}") from None
     if isinstance(fields.get("due"), str):
         fields["due"] = datetime.datetime.fromisoformat(fields["due"])
     # In a file, a field that is null is one that was left out.

@@ -51,6 +51,7 @@ NAMED = 10
 @click.option("--who", help="The name to claim as.  [default: host and process]")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus here; 0 is any free port.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="On which address of this host.")
+@click.option("--schedules/--no-schedules", default=True, help="Also post what schedules say.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
 @board_options
@@ -65,6 +66,7 @@ def work(
     who: str | None,
     metrics_port: int | None,
     metrics_host: str,
+    schedules: bool,
     log_format: str,
     verbose: bool,
 ) -> None:
@@ -91,6 +93,7 @@ def work(
             workers=kind,
             job_timeout=job_timeout,
             drain_timeout=drain_timeout,
+            schedules=schedules,
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
@@ -114,7 +117,7 @@ def work(
         if metrics_port is not None:
             LOG.info("metrics are at %s", stack.enter_context(_metrics(conductor, metrics_port, metrics_host)))
         stack.callback(board.close)
-        _connect(board)
+        connect_patiently(board)
         warn_of_empty(board)
         conductor.run(max_jobs)
     tally = dataclasses.asdict(conductor.tally)
@@ -138,7 +141,7 @@ def _metrics(conductor: Conductor, port: int, host: str) -> contextlib.AbstractC
     return serving(conductor, port, host)
 
 
-def _connect(board: JobBoard) -> None:
+def connect_patiently(board: JobBoard) -> None:
     """Wait for a backend that is away, as it is done later on; one that lets nobody in is not waited for."""
     from jobboard.retry import outage_pause
 

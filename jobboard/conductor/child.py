@@ -15,7 +15,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
-from jobboard.codec import Content
+from jobboard.codec import Content, Wire
 from jobboard.conductor.handlers import Ending, Handlers, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, Job
@@ -35,6 +35,8 @@ class Task(NamedTuple):
     context: Any
     who: str
     token: int
+    keeps: tuple[int, Wire] | None
+    """How large a result may be, and how it is encoded; None where none is kept."""
 
 
 class Report(NamedTuple):
@@ -54,6 +56,10 @@ class Broken(NamedTuple):
 class Elsewhere:
     """Stands for the board of a job that is worked on in another process than its conductor's."""
 
+    def __init__(self, keeps: tuple[int, Wire] | None) -> None:
+        # What work returns is encoded here: not all of it could travel.
+        self._keeps = keeps
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -68,16 +74,16 @@ class Elsewhere:
             "Retry or Reject, or fetch a board of its own"
         )
 
-    _extend = _end = _refresh = _load_book = _refuse
+    _extend = _end = _refresh = _load_book = _result = _decoded = _refuse
 
 
 def task_of(job: Job) -> Task:
     assert job.claim is not None
-    return Task(job._record, job._content, job.context, job.claim.who, job.claim.token)
+    return Task(job._record, job._content, job.context, job.claim.who, job.claim.token, job.board._keeps)
 
 
 def job_of(task: Task) -> Job:
-    job = Job(Elsewhere(), task.record, task.content, CLAIMED)
+    job = Job(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
     job.context = task.context
     # The conductor keeps the claim, and tells when it is lost.
     job.claim = Claim(job, task.token, task.who, True, None)

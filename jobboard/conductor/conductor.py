@@ -41,6 +41,7 @@ class Conductor(Dispatcher[Job]):
     :param retry: when the jobs come back whose handlers fail; :meth:`handles` takes another for its own.
     :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
         thread of the listeners; an error of its own is logged and does no harm.
+    :param schedules: it also posts what the board's schedules say, whatever the names of those jobs.
     :param extra: further arguments of the board's ``claim_many``, ``where=`` on SQL for instance.
     :raises TypeError, ValueError: an argument does not fit.
     """
@@ -57,13 +58,14 @@ class Conductor(Dispatcher[Job]):
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[Job, BaseException], object] | None = None,
+        schedules: bool = True,
         **extra: Any,
     ) -> None:
         if workers not in WORKERS:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
         self._workers = workers
         super().__init__(
-            name, board, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, extra
+            name, board, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, schedules, extra
         )
         if workers == "processes":
             processes.packed(self._handlers)

@@ -21,6 +21,7 @@ from jobboard.conductor.calling import Registering
 from jobboard.conductor.finishing import End, Finisher, Tally
 from jobboard.conductor.handlers import Ending, Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.presence import Presence
+from jobboard.conductor.scheduling import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.slots import Places, Run
 from jobboard.exceptions import JobBoardError
@@ -67,6 +68,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         drain_timeout: float | datetime.timedelta | None,
         retry: RetryPolicy | None,
         on_error: Callable[[Job, BaseException], object] | None,
+        schedules: bool,
         extra: dict[str, Any],
     ) -> None:
         self._name = codec.check_text("a conductor's name", name)
@@ -75,6 +77,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         self._retry = retry
+        self._schedules = schedules
         known = board.engine.extras.get("claim_many", frozenset())
         self._extra = arguments.extras(board._conf.scheme, type(self).__name__, extra, known)
         self._notifier = Notifier(name, events=events.EVENTS)
@@ -202,8 +205,11 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         return Handling(handler, retry or self._retry, limit, self._coroutines)
 
     @contextlib.contextmanager
-    def _running(self, max_dispatches: int | None) -> Iterator[int | None]:
-        """Within, it runs; what it is limited to."""
+    def _running(self, max_dispatches: int | None, signals: bool = True) -> Iterator[int | None]:
+        """Within, it runs; what it is limited to.
+
+        :param signals: whether SIGTERM and SIGINT stop it.
+        """
         limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
         if not self._handlers:
             raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
@@ -212,7 +218,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
                 raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
             self._dispatching = True
         try:
-            with stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)):
+            with contextlib.ExitStack() as stack:
+                if signals:
+                    stack.enter_context(stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)))
                 yield limit
         finally:
             with self._changed:
@@ -256,6 +264,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
         )
         claimer.start()
+        scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
+        if self._schedules:
+            scheduler.start()
         try:
             self._wait_for_work()
         except BaseException:
@@ -264,6 +275,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._wait_for_work()
             raise
         finally:
+            scheduler.stop()
             self._give_back()
             self._places.close(self._left())
             self._finisher.close(self._left(), lambda: self._leave(presence))
@@ -398,6 +410,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         if error is not None:
             what, extra = type(error).__name__, logs.fields(job)
             LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
+        if outcome.result is not None and outcome.result.refused is not None:
+            why = outcome.result.refused
+            LOG.warning("%s: the result of %s is not kept: %s", self._name, job, why, extra=logs.fields(job))
         if self._notifier.listened_to:
             told = {"job": job, "seconds": seconds, "error": error}
             self._notifier.notify(events.JOB_FINISHED, told)

@@ -15,7 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailures, NotFound
 from jobboard.job import Act, Job
-from jobboard.outcomes import Outcome
+from jobboard.outcomes import Verdict
 from jobboard.retry import outage_pause
 from jobboard.states import COMPLETE, TRASHED
 
@@ -45,7 +45,7 @@ class _Handover:
 
     __slots__ = ("act", "doubtful", "job")
 
-    def __init__(self, job: Job, outcome: Outcome) -> None:
+    def __init__(self, job: Job, outcome: Verdict) -> None:
         self.job = job
         self.act = Act(job, *outcome)
         # An earlier try to end the claim may have been carried out without our hearing of it.
@@ -69,7 +69,7 @@ class Finisher:
         self._thread = threading.Thread(target=self._run, name=f"{name}-finisher", daemon=True)
         self._thread.start()
 
-    def put(self, job: Job, outcome: Outcome) -> None:
+    def put(self, job: Job, outcome: Verdict) -> None:
         self._done.put(_Handover(job, outcome))
 
     def close(self, seconds: float | None, then: Callable[[], None]) -> None:

@@ -13,7 +13,8 @@ from typing import NamedTuple, Self
 from jobboard import arguments, codec, logs, outcomes
 from jobboard.conductor.calling import Takes
 from jobboard.job import Job
-from jobboard.outcomes import Outcome, Reject, Retry, RetryPolicy
+from jobboard.outcomes import Reject, Retry, RetryPolicy, Verdict
+from jobboard.states import Verb
 
 LOG = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Handling:
 class Ending(NamedTuple):
     """How a call of a handler has ended. ``error`` is what it raised, ``failed`` whether that counts as a failure."""
 
-    outcome: Outcome
+    outcome: Verdict
     error: BaseException | None
     failed: bool
     seconds: float
@@ -91,6 +92,7 @@ class Call:
     """The block in which a handler is called: what it raises ends the block, and goes into its ``ending``."""
 
     ending: Ending
+    result: object = None
 
     def __init__(self, handling: Handling, job: Job) -> None:
         self._handling = handling
@@ -105,22 +107,25 @@ class Call:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._current.__exit__()
         self.ending = ending_of(error, self._job, self._handling, time.perf_counter() - self._begun)
+        keeps = None if self.result is None else self._job.board._keeps
+        if keeps is not None and self.ending.outcome.verb == Verb.CONSUME:
+            result = codec.returned(self.result, *keeps)
+            self.ending = self.ending._replace(outcome=self.ending.outcome._replace(result=result))
         return True
 
 
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
     """Call the handler, within the wrappers, the first one outermost."""
     with Call(handling, job) as call:
-        _call(handling, wrappers, job)
+        call.result = _call(handling, wrappers, job)
     return call.ending
 
 
-def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> None:
-    if wrappers:
-        with wrappers[0](job):
-            _call(handling, wrappers[1:], job)
-    else:
-        outcomes.check_result(handling.work(job))
+def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
+    if not wrappers:
+        return outcomes.check_result(handling.work(job))
+    with wrappers[0](job):
+        return _call(handling, wrappers[1:], job)
 
 
 def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:

@@ -25,7 +25,7 @@ from jobboard.conductor import events
 from jobboard.conductor.dispatching import Dispatcher
 from jobboard.exceptions import JobBoardError, MissingDriver
 from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats
+from jobboard.primitives import BoardStats, Paused
 
 try:
     from prometheus_client import REGISTRY, Counter, Histogram, ProcessCollector, start_http_server
@@ -52,6 +52,7 @@ class BoardCollector(Collector):
 
         jobboard_up{board="pictures"} 1.0
         jobboard_jobs{board="pictures",state="unclaimed"} 7.0
+        jobboard_paused{board="pictures",job_name="resize"} 1.0     of everything, with an empty name
 
     A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
 
@@ -72,11 +73,11 @@ class BoardCollector(Collector):
         yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, jobs = self._families()
+        up, jobs, paused = self._families()
         end = time.monotonic() + self._timeout
         for name, look in [(count.board.name, count.begin()) for count in self._counts]:
             try:
-                stats = look.result(max(0.0, end - time.monotonic()))
+                stats, held = look.result(max(0.0, end - time.monotonic()))
             except (JobBoardError, TimeoutError) as error:
                 LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
                 up.add_metric([name], 0)
@@ -84,14 +85,18 @@ class BoardCollector(Collector):
             up.add_metric([name], 1)
             for state, number in dataclasses.asdict(stats).items():
                 jobs.add_metric([name, state], number)
+            for job_name in ("",) * held.everything + held.names:
+                paused.add_metric([name, job_name], 1)
         yield up
         yield jobs
+        yield paused
 
     @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
         return (
             GaugeMetricFamily("jobboard_up", "Whether the board answers.", labels=["board"]),
             GaugeMetricFamily("jobboard_jobs", "Jobs on the board, and in its trash.", labels=["board", "state"]),
+            GaugeMetricFamily("jobboard_paused", "Names of jobs that are paused.", labels=["board", "job_name"]),
         )
 
 
@@ -127,13 +132,16 @@ class _Count:
         self._max_age = max_age
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[BoardStats] | None = None
+        self._look: Future[tuple[BoardStats, Paused]] | None = None
 
-    def begin(self) -> Future[BoardStats]:
+    def begin(self) -> Future[tuple[BoardStats, Paused]]:
         with self._lock:
             if self._look is None or self._look.done():
-                self._look = self._thread.submit(self.board.stats, self._max_age)
+                self._look = self._thread.submit(self._count)
             return self._look
+
+    def _count(self) -> tuple[BoardStats, Paused]:
+        return self.board.stats(self._max_age), self.board.paused()
 
 
 class ConductorMetrics:

@@ -1,17 +1,25 @@
 """What a board holds: an engine. One is written once, over stores that only keep records, compare and set."""
 
-from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result
+from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result, held_key
 from jobboard.engine.contract import Engine, Life, Seat
+from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
-from jobboard.engine.store import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine.rules import GATE, Rules
+from jobboard.engine.scheduling import Due, StoredSchedule
+from jobboard.engine.store import LISTED, PAGED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
 
 __all__ = [
+    "GATE",
+    "LISTED",
+    "PAGED",
     "Answer",
     "Change",
     "Committed",
     "Committer",
     "Deed",
+    "Done",
+    "Due",
     "Engine",
     "Found",
     "Life",
@@ -20,10 +28,13 @@ __all__ = [
     "Plan",
     "Recent",
     "Result",
+    "Rules",
     "Seat",
     "Side",
     "Stale",
     "Store",
     "StoreEngine",
     "Stored",
+    "StoredSchedule",
+    "held_key",
 ]

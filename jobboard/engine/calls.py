@@ -67,12 +67,13 @@ class Answer(NamedTuple):
 
 class Plan(NamedTuple):
     """What a call is going to do, and what it answers then. ``sides``: what was read of side records that the changes
-    touch, so that they are not read again."""
+    touch, so that they are not read again; ``checks``: what it relies on beside these."""
 
     changes: list[Change]
     done: list[Deed]
     sides: Sequence[Side] = ()
     marks: Sequence[Mark] = ()
+    checks: Sequence[Side] = ()
 
 
 class Result(NamedTuple):
@@ -159,14 +160,14 @@ class Committer:
             if made is None:
                 assert stored is not None
                 return Result(stored.done, [], True)
-            if not made.changes and nonce.attempt == 1:
+            if not (made.changes or made.marks) and nonce.attempt == 1:
                 # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
                 self._slots[nonce.handle, nonce.slot] = slot
                 return Result(made.done, [], False)
             answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), HOUR)
             sent = boottime()
             try:
-                committed = self.commit(made.changes, [answer, *made.marks], made.sides)
+                committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks)
             except Stale as stale:
                 if beaten is not None:
                     beaten |= stale.uuids
@@ -207,15 +208,21 @@ class Committer:
 
     # One commit
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), sides: Sequence[Side] = ()) -> Committed:
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        sides: Sequence[Side] = (),
+        checks: Sequence[Side] = (),
+    ) -> Committed:
         """Store these with the keys that they take and set free.
 
         :raises Stale: somebody was quicker.
         """
-        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)])
+        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks)
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
-        freed: dict[str, str] = {}
+        freed: dict[str, Record] = {}
         taken: dict[str, str] = {}
         for before, after, _ in changes:
             if (before.record if before is not None else after).key is None:  # type: ignore[union-attr]
@@ -223,7 +230,7 @@ class Committer:
             had = None if before is None else held_key(before.record)
             has = None if after is None else held_key(after)
             if before is not None and had is not None and had != has:
-                freed[had] = before.record.uuid
+                freed[had] = before.record
             if after is not None and has is not None and had != has:
                 taken[has] = after.uuid
         keys = freed.keys() | taken.keys()
@@ -231,14 +238,22 @@ class Committer:
             return []
         known = {side.key: side for side in sides if side.kind == "key"}
         missing = [("key", key) for key in keys if key not in known]
+        now = None
         if missing:
-            known |= {side.key: side for side in self.store.read([], missing).sides}
+            found = self.store.read([], missing)
+            known |= {side.key: side for side in found.sides}
+            now = found.now
         marks = []
         for key in sorted(keys):
-            value = taken[key].encode() if key in taken else None
+            side = known[key]
+            if key in taken:
+                marks.append(Mark(side, taken[key].encode()))
             # Where damage has given the key to another job as well, it stays with that one.
-            if value is not None or known[key].value == freed[key].encode():
-                marks.append(Mark(known[key], value))
+            elif side.value == freed[key].uuid.encode():
+                until = freed[key].key_until
+                # What was known is to be free.
+                runs = now is not None and until is not None and until > now
+                marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
     def alone(self, change: Change) -> bool:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from jobboard.conf import Option, Settings
+from jobboard.engine.done import Done
+from jobboard.engine.rules import Rules
+from jobboard.engine.scheduling import Due, StoredSchedule
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -21,6 +24,7 @@ from jobboard.primitives import (
     Nonce,
     Oddity,
     Peeked,
+    Posted,
     Renewed,
     Seen,
     Taken,
@@ -29,7 +33,10 @@ from jobboard.states import Holder, Record, State, Status, Verb
 
 T = TypeVar("T")
 
-WRITES = ("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "enlist", "delist", "tidy")
+WRITES = (
+    *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
+    *("delist", "tidy", "set_schedule", "remove_schedule", "post_due"),
+)
 """The primitives that a board which was opened for looking only has not."""
 
 
@@ -41,6 +48,7 @@ class Life(Protocol):
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T: ...
     def wake(self) -> None: ...
+    def alarm(self) -> None: ...
     def nap(self, seconds: float) -> bool: ...
     def pause(self, seconds: float) -> None: ...
     def beat_soon(self) -> None: ...
@@ -141,9 +149,12 @@ class Engine(abc.ABC):
         """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
         other processes do and report it through ``self._heard(event, record)``."""
 
-    def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
+    def tidy(self) -> bool:
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
-        ago. Called when a board is opened, unless for looking only, and every ten minutes while it renews anything."""
+        ago, outcomes that have ended. For a second at most; whether there may be more. Called when a board is opened,
+        unless for looking only, and every ten minutes while it renews anything; with the next heartbeat where there is
+        more."""
+        return False
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd in the store, beside what :meth:`page` and :meth:`trash_page` show. Reads in pages, and writes
@@ -160,11 +171,11 @@ class Engine(abc.ABC):
         done()
 
     @abc.abstractmethod
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
-        """Store all the drafts or none, in their order: at most 500. A draft whose key a live job holds is not stored:
-        its answer is ``(False, that job's record)``, also when that job is an earlier draft of this call. Nor is an
-        arrival whose uuid is on the board already, or in its trash, with ``(False, its record)``; what was purged may
-        arrive again.
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
+        """Store all the drafts or none, in their order: at most 500. A draft whose key another job holds, which lives
+        or whose window runs, is not stored: that job is its answer, also when it is an earlier draft of this call, and
+        a job that is unclaimed or scheduled gets what a draft with ``replace`` brings. Nor is an arrival stored whose
+        uuid is on the board already, or in its trash; what was purged may arrive again.
 
         On a replay, a job that this call has stored, or an arrival that was there before, and that has left the board
         since, is answered without a record, and so are the drafts that were answered with it. But a draft that was
@@ -243,6 +254,15 @@ class Engine(abc.ABC):
         """The next trashed jobs behind ``after``, by (modified_on, sequence) downwards, those that no sweep has met
         included."""
 
+    @abc.abstractmethod
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        """What these jobs have left that were consumed to be kept, in the order asked for; None where nothing is."""
+
+    @abc.abstractmethod
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        """The next outcomes behind ``after``, the one that was stored last first. Fewer than ``limit`` only at the
+        end."""
+
     def sync(self) -> None:  # noqa: B027 - a board without a cache has nothing to do
         """Make the next reads of this handle see everything that was acknowledged before."""
 
@@ -271,6 +291,36 @@ class Engine(abc.ABC):
     def forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all who wait, it is not lost on one of them
         """This thread will not look, though its ``wait`` has returned: what was meant for it alone, a wake-up or a
         job that it has been given already, is due to another who waits."""
+
+    @abc.abstractmethod
+    def rules(self) -> Rules:
+        """What holds for all claims of the board."""
+
+    @abc.abstractmethod
+    def pause(self, names: Sequence[str] | None) -> None:
+        """Give no more claims of jobs of these names, or (None) of any job. A claim that stands goes on, and so does
+        what extends, revives or ends it. No call that begins after this one has returned makes a claim against it."""
+
+    @abc.abstractmethod
+    def resume(self, names: Sequence[str] | None) -> None:
+        """Take that back for these names, or (None) all of it, and wake those who wait."""
+
+    @abc.abstractmethod
+    def schedules(self) -> list[StoredSchedule]:
+        """Those that can be read here."""
+
+    @abc.abstractmethod
+    def set_schedule(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002
+        """Store what ``make`` answers to the time and to what stands there, if it is still as it was read."""
+
+    @abc.abstractmethod
+    def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002
+        """OK, or ABSENT."""
+
+    @abc.abstractmethod
+    def post_due(self) -> Due:
+        """Post the jobs of all schedules that are due: one for each due time, whoever else does so, as the commit that
+        posts it also writes down the next one. So it may be repeated as it is."""
 
     @abc.abstractmethod
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:

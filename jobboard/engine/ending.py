@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from jobboard import states
 from jobboard.engine.calls import DAY, Deed, Plan, change_by, standing
+from jobboard.engine.done import KIND, kept
 from jobboard.engine.store import Change, Found, Mark, Stored
 from jobboard.primitives import Finish
-from jobboard.states import CLAIMED, FINISHES, OK, Verb
+from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Verb
 
 MOST = 500
 """How many claims an engine remembers: those of a few batches."""
@@ -52,14 +53,19 @@ def ending(acts: Sequence[Finish], found: Found) -> Plan:
     after = {uuid: standing(stored, found.now) for uuid, stored in before.items()}
     touched: dict[str, Verb] = {}
     done = []
+    left = {side.key: side for side in found.sides if side.kind == KIND}
+    marks = []
     for act in acts:
-        status, record = states.finish(after[act.uuid], act.holder, found.now, *act[2:])
+        stood = after[act.uuid]
+        status, record = states.finish(stood, act.holder, found.now, *act.terms)
         if status == OK:
+            if act.keep and act.verb == CONSUME and stood is not None:
+                marks.append(kept(act, stood, found.now, left.get(act.uuid)))
             after[act.uuid] = record
             touched[act.uuid] = act.verb
         done.append(Deed(status, act.uuid))
     changes: list[Change] = [
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
     ]
-    gone = [side for side in found.sides if touched.get(side.key) == Verb.PURGE]
-    return Plan(changes, done, marks=[Mark(side, b"", DAY) for side in gone])
+    marks += [Mark(side, b"", DAY) for side in found.sides if touched.get(side.key) == Verb.PURGE]
+    return Plan(changes, done, marks=marks)

@@ -9,20 +9,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from jobboard import notifier, states
-from jobboard.engine.calls import AT_ONCE, DAY, Answer, Committer, Deed, Plan, Result, change_by, standing, sweeping
+from jobboard.engine.calls import (
+    AT_ONCE,
+    DAY,
+    Answer,
+    Committer,
+    Deed,
+    Plan,
+    Result,
+    change_by,
+    standing,
+)
 from jobboard.engine.contract import Engine
+from jobboard.engine.done import Done, asked, done_page, outcomes
 from jobboard.engine.ending import Recent, ending
+from jobboard.engine.finding import Finder
 from jobboard.engine.keeping import ClaimKeeper
-from jobboard.engine.store import Change, Found, Mark, Side, Stale, Store, Stored
+from jobboard.engine.keys import holders_of
+from jobboard.engine.rules import GATE, Rules
+from jobboard.engine.scheduling import ScheduleEngine, Schedules
+from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
     LIVE,
     OK,
     TRASHED,
-    UNCLAIMED,
     Holder,
     Record,
     State,
@@ -41,7 +55,7 @@ _PATIENCE = 2.0
 """For how many seconds the end of a board waits for what is being tidied up."""
 
 
-class StoreEngine(Engine, Generic[S]):
+class StoreEngine(ScheduleEngine, Engine, Generic[S]):
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
     _opened: S | None = None
@@ -62,7 +76,9 @@ class StoreEngine(Engine, Generic[S]):
     def _begin(self, store: S) -> None:
         self._committer = self._make_committer(store)
         self._keeper = ClaimKeeper(self._committer)
+        self._schedules = Schedules(self._call, lambda drafts: self._posting(drafts, {}), self.wire)
         self._recent = Recent()
+        self._finder = Finder(self._committer)
         self._opened = store
 
     def closing(self) -> None:
@@ -102,6 +118,12 @@ class StoreEngine(Engine, Generic[S]):
         if life is not None:
             life.wake()
 
+    def rescheduled(self) -> None:
+        """The store calls this when the schedules have changed, or the time has."""
+        life = self.life
+        if life is not None:
+            life.alarm()
+
     def reconnected(self) -> None:
         """The store calls this when there is a connection again, perhaps in another session."""
         self._keeper.reconnected()
@@ -112,15 +134,15 @@ class StoreEngine(Engine, Generic[S]):
         if self._opened is not None:
             self._opened.listen(on)
 
-    def tidy(self) -> None:
-        self._live.tidy()
+    def tidy(self) -> bool:
+        return self._live.tidy()
 
     def examine(self) -> Iterator[Oddity]:
         return self._live.examine()
 
     # Posting
 
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         store = self._live
         holders: dict[str, Record] = {}
 
@@ -151,30 +173,30 @@ class StoreEngine(Engine, Generic[S]):
             found = store.read(unknown)
             records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         # A holder was there when the key was refused, whatever has become of it since.
-        return [(status == OK, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
+        return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
 
     def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
         """:param seen: takes in the jobs that are here already: holders of keys, and earlier arrivals."""
-        plan = Plan([], [], marks=[])
-        holders: dict[str, str] = {}
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
-        if keys:
-            plan = self._holders(keys, holders, seen)
+        held = holders_of(self._live, keys)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
+        seen.update(held.seen())
         seen.update(there)
+        plan = Plan(held.freed, [], held.sides, marks)
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
-            holder = None if draft.key is None or trashed else holders.get(draft.key)
+            holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
             if draft.uuid in there:
                 plan.done.append(Deed(Status.LIVE, draft.uuid))
             elif holder is not None:
-                plan.done.append(Deed(Status.KEY, holder))
+                replaced = draft.replace and held.replace(plan.changes, holder, draft)
+                plan.done.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
             else:
                 plan.changes.append(Change(None, draft, notifier.TRASHED if trashed else notifier.POSTED))
                 plan.done.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
-                    holders[draft.key] = draft.uuid
-        return plan._replace(marks=marks)
+                    held.by_key[draft.key] = draft.uuid
+        return plan if plan.changes else plan._replace(marks=[])
 
     def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
         """Those of the jobs that are here, and the marks to take back of those that were purged here."""
@@ -184,36 +206,17 @@ class StoreEngine(Engine, Generic[S]):
         there = {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
 
-    def _holders(self, keys: Sequence[str], holders: dict[str, str], seen: dict[str, Record]) -> Plan:
-        """Who holds these keys, and what to commit with whatever relies on it: a lapse that nobody has met yet may have
-        set a key free."""
-        store = self._live
-        sides = store.read([], [("key", key) for key in keys]).sides
-        held = [side for side in sides if side.value is not None]
-        plan = Plan([], [], sides)
-        if not held:
-            return plan
-        found = store.read([(side.value or b"").decode() for side in held])
-        for side, stored in zip(held, found.jobs, strict=True):
-            if stored is None:
-                continue
-            record = standing(stored, found.now)
-            if record.state in LIVE:
-                holders[side.key] = record.uuid
-                seen[record.uuid] = record
-            elif stored.record.state in LIVE:
-                plan.changes.append(sweeping(stored, found.now))
-        return plan
-
     # Claiming
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         def plan() -> Plan:
-            found, stored, record = self._committer.one(uuid)
+            found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
+            if status == OK and after is not None and after.name in Rules.of(found.sides[0]).paused:
+                status = Status.PAUSED
             if status != OK or after is None or stored is None:
                 return Plan([], [Deed(status, uuid)])
-            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)])
+            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)], checks=found.sides)
 
         result = self._call(nonce).do(nonce, plan)
         status = result.done[0].status
@@ -263,36 +266,23 @@ class StoreEngine(Engine, Generic[S]):
         **extra: Any,
     ) -> Taken:
         trashed: list[Record] = []
-        next_event: int | None = None
         beaten: set[str] = set()
-        looked: list[Stored] = []
-        now = 0
-
-        def look() -> None:
-            nonlocal looked, next_event, now
-            store = self._live
-            wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
-            look = (None if beaten else store.known(limit, names, readable)) or store.look(wanted, names, readable)
-            settled, tries = False, self._committer.tries()
-            while look.overdue and not (settled and look.ready):
-                met = self._committer.sweep(look.overdue, look.now)
-                if not met:
-                    next(tries)
-                trashed.extend(record for record in met if record.state == TRASHED)
-                look, settled = store.look(wanted, names, readable), True
-            looked, next_event, now = look.ready, look.next_event, look.now
-            beaten.clear()
+        look: Look | None = None
 
         def plan() -> Plan:
-            nonlocal looked
+            nonlocal look
             # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
-            looked = [stored for stored in looked if stored.record.uuid not in beaten]
-            if len(looked) < limit:
-                look()
-            made = Plan([], [])
-            lease = self._lease(expiry, nonce, now)
-            for stored in looked[:limit]:
-                status, record = states.claim(stored.record, now, who, *lease)
+            left = [stored for stored in look.ready if stored.record.uuid not in beaten] if look and beaten else []
+            if look is None or len(left) < limit:
+                wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
+                look = self._finder.settled(wanted, names, readable, trashed, known=look is None)
+            else:
+                look = look._replace(ready=left)
+            beaten.clear()
+            made = Plan([], [], checks=[look.gate])
+            lease = self._lease(expiry, nonce, look.now)
+            for stored in look.ready[:limit]:
+                status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
                     made.done.append(Deed(OK, record.uuid, record.token))
@@ -300,7 +290,7 @@ class StoreEngine(Engine, Generic[S]):
 
         result = self._call(nonce).do(nonce, plan, beaten=beaten)
         records, margin = self._claims(result, expiry)
-        return Taken(records, margin, trashed, next_event, None, result.replayed)
+        return Taken(records, margin, trashed, look and look.next_event, None, result.replayed)
 
     # Keeping claims
 
@@ -346,12 +336,12 @@ class StoreEngine(Engine, Generic[S]):
             known, recent = recent, None
             if known is not None:
                 made = ending(acts, Found(self._live.judged(known), list(known), []))
-                if all(done.status == OK for done in made.done):
+                if all(deed.status == OK for deed in made.done):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
-            return ending(acts, self._live.read([act.uuid for act in acts], purged))
+            return ending(acts, self._live.read([act.uuid for act in acts], [*purged, *asked(acts)]))
 
-        return [done.status for done in self._call(nonce).do(nonce, plan).done]
+        return [deed.status for deed in self._call(nonce).do(nonce, plan).done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def plan() -> Plan:
@@ -360,16 +350,13 @@ class StoreEngine(Engine, Generic[S]):
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
-            made = Plan([], [])
-            if verb == Verb.RESTORE and before.key is not None:
-                holders: dict[str, str] = {}
-                made = self._holders([before.key], holders, {})
-                if holders:
-                    return Plan([], [Deed(Status.KEY, uuid)])
+            held = holders_of(self._live, [before.key] if verb == Verb.RESTORE and before.key is not None else [])
+            if any(holder != uuid for holder in held.by_key.values()):
+                return Plan([], [Deed(Status.KEY, uuid)])
             # It may be its own key that a lapse has set free.
-            changes = [change for change in made.changes if change.before != stored]
+            changes = [change for change in held.freed if change.before != stored]
             marks = [Mark(side, b"", DAY) for side in found.sides]
-            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], made.sides, marks)
+            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks)
 
         return self._call(nonce).do(nonce, plan).done[0].status
 
@@ -382,7 +369,7 @@ class StoreEngine(Engine, Generic[S]):
         purged = set()
         if gone:
             marks = store.read([], [("purged", uuid) for uuid in gone])
-            purged = {side.key for side in marks.sides if _counts(side, marks.now)}
+            purged = {side.key for side in marks.sides if side.stands(marks.now)}
         return [
             _seen(stored, found.now)
             if stored is not None
@@ -399,6 +386,12 @@ class StoreEngine(Engine, Generic[S]):
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._live.trash_page(after, limit)
 
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        return outcomes(self._live, uuids)
+
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        return done_page(self._live, after, limit)
+
     def sync(self) -> None:
         self._live.sync()
 
@@ -412,19 +405,27 @@ class StoreEngine(Engine, Generic[S]):
         return self._live.boards(most)
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        look = self._live.look(1, names, readable)
-        coming = any(
-            (record := standing(stored, look.now)).state == UNCLAIMED
-            and (names is None or record.name in names)
-            and record.version <= readable
-            for stored in look.overdue
-        )
-        return Peeked(bool(look.ready) or coming, look.next_event, None)
+        _ = self._live
+        return self._finder.peek(names, readable)
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         life = self.life
         if life is not None:
             life.nap(limit)
+
+    # Rules
+
+    def rules(self) -> Rules:
+        _ = self._live
+        return self._finder.rules()
+
+    def pause(self, names: Sequence[str] | None) -> None:
+        _ = self._live
+        self._finder.rule(lambda rules: rules.pause(names))
+
+    def resume(self, names: Sequence[str] | None) -> None:
+        _ = self._live
+        self._finder.rule(lambda rules: rules.resume(names))
 
     # Entities
 
@@ -452,16 +453,12 @@ class StoreEngine(Engine, Generic[S]):
 
     def roster(self) -> list[tuple[str, str, str]]:
         found = self._live.listed("entity")
-        told = (_entity(side) for side in found.sides if _counts(side, found.now))
+        told = (_entity(side) for side in found.sides if side.stands(found.now))
         return [entity for entity in told if entity is not None]
 
 
 def _seen(stored: Stored, now: int) -> Seen:
     return Seen.at(now, standing(stored, now))
-
-
-def _counts(side: Side, now: int) -> bool:
-    return side.value is not None and (side.until is None or side.until > now)
 
 
 def _entity(side: Side) -> tuple[str, str, str] | None:

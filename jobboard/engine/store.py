@@ -39,14 +39,27 @@ class Side(NamedTuple):
     until: int | None
     tag: object
 
+    def stands(self, now: int) -> bool:
+        """Whether it is stored, and counts."""
+        return self.value is not None and (self.until is None or self.until > now)
+
 
 KINDS = {
     "answer": "what the latest call of a handle's slot did, for its repetition; not listed",
-    "key": "the uuid of the live job that holds a key; not listed",
+    "key": "the uuid of the job that holds a key: for as long as it lives, or until its window ends; not listed",
     "purged": "that a job was purged within a day; not listed",
     "entity": "one entry of the roster",
+    "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
+    "gate": "what holds for all claims, see jobboard.engine.rules; one at most, and not listed",
+    "schedule": "what is posted at which times",
 }
 """The kinds of side records."""
+
+LISTED = frozenset({"entity", "schedule"})
+"""Those of them that are listed."""
+
+PAGED = frozenset({"outcome"})
+"""Those of which :meth:`Store.newest` is asked."""
 
 
 class Found(NamedTuple):
@@ -59,12 +72,14 @@ class Found(NamedTuple):
 
 class Look(NamedTuple):
     """What can be claimed, in serving order, and what must be settled first: at most 100 whose lease or delay has
-    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known."""
+    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known. ``gate``: the
+    side record of that kind, as it was then."""
 
     now: int
     ready: list[Stored]
     overdue: list[Stored]
     next_event: int | None
+    gate: Side
 
 
 class Change(NamedTuple):
@@ -80,11 +95,16 @@ class Change(NamedTuple):
 
 class Mark(NamedTuple):
     """One side record's step: from what was read to ``value`` (None: nothing is left), which counts for ``ttl`` µs from
-    the commit on (None: for ever)."""
+    the commit on, or ``until`` an instant (both None: for ever)."""
 
     before: Side
     value: bytes | None
     ttl: int | None = None
+    until: int | None = None
+
+    def end(self, now: int) -> int | None:
+        """Until when it counts, if it is stored now."""
+        return self.until if self.ttl is None else now + self.ttl
 
 
 class Committed(NamedTuple):
@@ -153,12 +173,18 @@ class Store(abc.ABC):
     def listed(self, kind: str) -> Found:
         """Every side record of a kind that is listed: there are not many of these."""
 
-    @abc.abstractmethod
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
-        before this call."""
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        """Side records of a kind that is paged, the one that was stored last first: those behind ``after``, which need
+        not be there any more. Fewer than ``limit`` only at the end."""
+        raise NotImplementedError
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
+    @abc.abstractmethod
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
+        before this call; with a limit of 0, none. With names, of these only; else of all but those in ``without``, at
+        the cost of a look for the other names."""
+
+    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
         """What :meth:`look` would answer if nothing has come in since the last one, where this store can tell that
         without a request. Their tags have the commit of a claim compare that nothing has."""
         return None
@@ -184,15 +210,17 @@ class Store(abc.ABC):
         return []
 
     @abc.abstractmethod
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        """Store every change and every mark if all the jobs and side records are as they were read, and what is new is
-        not there. At most 500 drafts, or 100 changes of other jobs.
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+        """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
+        (the gate, today) included, and what is new is not there. At most 500 drafts, or 100 changes of other jobs. A
+        gate that changes wakes all who wait.
 
         :raises Stale: something is not; nothing was stored.
         """
 
-    def tidy(self) -> None:  # noqa: B027 - what drops by itself what nobody needs has nothing to do
-        """Drop side records whose time has gone by."""
+    def tidy(self) -> bool:
+        """Drop side records whose time has gone by, for a second at most; whether there may be more."""
+        return False
 
     def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
         """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""

@@ -49,7 +49,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
-from jobboard.primitives import Arrival, Draft, Finish
+from jobboard.primitives import Arrival, Draft, Finish, Paused
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
 _BYTES = 256 * 1024
@@ -106,6 +106,7 @@ class Mover:
         end: float | None = None
         waited = 0
         self._put_signs()
+        self._carry_rules()
         while True:
             self._left = {}
             self._unfinished = self._again = False
@@ -131,6 +132,14 @@ class Mover:
         self._moved.left = list(self._left.values())
         return self._moved
 
+    def _carry_rules(self) -> None:
+        """What is paused here is paused there before a job of it arrives. It stays so here, too: jobs may remain."""
+        paused = self._source.paused() if isinstance(self._source, JobBoard) else Paused()
+        if paused.everything:
+            self._target.pause()
+        if paused.names:
+            self._target.pause(paused.names)
+
     # Signs
 
     def _put_signs(self) -> None:
@@ -148,8 +157,8 @@ class Mover:
                 due=None,
                 arrival=Arrival(f"{NAME} {self._run}", 0, (Failure(now, None, 0, self._sign),), now, now),
             )
-            [(created, _)] = board.door.insert([sign])
-            if not created:
+            [(status, _, _)] = board.door.insert([sign])
+            if status != OK:
                 self._purge(board, [board.door.read([self._run])[0].record])
                 raise JobFailure(f"{_place(self._source)} and {_place(self._target)} are the same board")
 
@@ -219,7 +228,8 @@ class Mover:
     # Carrying
 
     def _carry(self, jobs: Sequence[Record]) -> None:
-        drafts = [draft for job in jobs if (draft := self._draft(job)) is not None]
+        now = self._source.door.now() if any(job.key_until is not None for job in jobs) else 0
+        drafts = [draft for job in jobs if (draft := self._draft(job, now)) is not None]
         by_uuid = {job.uuid: job for job in jobs}
         for batch in _batches(drafts):
             self._carry_batch([by_uuid[draft.uuid] for draft in batch], batch)
@@ -240,13 +250,13 @@ class Mover:
         outdated: list[Record] = []
         there: list[Record] = []
         # Whether it has just been made does not matter: of a call that was repeated, it may have gone on since.
-        for job, (_, copy) in zip(jobs, answers, strict=True):
+        for job, (_, uuid, copy) in zip(jobs, answers, strict=True):
             about = Copy.of(copy)
-            if copy is None:
+            if uuid != job.uuid:
+                self._leave(job, f"{_place(target)} has another job with its key, {uuid}")
+            elif copy is None:
                 # Worked off already, or dropped by another mover.
                 self._again = True
-            elif copy.uuid != job.uuid:
-                self._leave(job, f"{_place(target)} has another job with its key, {copy.uuid}")
             elif about is not None and about.is_of(job, copy):
                 held.append(_Copied(job, copy))
             elif about is not None:
@@ -343,13 +353,14 @@ class Mover:
         self._judge(copies)
         self._unmark(arrived)
 
-    def _draft(self, job: Record) -> Draft | None:
+    def _draft(self, job: Record, now: int) -> Draft | None:
         try:
             posting = self._source.door.posting(job, self._target.door.wire)
         except JobFailure as error:
             self._leave(job, str(error))
             return None
         due = job.lock_until if job.state == SCHEDULED else None
+        buried, window = is_buried(job), job.key_until
         return Draft(
             uuid=job.uuid,
             name=job.name,
@@ -365,10 +376,11 @@ class Mover:
                 attempts=job.attempts,
                 errors=job.errors,
                 created_on=job.created_on,
-                trashed_on=job.modified_on if is_buried(job) else None,
+                trashed_on=job.modified_on if buried else None,
                 retries=job.retries,
             ),
             group=job.group,
+            key_for=window - now if window is not None and window > now and not buried else None,
         )
 
     def _leave(self, job: Record, why: str) -> None:

@@ -29,8 +29,8 @@ class HistoryEntry(NamedTuple):
 
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
-    ``rank`` (of the priority, 0 first) and ``ready`` (claimable at once) go with a post. ``chosen``: the board chose
-    this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
+    ``rank`` (of the priority, 0 first), ``ready`` (claimable at once) and ``name`` go with a post. ``chosen``: the
+    board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
     """
 
     began: float
@@ -45,6 +45,7 @@ class HistoryEntry(NamedTuple):
     rank: int = 0
     ready: bool = True
     chosen: bool = False
+    name: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """A map of JSON's shape, for :meth:`from_dict`."""
@@ -53,6 +54,20 @@ class HistoryEntry(NamedTuple):
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> HistoryEntry:
         return cls(**{**given, "verb": Verb(given["verb"])})
+
+
+class Pausing(NamedTuple):
+    """That ``names`` (None: all) were paused, or (``resumed``) no longer, at some moment from ``began`` to ``ended``.
+    To pause everything, and to resume it, is told without names."""
+
+    began: float
+    ended: float
+    names: tuple[str, ...] | None
+    resumed: bool = False
+    outcome: Outcome = "ok"
+
+    def covers(self, name: str) -> bool:
+        return self.names is None or name in self.names
 
 
 class LeftJob(NamedTuple):
@@ -65,7 +80,9 @@ class LeftJob(NamedTuple):
 Board = Mapping[str, LeftJob]
 
 
-def judge(entries: Iterable[HistoryEntry], board: Board, *, contended: bool = False) -> list[str]:
+def judge(
+    entries: Iterable[HistoryEntry], board: Board, *, contended: bool = False, pauses: Sequence[Pausing] = ()
+) -> list[str]:
     """All the checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
     return [
@@ -75,7 +92,8 @@ def judge(entries: Iterable[HistoryEntry], board: Board, *, contended: bool = Fa
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
-        *disorder(history, contended=contended),
+        *disorder(history, contended=contended, pauses=pauses),
+        *claimed_while_paused(history, pauses),
     ]
 
 
@@ -176,12 +194,12 @@ def taken_too_early(entries: Sequence[HistoryEntry]) -> list[str]:
     return faults
 
 
-def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False) -> list[str]:
+def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False, pauses: Sequence[Pausing] = ()) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
     Better: of a higher priority, or of the same and surely posted earlier. It counts only for jobs that nobody has
     touched before: what lapses and comes due is judged by tests of its own. Any job may have been touched by a claim
-    that was never answered.
+    that was never answered. What was perhaps paused is passed over.
 
     :param contended: judge claims that overlap others, too. What one of those took was not waiting all the time; what
         none of them took was.
@@ -203,10 +221,40 @@ def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False) -> lis
         for better in waiting:
             if (better.rank, better.ended) >= (post.rank, post.began):
                 break
+            if _paused(better.name, claim, pauses, perhaps=True):
+                continue
             if better.ended < claim.began and touched[better.uuid] > claim.ended:
                 faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
                 break
     return faults
+
+
+def claimed_while_paused(entries: Sequence[HistoryEntry], pauses: Sequence[Pausing]) -> list[str]:
+    """Claims that began when jobs of that name were surely paused, and ended before anybody resumed them."""
+    names = {entry.uuid: entry.name for entry in _happened(entries, Verb.POST)}
+    return [
+        f"claimed while paused: {claim.uuid}, by {claim.process}"
+        for claim in _happened(entries, Verb.CLAIM)
+        if claim.uuid in names and _paused(names[claim.uuid], claim, pauses)
+    ]
+
+
+def _paused(name: str, claim: HistoryEntry, pauses: Sequence[Pausing], *, perhaps: bool = False) -> bool:
+    """Whether jobs of this name were paused all through a claim, for sure; or ``perhaps`` at some moment of it."""
+    for pause in pauses:
+        if pause.resumed or not pause.covers(name) or (pause.outcome == "unknown" and not perhaps):
+            continue
+        ends = [each for each in pauses if each.resumed and each.covers(name) and each.ended > pause.began]
+        if pause.names is None:
+            # A switch of its own.
+            ends = [each for each in ends if each.names is None]
+        if perhaps:
+            over = any(each.outcome == "ok" and pause.ended < each.began and each.ended < claim.began for each in ends)
+            if pause.began < claim.ended and not over:
+                return True
+        elif pause.ended < claim.began and not any(each.began < claim.ended for each in ends):
+            return True
+    return False
 
 
 def left_over(board: Board) -> list[str]:

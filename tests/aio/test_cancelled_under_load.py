@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.job import Job, boottime, rank_of
+from jobboard.job import Job, boottime
+from jobboard.priorities import rank_of
 from jobboard.states import Verb
 from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.history import HistoryEntry, judge

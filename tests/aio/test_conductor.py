@@ -15,6 +15,7 @@ import pytest
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.outcomes import RetryPolicy
+from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG
 from tests.aio.conftest import Run
 
@@ -389,3 +390,51 @@ def test_its_jobs_are_counted_and_traced_as_others_are(make_board: MakeBoard, ru
     posted, claimed, worked = spans.get_finished_spans()
     assert [span.name for span in (posted, claimed, worked)] == ["post a", "claim a", "run a"]
     assert len({span.context.trace_id for span in (posted, claimed, worked)}) == 1
+
+
+@FAST
+def test_beside_a_service(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        begun, end = asyncio.Event(), asyncio.Event()
+        conductor = AsyncConductor("one", board)
+
+        @conductor.handles("a")
+        async def handler() -> None:
+            begun.set()
+            await end.wait()
+
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        async with conductor:
+            await board.post("a")
+            await asyncio.wait_for(begun.wait(), LONG)
+            assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+            asyncio.get_running_loop().call_later(0.05, end.set)
+        assert conductor.tally.consumed == 1
+        assert not conductor.dispatching
+
+    run(main())
+
+
+@FAST
+def test_beside_a_service_that_outlives_it(make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board, lambda job: None)
+
+        async def serve() -> None:
+            async with conductor:
+                await asyncio.to_thread(eventually, lambda: conductor.dispatching)
+                await board.close()
+                await asyncio.wait_for(conductor.wait(LONG), LONG)
+                # Told at once, and not only when the service ends.
+                await asyncio.to_thread(eventually, lambda: "works no more" in caplog.text)
+
+        with pytest.raises(jobboard.ConnectionFailure):
+            await serve()
+
+    run(main())

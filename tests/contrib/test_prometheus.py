@@ -178,3 +178,13 @@ def test_names_without_end_make_no_series_without_end(
     counter = ("jobboard_job_events_total", "board", "consumed")
     consumed = {labels[3]: value for labels, value in values.items() if labels[:3] == counter}
     assert consumed == {"a": 2, "b": 1, "(other)": 2}
+
+
+@pytest.mark.backends("memory")
+def test_what_is_paused(make_board: MakeBoard, registry: CollectorRegistry) -> None:
+    board = make_board("pictures")
+    registry.register(BoardCollector(board))
+    board.pause(["crop", "resize"])
+    board.pause()
+    told = {key: value for key, value in read(registry).items() if key[0] == "jobboard_paused"}
+    assert told == {("jobboard_paused", board.name, name): 1.0 for name in ("", "crop", "resize")}

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.job import JobPriority, Posting, boottime
+from jobboard.job import Posting, boottime
+from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file

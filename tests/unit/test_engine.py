@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryEngine, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Mark, Recent, Stale, Store, calls
+from jobboard.engine import Committed, Recent, Stale, Store, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -31,10 +31,10 @@ class Slow(MemoryEngine):
         store: Any = super()._make_store()
         commit = store.commit
 
-        def slowly(changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+        def slowly(*args: Any) -> Committed:
             if self.meanwhile:
                 self.meanwhile.pop(0)()
-            return commit(changes, marks)  # type: ignore[no-any-return]
+            return commit(*args)  # type: ignore[no-any-return]
 
         store.commit = slowly
         return store  # type: ignore[no-any-return]
@@ -112,14 +112,14 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     content = codec.encode(codec.Content({}, None), "msgpack")
     draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
     slow.engine.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
-    [(created, record)] = slow.engine.insert([draft], nonce)
-    assert not created
+    [(status, _, record)] = slow.engine.insert([draft], nonce)
+    assert status == Status.KEY
     assert record.uuid == holder.uuid, "it was there when this call began"
-    [(created, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
-    assert created
+    [(status, _, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
+    assert status == OK
     assert record.uuid == draft.uuid
     assert uuids(other.iterjobs()) == [draft.uuid]
-    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(True, record)], "and once only"
+    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
 
 
 def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(

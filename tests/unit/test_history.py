@@ -6,7 +6,7 @@ import math
 import pytest
 
 from jobboard.states import State, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, judge, left_over
+from jobboard.testing.history import HistoryEntry, LeftJob, Pausing, judge, left_over
 
 POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
 EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE
@@ -272,6 +272,51 @@ def test_an_entry_travels_as_json() -> None:
         again = HistoryEntry.from_dict(json.loads(json.dumps(each.as_dict())))
         assert again == each
         assert again.verb is each.verb
+
+
+def paused(began: float, *names: str, resumed: bool = False, **other) -> Pausing:
+    return Pausing(began, began + 0.5, names or None, resumed, **other)
+
+
+PAUSED_WELL = {
+    "a claim that overlaps the pause": [paused(1.2, "mail")],
+    "another name": [paused(0.1, "resize")],
+    "resumed before the claim": [paused(0, "mail"), paused(0.6, "mail", resumed=True)],
+    "resumed during the claim": [paused(0, "mail"), paused(1.1, resumed=True)],
+    "perhaps resumed": [paused(0, "mail"), paused(0.6, "mail", resumed=True, outcome="unknown")],
+    "perhaps paused": [paused(0, "mail", outcome="unknown")],
+    "paused later": [paused(2, "mail")],
+}
+PAUSED = {
+    "paused before": [paused(0.1, "mail")],
+    "with everything": [paused(0.1)],
+    "resumed later": [paused(0.1, "mail"), paused(2, "mail", resumed=True)],
+    "another was resumed": [paused(0, "mail", "resize"), paused(0.6, "resize", resumed=True)],
+    "resumed before it was paused": [paused(-2, resumed=True), paused(0.1, "mail")],
+    "everything is a switch of its own": [paused(0), paused(0.6, "mail", resumed=True)],
+}
+CLAIMED_ONCE = [entry(-1, POST, name="mail"), entry(1, CLAIM, token=1), entry(3, CONSUME, token=1)]
+
+
+@pytest.mark.parametrize("case", PAUSED_WELL)
+def test_claims_that_no_pause_forbids(case: str) -> None:
+    assert judge(CLAIMED_ONCE, {}, pauses=PAUSED_WELL[case]) == []
+
+
+@pytest.mark.parametrize("case", PAUSED)
+def test_catches_a_claim_of_what_is_paused(case: str) -> None:
+    assert judge(CLAIMED_ONCE, {}, pauses=PAUSED[case]) == ["claimed while paused: a, by p"]
+
+
+def test_what_is_paused_may_be_passed_over() -> None:
+    posts = [entry(0, POST, "a", name="mail"), entry(1, POST, "b", name="resize")]
+    history = [*posts, entry(5, CLAIM, "b", token=1, chosen=True)]
+    board = {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)}
+    fault = ["out of order: b was served while a was waiting"]
+    assert judge(history, board) == fault
+    assert judge(history, board, pauses=[paused(2, "mail"), paused(6, "mail", resumed=True)]) == []
+    assert judge(history, board, pauses=[paused(2, "mail"), paused(3, "mail", resumed=True)]) == fault
+    assert judge(history, board, pauses=[paused(2, "resize", outcome="unknown")]) == fault
 
 
 def test_what_is_left() -> None:

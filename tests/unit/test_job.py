@@ -12,8 +12,9 @@ from jobboard import forks
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
-from jobboard.job import Claim, Job, JobPriority, Posting, load_book, rank_of
+from jobboard.job import Claim, Job, Posting, load_book
 from jobboard.primitives import Draft
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure, Verb
 
@@ -24,8 +25,8 @@ class Board:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def _extend(self, *args: Any) -> None:
-        self.asked.append(args)
+    def _extend(self, *args: Any, **further: Any) -> None:
+        self.asked.append((*args, further) if further else args)
 
     _end = _extend
 
@@ -205,12 +206,12 @@ class TestClaim:
         claim = Claim(job, 7, "anna", True, None)
         claim.extend(3)
         claim.abandon(delay=4, error="e")
-        claim.consume()
+        claim.consume(result=[1])
         claim.trash(reason="r")
         assert job.board.asked == [
             (job, claim, "anna", 3),
             (job, claim, "anna", Verb.ABANDON, 4, "e"),
-            (job, claim, "anna", Verb.CONSUME),
+            (job, claim, "anna", Verb.CONSUME, {"result": [1]}),
             (job, claim, "anna", Verb.TRASH, None, "r"),
         ]
         assert (claim.uuid, claim.job) == ("u", job)

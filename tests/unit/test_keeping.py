@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.backends.memory import ManualClock, MemoryEngine, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Found, Look, Mark, Stale, Stored
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Stored
 from jobboard.exceptions import ClaimLost, ConnectionFailure
 from jobboard.primitives import Finish, Nonce, Renewed
 from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Status, Verb
@@ -37,19 +37,19 @@ class Sessions(MemoryStore):
         found = super().read(uuids, sides)
         return found._replace(jobs=[stored and self._alive(stored) for stored in found.jobs])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        look = super().look(limit, names, readable)
+    def look(self, *args: Any) -> Look:
+        look = super().look(*args)
         shelf = self._shelf
         lost = [self._alive(stored) for stored in shelf.jobs.values() if stored.record.state == CLAIMED]
         return look._replace(overdue=look.overdue + [stored for stored in lost if not stored.alive])
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         if self.breaks:
             self.breaks.pop(0)()
         for change in changes:
             if isinstance(change.after, tuple) and getattr(change.after, "state", None) == CLAIMED:
                 self.dead.discard(change.after.keeper)  # type: ignore[union-attr,arg-type]
-        return super().commit(changes, marks)
+        return super().commit(changes, marks, checks)
 
 
 class Engine(MemoryEngine):

@@ -14,7 +14,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.job import Job
 from jobboard.moving import Mover
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
 from tests.moving import fill, shown
@@ -479,3 +479,16 @@ def test_nothing_stays_behind_of_the_move_itself(boards: Boards) -> None:
     boards.mover().run()
     assert [job.name for job in boards.target.trashed()] == ["trashed too", "trashed"]
     assert list(boards.source.trashed()) == []
+
+
+def test_what_is_paused_is_so_at_both(boards: Boards) -> None:
+    boards.source.post("mail")
+    boards.source.pause(["mail"])
+    boards.target.pause(["resize"])
+    assert boards.mover().run().moved == 1
+    assert boards.target.paused() == Paused(False, ("mail", "resize"))
+    assert boards.source.paused() == Paused(False, ("mail",))
+    assert boards.target.claim_next("worker") is None
+    boards.source.pause()
+    boards.mover().run()
+    assert boards.target.paused().everything

@@ -8,10 +8,10 @@ import pytest
 
 from jobboard.outcomes import (
     CONSUMED,
-    Outcome,
     Reject,
     Retry,
     RetryPolicy,
+    Verdict,
     cancelled,
     check_handler,
     outcome_of,
@@ -25,19 +25,19 @@ def job(attempts: int = 1, lost: bool = False, seen_lost: bool = False, retries:
 
 
 def test_work_that_returns() -> None:
-    assert outcome_of(None, job()) == CONSUMED == Outcome(Verb.CONSUME)
+    assert outcome_of(None, job()) == CONSUMED == Verdict(Verb.CONSUME)
     assert outcome_of(None, job(lost=True)).verb == Verb.ABANDON
     assert outcome_of(None, job(seen_lost=True)).verb == Verb.ABANDON
 
 
 def test_reject() -> None:
-    assert outcome_of(Reject("why"), job()) == Outcome(Verb.TRASH, None, "why")
+    assert outcome_of(Reject("why"), job()) == Verdict(Verb.TRASH, None, "why")
 
 
 @pytest.mark.parametrize("delay", [0, 5, 2.5])
 def test_retry_with_a_delay(delay: float) -> None:
-    assert outcome_of(Retry("later", delay=delay), job(9)) == Outcome(Verb.ABANDON, delay, "later", retry=True)
-    assert outcome_of(Retry("later", delay=delay, count=True), job(9)) == Outcome(Verb.ABANDON, delay, "later")
+    assert outcome_of(Retry("later", delay=delay), job(9)) == Verdict(Verb.ABANDON, delay, "later", retry=True)
+    assert outcome_of(Retry("later", delay=delay, count=True), job(9)) == Verdict(Verb.ABANDON, delay, "later")
 
 
 def test_retries_and_failures_make_one_backoff() -> None:
@@ -60,7 +60,7 @@ def test_a_retry_is_not_at_once() -> None:
 def test_what_a_policy_bounds() -> None:
     policy = RetryPolicy(max_attempts=2, max_retries=2)
     assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
-    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == Outcome(Verb.TRASH, error="enough")
+    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == Verdict(Verb.TRASH, error="enough")
     assert outcome_of(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
     assert outcome_of(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
     assert outcome_of(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH

@@ -91,6 +91,8 @@ LOGICAL = {
     "absent": None,
 }
 
+FRESH = record(UNCLAIMED, uuid="v", name="m", priority=9, sequence=8, version=2, posting=b"q", max_attempts=4)
+
 HOLDERS = {
     "its token": Holder("anna", TOKEN),
     "an older token": Holder("anna", TOKEN - 1),
@@ -107,6 +109,8 @@ def act(verb: Verb, stored: Record | None, holder: Holder) -> tuple[Status, Reco
         return states.extend(stored, holder, NOW, None, NOW + 9 * SECOND)
     if verb in FINISHES:
         return states.finish(stored, holder, NOW, verb)
+    if verb == Verb.REPLACE:
+        return states.replace(stored, NOW, FRESH)
     return getattr(states, verb)(stored, NOW)
 
 
@@ -156,12 +160,15 @@ def test_every_verb_keeps_to_the_table(name: str, verb: Verb, holder: str) -> No
         assert verb in (Verb.CONSUME, Verb.PURGE)
         return
     assert stored is not None
-    rises = verb in (Verb.CLAIM, Verb.RELEASE, Verb.CANCEL, Verb.RESTORE)
+    rises = verb in (Verb.CLAIM, Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.REPLACE)
     assert (after.token > stored.token) == rises
     assert after.token == (NOW if rises else TOKEN)
-    kept = ("uuid", "name", "priority", "sequence", "key", "version", "posting", "max_attempts", "created_on")
+    kept = ("uuid", "name", "sequence", "key", "max_attempts", "created_on")
+    brought = ("priority", "version", "posting")
+    source_of = FRESH if verb == Verb.REPLACE else stored
+    assert [getattr(after, field) for field in brought] == [getattr(source_of, field) for field in brought]
     assert [getattr(after, field) for field in kept] == [getattr(stored, field) for field in kept]
-    assert after.attempts == {Verb.CLAIM: 2, Verb.RESTORE: 0}.get(verb, 1)
+    assert after.attempts == {Verb.CLAIM: 2, Verb.RESTORE: 0, Verb.REPLACE: 0}.get(verb, 1)
     assert (after.lock_until is not None) == (after.state in (CLAIMED, SCHEDULED))
 
 
@@ -193,6 +200,7 @@ ANYBODY = {
     Verb.CLAIM: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "scheduled", CLAIMED: "claimed", TRASHED: "trashed"},
     Verb.RELEASE: {None: "absent", UNCLAIMED: "unclaimed", SCHEDULED: "unclaimed", CLAIMED: "ok", TRASHED: "trashed"},
     Verb.CANCEL: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "ok", CLAIMED: "claimed", TRASHED: "trashed"},
+    Verb.REPLACE: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "ok", CLAIMED: "claimed", TRASHED: "trashed"},
     Verb.RESTORE: {None: "absent", UNCLAIMED: "live", SCHEDULED: "live", CLAIMED: "live", TRASHED: "ok"},
     Verb.PURGE: {None: "absent", UNCLAIMED: "live", SCHEDULED: "live", CLAIMED: "live", TRASHED: "ok"},
 }
@@ -213,6 +221,9 @@ def test_every_row_of_the_table_can_happen() -> None:
     for stored, delay in itertools.product((record(), lapsed(max_attempts=2)), (SECOND,)):
         after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, delay)[1]
         happened.add((Verb.ABANDON, states.settle(stored, NOW).state, after and after.state))
+    for stored in (record(UNCLAIMED), record(SCHEDULED)):
+        after = states.replace(stored, NOW, record(SCHEDULED))[1]
+        happened.add((Verb.REPLACE, stored.state, after and after.state))
     wanted = {(row.verb, row.source, target) for row in TRANSITIONS for target in row.targets}
     wanted = {row for row in wanted if row[0] in VERBS}
     # A lapsed last attempt is trashed before anybody could abandon it.

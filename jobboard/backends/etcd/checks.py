@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from jobboard.backends.etcd.keys import LIVE_TREES, end_of, unpack
+from jobboard.backends.etcd.keys import LIVE_TREES, end_of, unpack, unpack_side
 from jobboard.backends.etcd.requests import KV
+from jobboard.engine import Done
 from jobboard.primitives import Oddity
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ def _found(store: EtcdStore) -> Iterator[Oddity]:
                 yield Oddity(kv.key, f"nobody finds job {record.uuid} by a look", f"put the key {keys.fences}{place}")
     for key in pointers:
         yield Oddity(key, "it leads to no job", "delete it")
+    for kv in _all(store, keys.side("outcome", "")):
+        uuid = unquote(kv.key.rpartition("/")[2])
+        if Done.of(unpack_side("outcome", uuid, kv.value, kv.revision)) is None:
+            yield Oddity(kv.key, f"the outcome of job {uuid} can't be read", "delete it")
 
 
 def _all(store: EtcdStore, folder: str) -> Iterator[KV]:

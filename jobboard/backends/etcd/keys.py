@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgpack
 
-from jobboard.engine import Side, Stored
+from jobboard.engine import GATE, Side, Stored
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Record, State
 
 TREES = {UNCLAIMED: "ready", SCHEDULED: "later", CLAIMED: "busy", TRASHED: "trash"}
@@ -65,6 +65,9 @@ class EtcdKeys:
         self.times = self.wake + "time/"
         self.holders = root + "holder/"
         self.alive = root + "alive/"
+        self.gate = self.side(*GATE)
+        self.done = root + "done/"
+        self.dropped = root + "dropped/"
 
     def job(self, uuid: str) -> str:
         return f"{self.root}job/{quoted(uuid)}"
@@ -81,6 +84,14 @@ class EtcdKeys:
         if record.state == TRASHED:
             place = f"{_LAST - record.modified_on:014x}{_LAST - record.sequence:014x}"
         return f"{self.root}{TREES[record.state]}/{place}"
+
+    def ended(self, ended: Record) -> str:
+        """What leads to an outcome, the newest first."""
+        return f"{self.done}{_LAST - ended.modified_on:014x}{_LAST - ended.sequence:014x}/{quoted(ended.uuid)}"
+
+    def drop(self, until: int, uuid: str) -> str:
+        """What leads to an outcome when it is to be dropped."""
+        return f"{self.dropped}{until:014x}/{quoted(uuid)}"
 
     def marks(self, record: Record) -> dict[str, bytes]:
         """What else is kept of a job, beside its record: by name where it can be claimed, by time where it ends by

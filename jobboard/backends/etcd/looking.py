@@ -8,10 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import end_of, tag_of
 from jobboard.backends.etcd.requests import KV, delete, exists, get, none_since, nothing_in, span, within
-from jobboard.engine import Look, Stored
+from jobboard.engine import GATE, Look, Side, Stored
 from jobboard.job import boottime
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Fences:
         self._guess: list[Interval] = []
         self._known: deque[Stored] = deque()
         self._known_for = 0
+        self._gate = Side(*GATE, None, None, None)
         self._known_until = 0.0
         self._depth = 1
         self._all_times = 0.0
@@ -70,7 +72,8 @@ class Fences:
                 return None
             if len(self._known) < limit:
                 return None
-            return Look(self._store.clock.now(), [self._known.popleft() for _ in range(limit)], [], None)
+            ready = [self._known.popleft() for _ in range(limit)]
+            return Look(self._store.clock.now(), ready, [], None, self._gate)
 
     def missed(self) -> None:
         """Others are at it as well: what was seen ahead is most likely theirs."""
@@ -80,7 +83,7 @@ class Fences:
 
     # What is there
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         store, keys = self._store, self._store.keys
         with self._lock:
             if self._known:
@@ -88,8 +91,9 @@ class Fences:
             else:
                 self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
             self._known.clear()
-            wanted = _Sought(max(limit, self._depth) if names is None else limit, names, readable)
-            guess = self._guess if names is None else []
+            some = names is not None or bool(without)
+            wanted = _Sought(limit if some else max(limit, self._depth), names, readable)
+            guess = [] if some else self._guess
             whole = boottime() > self._all_times
         now = store.clock.now()
         # Where the clock has gone on by much, so has the range.
@@ -100,6 +104,7 @@ class Fences:
             span(keys.times + low, f"{keys.times}{now:014x}g", _OVERDUE),
             span(keys.holders, end_of(keys.holders), only="count"),
             span(keys.alive, end_of(keys.alive), only="count"),
+            get(keys.gate),
         ]
         answer = store.link.read([*fixed, *(self._ready(each, wanted) for each in guess)])
         tail, fences, timed, *_ = answer.found
@@ -111,12 +116,18 @@ class Fences:
         if answer.counts[3] > answer.counts[4]:
             overdue += itertools.islice(store.orphans(), _OVERDUE)
         ahead = dict(zip(guess, answer.found[len(fixed) :], strict=True))
+        if names is None and without:
+            # Behind what was read before: of a name that comes in between, the watch tells.
+            names = self._names_but(without)
+            wanted = wanted._replace(names=names)
         ready, passed = self._walk(fences, ahead, wanted)
+        gate = store.gate(answer.found[len(fixed) - 1])
         event = None if ready or overdue else self._next(now)
         if names is None:
             guard = functools.partial(self._head_stands, answer.revision, tuple(dict(passed)), low)
             with self._lock:
                 self._guess = passed
+                self._gate = gate
                 self._known_until = boottime() + _KEPT
                 self._known_for = readable
                 # Another thread may have looked meanwhile, and seen the same: a job that is here twice would be claimed
@@ -124,7 +135,20 @@ class Fences:
                 self._known.clear()
                 if not overdue:
                     self._known.extend(each._replace(tag=tag_of(each)._replace(guard=guard)) for each in ready[limit:])
-        return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event)
+        return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event, gate)
+
+    def _names_but(self, without: Sequence[str]) -> list[str]:
+        """The names of all that is ready, but these: one small read for each."""
+        folder = start = self._store.keys.named("")[:-1]
+        found: list[str] = []
+        while True:
+            [kvs] = self._store.link.read([span(start, end_of(folder), 1, only="keys")]).found
+            if not kvs:
+                return found
+            name = kvs[0].key[len(folder) :].partition("/")[0]
+            start = end_of(f"{folder}{name}/")
+            if unquote(name) not in without:
+                found.append(unquote(name))
 
     def _head_stands(self, revision: int, fences: Sequence[str], low: str, place: str) -> list[str]:
         """What holds as long as nothing has come in before this job since a look. What comes back to an old place puts
@@ -145,7 +169,7 @@ class Fences:
         ready: list[Stored] = []
         passed: list[Interval] = []
         empty: list[Interval] = []
-        intervals, step = self._intervals(fences), 1
+        intervals, step = self._intervals(fences if wanted.names != [] else []), 1
         while len(ready) < wanted.most and (chunk := list(itertools.islice(intervals, step))):
             step = min(2 * step, 32)
             missing = [each for each in chunk if each not in ahead]

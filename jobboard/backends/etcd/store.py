@@ -24,11 +24,12 @@ from jobboard.backends.etcd.keys import (
 )
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
+from jobboard.backends.etcd.outcomes import OutcomeKeys
 from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, within
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Store, Stored
 from jobboard.engine.calls import standing
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
@@ -84,6 +85,7 @@ class EtcdStore(Store):
         self.fences = Fences(self)
         self.watch = WakeWatch(self)
         self.writer = TxnWriter(self)
+        self.outcomes = OutcomeKeys(self)
         # Where a job was seen last, and with which token.
         self._seen: dict[str, tuple[EtcdTag, int]] = {}
 
@@ -287,11 +289,18 @@ class EtcdStore(Store):
         sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        return self.fences.look(limit, names, readable)
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        return self.outcomes.newest(kind, after, limit)
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
-        return self.fences.known(limit, names, readable)
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        return self.fences.look(limit, names, readable, without)
+
+    def gate(self, kvs: Sequence[KV]) -> Side:
+        """As it was read."""
+        return unpack_side(*GATE, kvs[0].value, kvs[0].revision) if kvs else Side(*GATE, None, None, None)
+
+    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
+        return None if without else self.fences.known(limit, names, readable)
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
@@ -353,10 +362,10 @@ class EtcdStore(Store):
         names = [unquote(kv.key[len(layouts) :]) for kv in kvs]
         return sorted(names, key=lambda name: (name != self._name, name))
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        return self.writer.commit(changes, marks)
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+        return self.writer.commit(changes, marks, checks)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         now = self.clock.now()
         for kind in ("entity", "answer", "purged"):
             folder = self.keys.side(kind, "")
@@ -365,6 +374,7 @@ class EtcdStore(Store):
                 over = [kv for kv, side in sides if side.until is not None and side.until <= now]
                 if over:
                     self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
+        return self.outcomes.tidy(now)
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)

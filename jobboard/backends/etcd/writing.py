@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobboard import retry
 from jobboard.backends.etcd.keys import FENCE, EtcdTag, pack, pack_side, place_of, tag_of
 from jobboard.backends.etcd.requests import below, delete, exists, is_at, made_at, put, within
-from jobboard.engine import Change, Committed, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, UNCLAIMED, Record
@@ -39,12 +39,12 @@ class TxnWriter:
             self.made = made
             self.fenced = set()
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
         try:
             for number in range(_TRIES):
                 if number > _HASTY:
                     time.sleep(retry.backoff(number - _HASTY, 0.001, 0.05))
-                committed = _Commit(self._store, changes, marks).carry_out()
+                committed = _Commit(self._store, changes, marks, checks).carry_out()
                 if committed is not None:
                     return committed
         except BaseException:
@@ -57,7 +57,9 @@ class TxnWriter:
 class _Commit:
     """One try of it."""
 
-    def __init__(self, store: EtcdStore, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+    def __init__(
+        self, store: EtcdStore, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]
+    ) -> None:
         self._store = store
         self._keys = store.keys
         self._changes = changes
@@ -66,7 +68,7 @@ class _Commit:
         self._ranks: set[int] = set()
         # As of which revision there must be what: the jobs that change, and side records and what is new.
         self._jobs: dict[str, int] = {}
-        self._rest: dict[str, int] = {}
+        self._rest: dict[str, int] = {self._keys.side(each.kind, each.key): each.tag or 0 for each in checks}  # type: ignore[misc]
         self._lease: str | None = None
         self._puts: dict[str, bytes] = {}
         self._deletes: set[str] = set()
@@ -165,14 +167,21 @@ class _Commit:
         return self._lease
 
     def _mark(self, mark: Mark) -> Side | None:
-        side, value, ttl = mark
+        side, value = mark.before, mark.value
         key = self._keys.side(side.kind, side.key)
         self._rest[key] = side.tag or 0  # type: ignore[assignment]
+        if side.kind == "gate":
+            # The watch hears of what is put, and not of what goes.
+            self._puts[f"{self._keys.wake}gate"] = b""
         if value is None:
             if side.tag is not None:
                 self._deletes.add(key)
             return None
-        until = None if ttl is None else self._now + ttl
+        until = mark.end(self._now)
+        if side.kind == "outcome" and until is not None and (done := Done.of(side._replace(value=value))) is not None:
+            place = self._keys.ended(done.record)
+            self._puts[place] = b""
+            self._puts[self._keys.drop(until, side.key)] = place.encode()
         self._puts[key] = pack_side(value, until)
         return side._replace(value=value, until=until)
 

@@ -28,6 +28,7 @@ _ODD = {
     "elsewhere": ("its job is in another state", ""),
     "entry": ("it can't be read", "it goes when a board connects, or: " + _HDEL),
     "no side": ("its side record is missing", ""),
+    "unlisted": ("no list of outcomes shows it", "it does no harm, or: " + _HDEL),
     "end": ("nothing will ever drop it", _HDEL),
     "no bell": ("nobody is there who would wait", _ZREM),
     "layout": ("it names no layout", "it is written anew when a board connects"),

@@ -16,7 +16,7 @@ from jobboard.backends.redis.bells import Wish
 from jobboard.backends.redis.records import packed_act, packed_draft, record_of
 from jobboard.backends.redis.store import RedisStore
 from jobboard.engine import Seat, Side, StoreEngine
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import COMPLETE, OK, TRASHED, Holder, Record, State, Status, Verb, settle
 
 
@@ -39,6 +39,10 @@ class RedisEngine(StoreEngine[RedisStore]):
         if seat.client is not None:
             clients.check_client(seat.client, self._conf)
 
+    def _begin(self, store: RedisStore) -> None:
+        super()._begin(store)
+        store.handle = lambda: "" if self.life is None else self.life.handle
+
     def _make_store(self) -> RedisStore:
         return RedisStore(self._seat, self._creates, self._overheard)
 
@@ -53,17 +57,18 @@ class RedisEngine(StoreEngine[RedisStore]):
 
     # Posting
 
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         postings = [draft.posting for draft in drafts if isinstance(draft.posting, bytes)]
         packed = [packed_draft(draft) for draft in drafts]
         now, answers = self._live.change("insert", nonce, packed, postings=postings)
-        results: list[tuple[bool, Record | None]] = []
+        results: list[Posted] = []
         for draft, answer in zip(drafts, answers, strict=True):
             if isinstance(answer, int):
-                results.append((True, draft.record(answer, now)))
+                results.append(Posted(OK, draft.uuid, draft.record(answer, now)))
             else:
-                created, *job = answer
-                results.append((created, settle(record_of(*job), now) if job else None))
+                status, uuid, *job = answer
+                record = settle(record_of(uuid, *job), now) if job else None
+                results.append(Posted(Status(status.decode()), uuid.decode("utf-8", "backslashreplace"), record))
         return results
 
     # Claiming

@@ -42,6 +42,7 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes, odd: object = None) -> R
         errors,
         retries,
         group,
+        key_until,
         _,
     ) = msgpack.unpackb(blob, unicode_errors="backslashreplace")
     return Record(
@@ -64,6 +65,7 @@ def record_of(uuid: bytes, blob: bytes, posting: bytes, odd: object = None) -> R
         tuple(Failure(on, by or None, attempt, text) for on, by, attempt, text in errors) if errors else (),
         retries,
         group or None,
+        key_until or None,
     )
 
 
@@ -79,8 +81,8 @@ def packed(record: Record) -> list[Any]:
 
 
 def packed_draft(draft: Draft) -> Sequence[Any]:
-    uuid, name, priority, key, version, _, max_attempts, delay, due, came, group = draft
-    job = (uuid, name, priority, key, version, max_attempts, delay, due, group)
+    uuid, name, priority, key, version, _, max_attempts, delay, due, came, group, key_for, replace = draft
+    job = (uuid, name, priority, key, version, max_attempts, delay, due, group, key_for, replace)
     if came is None:
         return job
     who, attempts, errors, created_on, trashed_on, retries = came
@@ -93,8 +95,9 @@ def _packed_errors(errors: Sequence[Failure]) -> list[Any]:
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    uuid, (who, token), verb, delay, error, refund, due, retry = act
-    return (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
+    uuid, (who, token), verb, delay, error, refund, due, retry, keep, result, refused = act
+    packed = (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
+    return packed if keep is None else (*packed, None, None, keep, result, refused)
 
 
 def place(record: Record) -> int:

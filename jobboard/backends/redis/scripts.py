@@ -13,11 +13,12 @@ import msgpack
 
 from jobboard.backends.redis.keys import CONTAINERS, PLACE, Keys
 from jobboard.backends.redis.records import FIELDS
+from jobboard.engine import GATE
 from jobboard.engine.calls import DAY, HOUR
 from jobboard.primitives import RANKS
 from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
 
-READ_ONLY = frozenset({"read", "listed", "look", "peek", "page", "trash_page", "counts", "examine"})
+READ_ONLY = frozenset({"read", "listed", "newest", "look", "peek", "page", "trash_page", "counts", "examine"})
 """These write nothing."""
 
 NEEDS_ROOM = frozenset({"insert", "commit"})
@@ -37,6 +38,7 @@ _WORDS = {
     "FAILURES": str(FAILURES),
     "FAILURE_BYTES": str(FAILURE_BYTES),
     "EXHAUSTED": f'"{EXHAUSTED}"',
+    "GATE": f"'{GATE[0]}\\0{GATE[1]}'",
     "HOUR": str(HOUR),
     "DAY": str(DAY),
     "CAP": str(10_000_000),  # a waiter sleeps no longer, as RedisEngine.poll_cap has it

@@ -18,7 +18,7 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.engine import Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine import GATE, LISTED, PAGED, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
@@ -37,8 +37,7 @@ SCANS, SCANNED = 200, 1000
 TIDIED = 100
 """How many thousands of side records are dropped at once, at most."""
 
-_UNLISTED = frozenset({"answer", "key", "purged"})
-"""The kinds of side records of which nobody asks for a list."""
+_LISTED = LISTED | PAGED
 
 
 class RedisStore(Store):
@@ -53,6 +52,8 @@ class RedisStore(Store):
         self._name, self._conf, self._client, self._shown = seat.name, seat.conf, seat.client, seat.shown
         self._creates = creates
         self._heard = heard
+        # Who commits, so that a board does not hear of its own doings as another's.
+        self.handle: Callable[[], str] = str
         self.keys = keys_of(seat.conf["namespace"], seat.name)
         self._scripts: dict[str, Script] = {}
         self._listener: Listener | None = None
@@ -234,9 +235,15 @@ class RedisStore(Store):
         now, found = self.run("listed", kind)
         return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        now, ready, overdue, event = self.run("look", limit, names, readable)
-        return Look(now, [stored_of(*job) for job in ready], [stored_of(*job) for job in overdue], event or None)
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        now, found = self.run("newest", kind, None if after is None else after.tag, limit)
+        return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        """The script passes over what is paused by itself."""
+        now, ready, overdue, event, gate = self.run("look", limit, names, readable)
+        first, ended = ([stored_of(*job) for job in some] for some in (ready, overdue))
+        return Look(now, first, ended, event or None, _side(*GATE, *(gate or ())))
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
@@ -274,7 +281,7 @@ class RedisStore(Store):
 
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         postings: list[bytes] = []
         steps = []
         for before, after, event in changes:
@@ -287,22 +294,28 @@ class RedisStore(Store):
                 step[:3] = after.uuid, None, packed_draft(after)
             elif after is not None:
                 step[2] = packed(after)
+                if before is not None and after.posting != before.record.posting:
+                    assert isinstance(after.posting, bytes)
+                    postings.append(after.posting)
+                    step.append(True)
             steps.append(step)
-        sides = [("\0".join(side[:2]), side.tag, value, ttl, side.kind not in _UNLISTED) for side, value, ttl in marks]
-        stale, done, jobs, versions = self._run("commit", ("", steps, sides), postings)
+        sides = [
+            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until)
+            for side, value, ttl, until in marks
+        ]
+        relied = [("\0".join(side[:2]), side.tag) for side in checks]
+        stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)
         if not done:
             raise Stale([uuid.decode() for uuid in stale])
-        written = [side for side, value, _ in marks if value is not None]
+        written = [mark.before for mark in marks if mark.value is not None]
         return Committed(
             [stored_of(*job) for job in jobs],
             [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],
         )
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         # After a long time without anybody, the next calls go on.
-        for _ in range(TIDIED):
-            if not self.run("tidy"):
-                break
+        return all(self.run("tidy") for _ in range(TIDIED))
 
     # Events
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobboard.engine import Answer, Deed
-from jobboard.states import OK, Status
+from jobboard.states import OK, Record, Status
 
 TRY = "try"
 """In place of a uuid: which try of the call it was that answered, if not the first."""
 
 ALL = "*"
-"""In place of a uuid: the claims of the call ended well, so many of them. What is short is written within its page."""
+"""In place of a uuid: all of the call went well, so many acts or posts. What is short is written within its page."""
 
 JOINT = "+"
 """Between the ids of the rows that a take gave the same token, which stand in place of a uuid."""
@@ -33,6 +33,19 @@ Items = Sequence[Item]
 
 DONE: Items = [Item("", 0)]
 """Something was done, and no repetition will ask for it."""
+
+
+def whole(count: int) -> Item:
+    """All of a call that posts or ends so many jobs went well."""
+    return Item(ALL, count)
+
+
+def taken(records: Sequence[Record]) -> Items:
+    """These were claimed."""
+    together: dict[int, list[str]] = {}
+    for record in records:
+        together.setdefault(record.token, []).append(str(record.sequence))
+    return [Item(JOINT.join(ids), token) for token, ids in together.items()]
 
 
 def text_of(items: Items) -> str:

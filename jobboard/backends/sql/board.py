@@ -12,22 +12,21 @@ from jobboard import conf as configuration
 from jobboard import forks
 from jobboard.backends.sql import engines, migrations, transactions
 from jobboard.backends.sql.calls import SQLCommitter
-from jobboard.backends.sql.quick import quick_for
-from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.single import Single
+from jobboard.backends.sql.looking import TakeRequest
+from jobboard.backends.sql.shortcuts import shortcuts_for, tried
 from jobboard.backends.sql.store import SQLStore
-from jobboard.backends.sql.tables import Tables
-from jobboard.backends.sql.taking import Taker, TakeRequest
+from jobboard.backends.sql.tables import tables_of
+from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Committer, Recent, Seat, StoreEngine
+from jobboard.engine import Committer, Done, Recent, Seat, Side, StoreEngine
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Renewed, Seen, Taken
+from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
 from jobboard.sql.dialects import database
-from jobboard.sql.links import ConstraintViolated, Link, Links
+from jobboard.sql.links import Link, Links
 from jobboard.sql.prepared import Runner
 from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
-from jobboard.states import CLAIMED, OK, Holder, Record, Status, Verb
+from jobboard.states import OK, Holder, Record, Status, Verb
 
 T = TypeVar("T")
 
@@ -65,7 +64,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             engines.check_client(client, self._conf)
         else:
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
-        self._tables = Tables(self._conf["table"])
+        self._tables = tables_of(self._conf["table"])
 
     @property
     def table(self) -> sa.Table:
@@ -104,10 +103,9 @@ class SQLEngine(StoreEngine[SQLStore]):
         # What a call relies on it locks; and what it has claimed others may have prolonged.
         self._recent = Recent(0)
         product = store.product
-        self._single = Single(store.statements, bool(store.call["p_notify"])) if product.returning else None
         self._writer = RowWriter(store.statements, self._name, fenced=not (product.skip_locked or product.exclusive))
-        self._quick = quick_for(store)
-        self._taker = Taker(store, self._writer, self._single, self._quick)
+        self._shortcuts = shortcuts_for(store)
+        self._taker = Taker(store, self._writer, self._shortcuts)
         self._place: object = None
 
     def _links(self) -> Links:
@@ -192,8 +190,7 @@ class SQLEngine(StoreEngine[SQLStore]):
 
         # Not asked for before, or no longer true: a server was started anew, or another has taken its place.
         life = self.life
-        run_one = store.links.run
-        self._place = run_one(look) if life is None else life.query(run_one, look)
+        self._place = store.links.run(look) if life is None else life.query(store.links.run, look)
         if there != self._place:
             raise JobFailure(
                 "connection= leads to another database than the board's, or to another schema, or to a copy of it"
@@ -203,53 +200,27 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def insert(
         self, drafts: Sequence[Draft], nonce: Nonce | None, connection: Any = None, **extra: Any
-    ) -> list[tuple[bool, Record | None]]:
+    ) -> list[Posted]:
         if connection is not None:
             return self._join(connection, lambda: super(SQLEngine, self).insert(drafts, None))
-        if self._single is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
-            if inserted := self._insert_at_once(drafts, nonce):
-                return inserted
-            # This call was answered before, or overtaken: found out under the lock of its slot.
-            nonce = nonce._replace(attempt=2)
-        if self._quick is not None and nonce is not None and nonce.attempt == 1 and all(map(_plain, drafts)):
-            try:
-                return [(True, record) for record in self._quick.insert(drafts, nonce)]
-            except ConstraintViolated:
-                nonce = nonce._replace(attempt=2)
+        if nonce is not None and all(map(_plain, drafts)):
+            records, nonce = tried(nonce, self._shortcuts.insert, drafts)
+            if records is not None:
+                return [Posted(OK, record.uuid, record) for record in records]
         return super().insert(drafts, nonce)
-
-    def _insert_at_once(self, drafts: Sequence[Draft], nonce: Nonce) -> list[tuple[bool, Record | None]]:
-        assert self._single is not None
-        statement, params = self._single.insert(drafts)
-        rows = self._live.single(statement, {**self._of(nonce), **self._live.call, **params})
-        return [(True, draft.record(*row[:2])) for draft, row in zip(drafts, rows, strict=False)]
-
-    def _of(self, nonce: Nonce) -> dict[str, Any]:
-        return {
-            "p_board": self._name,
-            "p_handle": nonce.handle,
-            "p_slot": nonce.slot,
-            "p_call": nonce.call,
-        }
 
     # Claiming
 
-    def _terms(self, who: str, expiry: int | None, nonce: Nonce) -> dict[str, Any]:
+    def _lease_of(self, who: str, expiry: int | None, nonce: Nonce) -> dict[str, Any]:
         """The lease of a claim, as parameters."""
         ttl = self._ttl if expiry is None else expiry
         return {"p_who": who, "p_keeper": nonce.handle if expiry is None else None, "p_ttl": ttl}
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
-        if self._single is not None and nonce.attempt == 1:
-            lease = self._terms(who, expiry, nonce)
-            statement, params = self._single.claim, {**self._of(nonce), **lease, "p_uuid": uuid}
-            try:
-                rows = self._live.single(statement, params)
-            except ConstraintViolated:
-                nonce = nonce._replace(attempt=2)
-            else:
-                if rows:
-                    return Claimed(OK, record_in(rows[0], CLAIMED), lease["p_ttl"])
+        lease = self._lease_of(who, expiry, nonce)
+        record, nonce = tried(nonce, self._shortcuts.claim, uuid, lease)
+        if record is not None:
+            return Claimed(OK, record, lease["p_ttl"])
         status, record, margin = super().claim(uuid, who, expiry, nonce)
         return Claimed(status, record, self._surely(margin))
 
@@ -268,14 +239,23 @@ class SQLEngine(StoreEngine[SQLStore]):
         **extra: Any,
     ) -> Taken:
         mark = self._live.waiter.mark()
-        lease = self._terms(who, expiry, nonce)
-        request = TakeRequest(lease, limit, readable, names, where)
-        try:
-            result = self._taker.take(request, nonce)
-        except ConstraintViolated:
-            result = self._taker.take(request, nonce._replace(attempt=2))
-        margin = self._surely(lease["p_ttl"] if result.margin is None else result.margin)
-        return Taken(result.records, margin, result.trashed, result.event, mark, result.margin is not None)
+        lease = self._lease_of(who, expiry, nonce)
+        trashed: list[Record] = []
+        for _ in self._committer.tries():
+            gate, allowed, without, shut = self._finder.allowed(names)
+            if shut and nonce.attempt == 1:
+                if self._finder.changed(gate):
+                    continue
+                return Taken([], None, trashed, None, mark)
+            request = TakeRequest(lease, limit, readable, [] if shut else allowed, where)
+            request = request._replace(gate=_version(gate), without=() if shut else without)
+            look, gone = self._taker.take(request, nonce)
+            trashed += gone
+            if look.gate in (None, request.gate):
+                break
+            self._finder.changed(gate)
+        margin = self._surely(lease["p_ttl"] if look.margin is None else look.margin)
+        return Taken(look.records, margin, trashed, look.event, mark, look.margin is not None)
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         store = self._live
@@ -301,63 +281,41 @@ class SQLEngine(StoreEngine[SQLStore]):
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, connection: Any = None, **extra: Any) -> list[Status]:
         if connection is not None:
             return self._join(connection, lambda: super(SQLEngine, self).finish(acts, None))
-        if nonce is not None and nonce.attempt == 1 and all(_consumes(act) for act in acts):
-            if self._single is not None:
-                try:
-                    if self._consume_at_once(acts, nonce):
-                        return [OK] * len(acts)
-                except ConstraintViolated:
-                    pass
-                # What it did not find is judged under the lock of the slot.
-                nonce = nonce._replace(attempt=2)
-            elif len({act.holder.token for act in acts}) == 1:
-                if self._quick is not None:
-                    try:
-                        self._quick.consume(acts, nonce)
-                        return [OK] * len(acts)
-                    except ConstraintViolated:
-                        nonce = nonce._replace(attempt=2)
-                elif self._live.transact(nonce, lambda run, _: self._writer.consume(run, acts)):
-                    return [OK] * len(acts)
+        if nonce is not None and all(map(_consumes, acts)):
+            done, nonce = tried(nonce, self._shortcuts.consume, acts)
+            if done:
+                return [OK] * len(acts)
         return super().finish(acts, nonce)
-
-    def _consume_at_once(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        assert self._single is not None
-        if len(acts) == 1:
-            act = acts[0]
-            params = {**self._of(nonce), "p_uuid": act.uuid, "p_token": act.holder.token}
-            return bool(self._live.single(self._single.consume, params))
-        params = {
-            **self._of(nonce),
-            "p_uuids": ",".join([act.uuid for act in acts]),
-            "p_tokens": ",".join([str(act.holder.token) for act in acts]),
-        }
-        [(done,)] = self._live.single(self._single.consume_many, params)
-        return bool(done == len(acts))
 
     # Looking
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         return self._live.reader.read(uuids)
 
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        return self._live.outcomes.of(uuids)
+
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        return self._live.outcomes.page(after, limit)
+
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
-        return Peeked(*self._live.reader.peek(names, readable), mark)
+        for _ in self._committer.tries():
+            gate, allowed, without, shut = self._finder.allowed(names)
+            if not shut:
+                found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))
+                if seen == _version(gate):
+                    return Peeked(found, event, mark)
+            if not self._finder.changed(gate) and shut:
+                return Peeked(False, None, mark)
+        raise AssertionError("unreachable")
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         self._live.waiter.wait(mark, limit)
 
-    # Entities
 
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        self._live.enlist(handle, kind, name, metadata, ttl)
-
-    def delist(self, handle: str) -> None:
-        self._live.clean(self._live.statements.delist, p_handle=handle)
-
-    def roster(self) -> list[tuple[str, str, str]]:
-        store = self._live
-        return [(kind, name, metadata) for kind, name, metadata in store.query(store.statements.roster)]
+def _version(gate: Side) -> int:
+    return gate.tag if isinstance(gate.tag, int) else 0
 
 
 def _plain(draft: Draft) -> bool:
@@ -366,4 +324,4 @@ def _plain(draft: Draft) -> bool:
 
 
 def _consumes(act: Finish) -> bool:
-    return act.verb == Verb.CONSUME and act.holder.token is not None
+    return act.verb == Verb.CONSUME and act.holder.token is not None and act.keep is None

@@ -36,7 +36,7 @@ class SQLCommitter(Committer):
         for _ in self.tries():
             made = plan()
             try:
-                return Result(made.done, self.commit(made.changes, made.marks).jobs, False)
+                return Result(made.done, self.commit(made.changes, made.marks, checks=made.checks).jobs, False)
             except Stale:
                 continue
         raise AssertionError("unreachable")
@@ -53,13 +53,19 @@ class SQLCommitter(Committer):
             if repeated is None:
                 return Result(answer.done, [], True), earlier
             made = repeated
-        if not made.changes and attempt == 1:
+        if not (made.changes or made.marks) and attempt == 1:
             return Result(made.done, [], False), []
         try:
-            committed = self.commit(made.changes, made.marks)
+            committed = self.commit(made.changes, made.marks, checks=made.checks)
         except Stale as error:
             raise Contended("another has changed a row between its reading and its writing") from error
         return Result(made.done, committed.jobs, False), items_of(made.done, attempt)
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), sides: Sequence[Side] = ()) -> Committed:
-        return self.store.commit(changes, marks)
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        sides: Sequence[Side] = (),
+        checks: Sequence[Side] = (),
+    ) -> Committed:
+        return self.store.commit(changes, marks, checks)

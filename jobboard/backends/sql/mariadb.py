@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql import quick
-from jobboard.backends.sql.quick import Quick
+from jobboard.backends.sql.answers import taken, whole
+from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import Statements, now
-from jobboard.backends.sql.store import SQLStore
+from jobboard.backends.sql.store import SQLStore, answered
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.backends.sql.writing import claimed
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -47,7 +48,7 @@ _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "p
 _NOTHING = Compound("DO 0;")
 
 
-class QuickMariaDB(Quick):
+class MariaDBShortcuts(Shortcuts):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
         st = self.statements
@@ -81,7 +82,7 @@ class QuickMariaDB(Quick):
         return Compound(*kept, *parts, "COMMIT;", lists=lists)
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
-        params = {**self.store.base, **quick.answered(nonce, quick.inserted(drafts))}
+        params = {**self.store.base, **answered(nonce, [whole(len(drafts))])}
         first = drafts[0]
         if len(drafts) == 1 and first.due is None and first.delay is None:
             statement = self._insert_one
@@ -94,10 +95,10 @@ class QuickMariaDB(Quick):
         places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
         return [draft.record(*places[draft.uuid]) for draft in drafts]
 
-    def take(
-        self, claim: dict[str, Any], params: dict[str, Any], named: bool, swept: bool, nonce: Nonce
-    ) -> list[Record]:
-        pick, params = self._picks[named], {**self.store.base, **params}
+    def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
+        if not request.direct:
+            return None
+        pick, params = self._picks[request.names is not None], {**self.store.base, **request.params}
 
         def work(link: Link) -> list[Record]:
             # One column: to tell of each costs the server and the driver more than to read one text.
@@ -106,31 +107,35 @@ class QuickMariaDB(Quick):
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
             rows = [json.loads(each) for each in texts]
             event = rows[0][RECORD + 1] if rows else None
-            if not rows or (event is not None and event <= rows[0][RECORD] and not swept):
+            if not rows or (event is not None and event <= rows[0][RECORD] and not request.swept):
                 link.rollback()
                 return []
             instant = rows[0][RECORD]
-            records = [claimed(row, claim, instant) for row in rows]
-            kept = quick.answered(nonce, quick.taken(records))
+            records = [claimed(row, request.lease, instant) for row in rows]
+            kept = answered(nonce, taken(records))
             ids = [record.sequence for record in records]
-            link.compound(self._claim, {**claim, **kept, "p_now": instant, "p_ids": ids})
+            link.compound(self._claim, {**request.lease, **kept, "p_now": instant, "p_ids": ids})
             return records
 
-        return self._run(work)
+        records = self._run(work)
+        return Glance(records, False, 0) if records else nothing_ready(self.store)
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> None:
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        if not of_one_token(acts):
+            return False
         params = {
             **self.store.base,
-            **quick.answered(nonce, quick.consumed(acts)),
+            **answered(nonce, [whole(len(acts))]),
             "p_uuids": [act.uuid for act in acts],
             "p_token": acts[0].holder.token,
             "p_count": len(acts),
         }
         self._run(lambda link: link.compound(self._consume, params))
+        return True
 
 
 def _given(draft: Draft) -> tuple[Any, ...]:
-    uuid, name, priority, _, version, posting, max_attempts, *_, group = draft
+    uuid, name, priority, _, version, posting, max_attempts, _, _, _, group, *_ = draft
     return uuid, name, priority, version, max_attempts, group, posting
 
 

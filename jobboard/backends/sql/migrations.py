@@ -24,12 +24,7 @@ _PAGE = 500
 def _failures_groups_and_ranks(connection: Connection, tables: Tables) -> None:
     """One error becomes a list of failures, a job has a group, and five priorities become 201."""
     jobs = tables.jobs
-    columns = {column["name"] for column in sa.inspect(connection).get_columns(jobs.name)}
-    for column in (jobs.c.errors, jobs.c.job_group):
-        if column.name not in columns:
-            added = CreateColumn(column).compile(dialect=connection.dialect)
-            _alter(connection, jobs, "ADD COLUMN", str(added))
-    if "error" in columns:
+    if "error" in _added(connection, jobs, jobs.c.errors, jobs.c.job_group):
         old: sa.ColumnElement[str] = sa.literal_column("error")
         select = sa.select(jobs.c.id, jobs.c.modified_on, jobs.c.attempts, old).where(old.is_not(None))
         change = sa.update(jobs).where(jobs.c.id == sa.bindparam("job")).values(errors=sa.bindparam("failures"))
@@ -43,13 +38,29 @@ def _failures_groups_and_ranks(connection: Connection, tables: Tables) -> None:
     connection.execute(sa.update(jobs).where(jobs.c.priority.between(1, 4)).values(priority=jobs.c.priority * 50))
 
 
+def _added(connection: Connection, table: sa.Table, *columns: sa.Column[Any]) -> set[str]:
+    """Add those that are missing; the names of the columns that were there."""
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for column in columns:
+        if column.name not in there:
+            added = CreateColumn(column).compile(dialect=connection.dialect)
+            _alter(connection, table, "ADD COLUMN", str(added))
+    return there
+
+
 def _alter(connection: Connection, table: sa.Table, change: str, column: str) -> None:
     context = {"change": change, "column": column}
     statement: Any = sa.DDL("ALTER TABLE %(fullname)s %(change)s %(column)s", context=context)  # type: ignore[no-untyped-call]
     connection.execute(statement.against(table))
 
 
-MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks}
+def _side_records(connection: Connection, tables: Tables) -> None:
+    """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job."""
+    _added(connection, tables.jobs, tables.jobs.c.key_until)
+    sa.Table(f"{tables.prefix}_entities", sa.MetaData()).drop(connection, checkfirst=True)
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks, 2: _side_records}
 """From which layout to the next. Each keeps every job, and can be repeated after a crash in its middle, as not every
 database takes changes of tables back."""
 

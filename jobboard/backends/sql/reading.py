@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -25,21 +25,16 @@ class Reader:
         self._jobs = jobs = self._st.jobs
         self._mine = self._st.mine
         self._record = (*self._st.tables.record, now)
-        self._pages: dict[tuple[bool, bool, frozenset[State]], Prepared] = {}
         c = jobs.c
-        live = sa.or_(*(c.state == literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)))
-        self._live = live
-        state = logical_state(jobs)
-        stored = sa.select(c.state, literal(""), sa.func.count()).where(self._mine).group_by(c.state)
-        # Corrected by the few that are overdue, found by the index that has them.
-        overdue = (
-            sa.select(c.state, state, sa.func.count())
-            .where(self._mine, c.wake_at <= now, c.lock_until <= now)
-            .group_by(c.state, state)
-        )
-        self._tally = Prepared(sa.union_all(stored, overdue))
-        self._peeks = {unnamed: self._peek_statement(unnamed) for unnamed in (True, False)}
-        self._trash = {first: self._trash_statement(first) for first in (True, False)}
+        self._live = sa.or_(*(c.state == literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)))
+        # Each is built when it is first asked for: that takes as long as some requests.
+        self._built: dict[tuple[object, ...], Prepared] = {}
+
+    def _statement(self, build: Callable[..., Prepared], *key: Any) -> Prepared:
+        statement = self._built.get((build.__name__, *key))
+        if statement is None:
+            statement = self._built[build.__name__, *key] = build(*key)
+        return statement
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         if not uuids:
@@ -53,10 +48,7 @@ class Reader:
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> list[Row]:
-        key = (after is None, names is None, states)
-        statement = self._pages.get(key)
-        if statement is None:
-            statement = self._pages[key] = self._page_statement(*key)
+        statement = self._statement(self._page_statement, after is None, names is None, states)
         params: dict[str, Any] = {"p_limit": limit}
         if after is not None:
             params |= {"p_priority": after.priority, "p_id": after.sequence}
@@ -92,7 +84,7 @@ class Reader:
         params: dict[str, Any] = {"p_limit": limit}
         if after is not None:
             params |= {"p_when": after.modified_on, "p_id": after.sequence}
-        rows = self._store.query(self._trash[after is None], **params)
+        rows = self._store.query(self._statement(self._trash_statement, after is None), **params)
         return [settle(record, row[RECORD]) for row in rows if (record := record_of(row)) is not None]
 
     def _trash_statement(self, first: bool) -> Prepared:
@@ -120,11 +112,22 @@ class Reader:
 
     def tally(self) -> dict[State, int]:
         counts: dict[str, int] = {}
-        for state, logical, number in self._store.query(self._tally):
+        for state, logical, number in self._store.query(self._statement(self._tally_statement)):
             if logical:
                 counts[state] = counts.get(state, 0) - number
             counts[logical or state] = counts.get(logical or state, 0) + number
         return {state: counts[state] for state in State if counts.get(state)}
+
+    def _tally_statement(self) -> Prepared:
+        c, state = self._jobs.c, logical_state(self._jobs)
+        stored = sa.select(c.state, literal(""), sa.func.count()).where(self._mine).group_by(c.state)
+        # Corrected by the few that are overdue, found by the index that has them.
+        overdue = (
+            sa.select(c.state, state, sa.func.count())
+            .where(self._mine, c.wake_at <= now, c.lock_until <= now)
+            .group_by(c.state, state)
+        )
+        return Prepared(sa.union_all(stored, overdue))
 
     def boards(self, most: int) -> list[str]:
         found: list[str] = [name for (name,) in self._store.query(self._st.there, p_limit=1)]
@@ -135,23 +138,34 @@ class Reader:
                 found.append(after)
         return found
 
-    def peek(self, names: Sequence[str] | None, readable: int) -> tuple[bool, int | None]:
-        statement = self._peeks[names is None]
-        params: dict[str, Any] = {"p_readable": readable}
+    def peek(
+        self, names: Sequence[str] | None, without: Sequence[str], readable: int, gate: int
+    ) -> tuple[bool, int | None, int]:
+        """Whether anything of these names can be claimed, or of all but those in ``without``; µs to the next event; and
+        the version of the gate. Where that is another, nothing was looked for."""
+        params: dict[str, Any] = {"p_readable": readable, "p_gate": gate}
         if names is not None:
             params["p_names"] = names
-        [(there, instant, event)] = self._store.query(statement, **params)
-        return bool(there), None if event is None else event - instant
+        elif without:
+            # No job has an empty name.
+            params |= {"p_names": self._store.names_but(without) or [""], "p_without": without}
+        statement = self._statement(
+            self._peek_statement, *(each for each in ("p_names", "p_without") if each in params)
+        )
+        [(there, instant, event, seen)] = self._store.query(statement, **params)
+        return bool(there), None if event is None else event - instant, seen
 
-    def _peek_statement(self, unnamed: bool) -> Prepared:
+    def _peek_statement(self, *lists: str) -> Prepared:
         c = self._jobs.c
-        wanted = [] if unnamed else [c.name.in_(elements("names", sa.String()))]
-        ready = self._st.any_ready(*wanted, index="ready" if unnamed else None)
+        wanted = [c.name.in_(elements("names", sa.String()))] if lists else []
+        others = [c.name.not_in(elements("without", sa.String()))] if "p_without" in lists else wanted
+        ready = self._st.any_ready(*wanted, index=None if lists else "ready")
         due = sa.exists().where(
-            *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)), *wanted
+            *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)),
+            *(self._st.gate() == param("gate"), *others),
         )
         event = self._st.first_event(c.wake_at > now).scalar_subquery()
-        return Prepared(sa.select(sa.or_(ready, due), now, event), *(() if unnamed else ("p_names",)))
+        return Prepared(sa.select(sa.or_(ready, due), now, event, self._st.gate()), *lists)
 
 
 def seen(row: Row | None) -> Seen:

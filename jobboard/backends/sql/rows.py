@@ -42,6 +42,16 @@ def changed(record: Record, was: Record) -> dict[str, Any]:
     }
 
 
+def restated(record: Record, was: Record) -> dict[str, Any]:
+    """The same of a record that has got what another post has brought."""
+    return {
+        **changed(record, was),
+        "p_priority": record.priority,
+        "p_version": record.version,
+        "p_posting": record.posting,
+    }
+
+
 def inserted(record: Record) -> dict[str, Any]:
     """The parameters that write a new record, beside its board."""
     return {
@@ -62,6 +72,7 @@ def inserted(record: Record) -> dict[str, Any]:
         "p_errors": failures_as_json(record.errors),
         "p_retries": record.retries,
         "p_job_group": record.group,
+        "p_key_until": record.key_until,
         "p_live_key": None if record.state == TRASHED else record.key,
         "p_wake_at": record.lock_until,
     }

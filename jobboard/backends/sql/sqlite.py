@@ -9,9 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql import quick
-from jobboard.backends.sql.quick import Quick
+from jobboard.backends.sql.answers import Items, taken, whole
+from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.rows import record_in
+from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import claimed_values, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
@@ -28,7 +29,7 @@ _INSERTED = (
 _ZEROS = ("attempts", "token", "retries")
 
 
-class QuickSQLite(Quick):
+class SQLiteShortcuts(Shortcuts):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
         st, c = self.statements, self.jobs.c
@@ -74,35 +75,39 @@ class QuickSQLite(Quick):
             # Nobody else is given a place meanwhile.
             records = [draft.record(id_, instant) for id_, draft in enumerate(drafts, place)]
             link.cursor.executemany(self._insert, [self._row(record) for record in records])
-            self._commit(link, nonce, quick.inserted(drafts))
+            self._commit(link, nonce, [whole(len(drafts))])
             return records
 
         return self.store.links.run(work)
 
     def _row(self, record: Record) -> tuple[Any, ...]:
-        uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group = record
+        uuid, name, priority, id_, _, version, posting, state, _, max_attempts, *_, group, _ = record
         _, _, _, until, created_on, modified_on, *_ = record[10:]
         row = (uuid, name, priority, id_, version, posting, state.value, max_attempts, until, created_on)
         return (*row, modified_on, group, self._board, until)
 
-    def take(
-        self, claim: dict[str, Any], params: dict[str, Any], named: bool, swept: bool, nonce: Nonce
-    ) -> list[Record]:
-        params = {**self.store.base, **claim, **params}
+    def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
+        if not request.direct:
+            return None
+        statement = self._takes[request.names is not None, request.swept]
+        params = {**self.store.base, **request.lease, **request.params}
 
         def work(link: Link) -> list[Record]:
             link.begin()
-            records = [record_in(row, CLAIMED) for row in link.rows(self._takes[named, swept], params)]
+            records = [record_in(row, CLAIMED) for row in link.rows(statement, params)]
             if not records:
                 link.rollback()
                 return []
             records.sort(key=_place)
-            self._commit(link, nonce, quick.taken(records))
+            self._commit(link, nonce, taken(records))
             return records
 
-        return self.store.links.run(work)
+        records = self.store.links.run(work)
+        return Glance(records, False, 0) if records else nothing_ready(self.store)
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> None:
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        if not of_one_token(acts):
+            return False
         uuids = json.dumps([act.uuid for act in acts])
         params = {**self.store.base, "p_uuids": uuids, "p_token": acts[0].holder.token}
 
@@ -110,14 +115,13 @@ class QuickSQLite(Quick):
             link.begin()
             if link.count(self._consume, params) < len(acts):
                 raise ConstraintViolated("not all of these claims stand")
-            self._commit(link, nonce, quick.consumed(acts))
+            self._commit(link, nonce, [whole(len(acts))])
 
         self.store.links.run(work)
+        return True
 
-    def _commit(self, link: Link, nonce: Nonce, answer: str) -> None:
-        params = quick.answered(nonce, answer)
-        if not link.count(self.statements.answer, params):
-            link.count(self.statements.answer_first, params)
+    def _commit(self, link: Link, nonce: Nonce, items: Items) -> None:
+        self.store.keep(link, nonce, items)
         link.commit()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from jobboard.backends.sql.tables import PURGED, Tables, literal
+from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
+from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
 from jobboard.sql.dialects import PRIMARY, Database, by_index, delete_by_index, insert_new
 from jobboard.sql.expressions import Greatest, Now, Place, Veiled
@@ -51,10 +52,12 @@ def logical_state(jobs: sa.Table) -> sa.ColumnElement[str]:
 
 
 def held(jobs: sa.Table) -> sa.ColumnElement[bool]:
-    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token."""
+    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token. Not that of a
+    job whose key outlives it: that is to be kept, which one statement can't do."""
     c = jobs.c
+    window = sa.or_(c.key_until.is_(None), c.key_until <= now)
     stands = sa.and_(c.state == literal(CLAIMED), sa.or_(c.lock_until > now, not_exhausted(jobs)))
-    return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands))
+    return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands), window)
 
 
 def claimed_values(jobs: sa.Table, instant: Any) -> dict[str, Any]:
@@ -107,10 +110,10 @@ class Statements:
         self.ids = Prepared(sa.select(c.uuid, c.id).where(by_uuid), "p_uuids")
 
         self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))
-        self.store = Prepared(
-            sa.update(jobs)
-            .where(c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
-            .values({name: self._typed(name) for name in _STORED})
+        same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
+        self.store = Prepared(sa.update(jobs).where(*same).values({name: self._typed(name) for name in _STORED}))
+        self.restate = Prepared(
+            sa.update(jobs).where(*same).values({name: self._typed(name) for name in (*_STORED, *_POSTED)})
         )
         self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
@@ -141,7 +144,8 @@ class Statements:
         one = later.limit(sa.literal(1, sa.Integer(), literal_execute=True))
         self.next_board = Prepared(by_index(one, jobs, f"{tables.prefix}_serving"))
 
-        self.event = Prepared(sa.select(now, self.first_event().scalar_subquery()))
+        self.event = Prepared(sa.select(now, self.first_event().scalar_subquery(), self.gate()))
+        self.names = Prepared(self._names())
         self.overdue = Prepared(
             locking(
                 sa.select(*tables.record, now)
@@ -173,7 +177,7 @@ class Statements:
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
         self._answers(dialect)
         self._purging(by_uuid)
-        self._entities()
+        self._sides(dialect)
 
     def pick(
         self, *conditions: sa.ColumnElement[bool], index: str | None = "ready", lists: tuple[str, ...] = ()
@@ -195,8 +199,33 @@ class Statements:
         return self.in_order(select, index).limit(sa.literal(limit, sa.Integer(), literal_execute=True))
 
     def ready_condition(self) -> sa.ColumnElement[bool]:
+        """And the gate is as ``p_gate`` has it: of what is ready then, who takes has chosen the names."""
         c = self.jobs.c
-        return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
+        return sa.and_(
+            self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"), self.gate() == param("gate")
+        )
+
+    def gate(self) -> sa.ColumnElement[int]:
+        """The version of the side record of that kind; 0: there is none."""
+        t = self.tables.sides
+        kind, place = (sa.literal(each, sa.String(), literal_execute=True) for each in (GATE[0], place_of(GATE[1])))
+        found = sa.select(t.c.version).where(t.c.board == text("board"), t.c.kind == kind, t.c.place == place)
+        return sa.func.coalesce(found.scalar_subquery(), sa.literal(0, sa.Integer(), literal_execute=True))
+
+    def _names(self) -> sa.Select[Any]:
+        """The names of what is ready, behind ``p_after``: a walk along the index from name to name."""
+        c = self.jobs.c
+
+        def first(behind: Any) -> sa.Select[Any]:
+            found = sa.select(c.name).where(self.mine, c.state == literal(UNCLAIMED), c.name > behind)
+            one = found.order_by(c.name).limit(sa.literal(1, sa.Integer(), literal_execute=True))
+            return by_index(one, self.jobs, f"{self.tables.prefix}_by_name")
+
+        begin = sa.select(first(text("after")).scalar_subquery().label("name"))
+        walk = begin.cte(f"walk_{self.tables.prefix}", recursive=True)
+        further = first(walk.c.name).correlate(walk).scalar_subquery()
+        walk = walk.union_all(sa.select(further).where(walk.c.name.is_not(None)))
+        return sa.select(walk.c.name).where(walk.c.name.is_not(None))
 
     def any_ready(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
         # In order, which only the index gives: a plain EXISTS is answered by a walk through the table where many rows
@@ -257,7 +286,7 @@ class Statements:
             "name": sa.literal(""),
             "posting": sa.literal(""),
             **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "errors", "job_group")},
-            **{name: sa.null() for name in ("lock_until", "wake_at")},
+            **{name: sa.null() for name in ("key_until", "lock_until", "wake_at")},
             "modified_on": now,
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
@@ -265,24 +294,37 @@ class Statements:
         found = sa.select(c.id).where(purged, c.modified_on < now - DAY).order_by(c.modified_on).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_purged"))
 
-    def _entities(self) -> None:
-        c = self.tables.entities.c
-        mine = c.board == text("board")
-        one = sa.and_(mine, c.kind == text("kind"), c.name == text("name"))
-        told = {"handle": text("handle"), "metadata": text("metadata"), "until": now + param("ttl")}
-        key = {"board": text("board"), "kind": text("kind"), "name": text("name")}
-        self.enlist_again = Prepared(sa.update(self.tables.entities).where(one).values(told))
-        self.enlist = Prepared(sa.insert(self.tables.entities).values({**key, **told}))
-        self.delist = Prepared(sa.delete(self.tables.entities).where(mine, c.handle == text("handle")))
-        self.roster = Prepared(sa.select(c.kind, c.name, c.metadata).where(mine, c.until > now))
-        self.entities_old = Prepared(sa.delete(self.tables.entities).where(c.until < now - HOUR))
+    def _sides(self, dialect: Dialect) -> None:
+        t = self.tables.sides
+        mine = sa.and_(t.c.board == text("board"), t.c.kind == text("kind"))
+        of = sa.and_(mine, t.c.place.in_(elements("places", sa.String())))
+        found = sa.select(t.c.key, t.c.value, t.c.until, t.c.version, now)
+        self.sides = Prepared(found.where(of), "p_places")
+        self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
+        self.sides_listed = Prepared(found.where(mine))
+        one = sa.and_(mine, t.c.place == text("place"))
+        ends = sa.func.coalesce(param("until"), now + param("ttl"))
+        told = {"value": param("value", sa.LargeBinary()), "until": ends, "version": param("version")}
+        key = {"board": text("board"), "kind": text("kind"), "place": text("place"), "key": text("key")}
+        self.side_first = Prepared(insert_new(t, dialect).values({**key, **told}))
+        self.side_version = Prepared(sa.select(t.c.version).where(one))
+        self.side_again = Prepared(sa.update(t).where(one, t.c.version == param("was")).values(told))
+        self.side_gone = Prepared(sa.delete(t).where(one, t.c.version == param("was")))
+        self.side_forgotten = Prepared(sa.delete(t).where(one))
+        old = sa.and_(t.c.board == text("board"), t.c.until < now)
+        first = sa.select(t.c.kind, t.c.place).where(old).order_by(t.c.until).limit(_TIDIED)
+        self.sides_old = Prepared(by_index(first, t, f"{self.tables.prefix}_sides_until"))
+        self.sides_gone = Prepared(sa.delete(t).where(of, old), "p_places")
 
 
 _INSERTED = (
     *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
-    *("errors", "retries", "job_group", "lock_until", "created_on", "modified_on", "board", "live_key", "wake_at"),
+    *("errors", "retries", "job_group", "key_until", "lock_until", "created_on", "modified_on", "board", "live_key"),
+    "wake_at",
 )
 _STORED = (
     *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "errors", "retries"),
     *("live_key", "wake_at"),
 )
+_POSTED = ("priority", "version", "posting")
+"""What else changes where a job gets what another post has brought."""

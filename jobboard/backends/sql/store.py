@@ -7,19 +7,22 @@ engine is carried out :meth:`~SQLStore.within` one: what is read there stays as 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
+from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
-from jobboard.backends.sql.rows import changed, inserted, record_of
+from jobboard.backends.sql.rows import changed, inserted, record_of, restated
+from jobboard.backends.sql.sides import ELSEWHERE, SideRows
 from jobboard.backends.sql.statements import DAY, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, held_key
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
@@ -32,6 +35,9 @@ T = TypeVar("T")
 Work = Callable[[Runner, Items | None], tuple[T, Items]]
 """What is done in a transaction: it gets what an earlier try of this call answered, None if there was none, and gives
 its result and what it did; nothing done, nothing written."""
+
+_WALK = 500
+"""How many names a walk from name to name finds at least, if there are as many."""
 
 _REPEATS = 3
 """How often a call is repeated because a constraint refused what others were quicker at."""
@@ -70,6 +76,7 @@ class SQLStore(Store):
         self.product = product = self.links.known_product()
         self.statements = Statements(self.tables, product)
         self.reader = Reader(self)
+        self._sides = SideRows(self.statements, self.base)
         calls = product.wakes and conf["notify"]
         self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
         self.waiter = waiter(
@@ -88,6 +95,10 @@ class SQLStore(Store):
             + ("passes over locked rows" if product.skip_locked else "one writer at a time")
             + "; what the server acknowledged is as durable as it is set up to be",
         )
+
+    @functools.cached_property
+    def outcomes(self) -> OutcomeRows:
+        return OutcomeRows(self.statements, self.base, self.query)
 
     def closing(self) -> None:
         self.links.watch.hurry()
@@ -149,30 +160,25 @@ class SQLStore(Store):
         if not items and (nonce is None or nonce.attempt == 1):
             link.rollback()
             return result
-        self._keep(link, nonce, items)
+        if nonce is not None:
+            self.keep(link, nonce, items)
         link.commit()
         return result
 
     def _earlier(self, link: Runner, nonce: Nonce) -> Items | None:
         """Lock the call's slot against a first try that is still on its way; what that answered."""
         st = self.statements
-        key = {"p_handle": nonce.handle, "p_slot": nonce.slot}
+        key = slot_of(nonce)
         link.count(st.slot_open, key)
         [(call, answer)] = link.rows(st.slot, key)
         if call > nonce.call:
             raise JobFailure("this call comes after a later one of its slot; its caller has long gone on")
         return items_in(answer) if call == nonce.call else None
 
-    def _keep(self, link: Runner, nonce: Nonce | None, items: Items) -> None:
-        if nonce is None:
-            return
+    def keep(self, link: Runner, nonce: Nonce, items: Items) -> None:
+        """Keep a call's answer in its slot."""
         st = self.statements
-        params = {
-            "p_handle": nonce.handle,
-            "p_slot": nonce.slot,
-            "p_call": nonce.call,
-            "p_answer": text_of(items),
-        }
+        params = answered(nonce, items)
         if nonce.attempt > 1:
             link.count(st.answer_again, params)
         elif not link.count(st.answer, params):
@@ -182,7 +188,7 @@ class SQLStore(Store):
     # Reading
 
     def now(self) -> int:
-        return int(self.query(self.statements.clock)[0][0])
+        return self._clock()
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         st, run = self.statements, self.running
@@ -199,20 +205,47 @@ class SQLStore(Store):
             holders.update((row[4], row[0]) for row in held)
             found += held
         jobs = [_stored(rows.get(uuid)) for uuid in uuids]
-        marks = [
-            Side(kind, key, *_holding(holders.get(key))) if kind == "key" else Side(kind, key, *_purged(rows.get(key)))
-            for kind, key in sides
-        ]
-        return Found(found[0][RECORD] if found else 0, jobs, marks)
+        now = found[0][RECORD] if found else 0
+        others: dict[tuple[str, str], Side] = {}
+        # Of a job that goes meanwhile, its key is left here: so that comes second.
+        kept = [("key", key) for key in keys if key not in holders]
+        asked = [each for each in sides if each[0] not in ELSEWHERE]
+        if asked or kept:
+            at, there = self._sides.read(self._rows, run is not None, [*asked, *kept])
+            now = now or at or (self._clock() if asked else 0)
+            others = {(side.kind, side.key): side for side in there if side.stands(at) or side.kind != "key"}
+
+        def side(kind: str, key: str) -> Side:
+            if key in holders and kind == "key":
+                return Side(kind, key, *_holding(holders[key]))
+            if kind == "purged":
+                return Side(kind, key, *_purged(rows.get(key)))
+            return others.get((kind, key)) or Side(kind, key, None, None, None)
+
+        return Found(now, jobs, [side(*each) for each in sides])
+
+    def _clock(self) -> int:
+        return int(self._rows(self.statements.clock)[0][0])
 
     def _rows(self, statement: Prepared, **params: Any) -> list[Row]:
         run = self.running
         return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
 
     def listed(self, kind: str) -> Found:
-        raise NotImplementedError("the roster has a table of its own here")
+        now, sides = self._sides.listed(self._rows, kind)
+        return Found(now or self._clock(), [], sides)
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
+    def names_but(self, without: Sequence[str]) -> list[str]:
+        """The names of what is ready, but for these."""
+        found: list[str] = []
+        while True:
+            some = [name for (name,) in self.query(self.statements.names, p_after=found[-1] if found else "")]
+            found += some
+            # Not every server walks on for as long as it takes.
+            if len(some) < _WALK:
+                return [name for name in found if name not in without]
+
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
         raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
 
     def page(
@@ -236,9 +269,9 @@ class SQLStore(Store):
 
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique."""
+        unique, and leaves it behind if it outlives the job. What a call relies on, it has read in this transaction."""
         run = self.running
         if run is not None:
             return self._write(run, changes, marks)
@@ -250,7 +283,7 @@ class SQLStore(Store):
 
     def _write(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
         st = self.statements
-        purged = {side.key: value is not None for side, value, _ in marks if side.kind == "purged"}
+        purged = {side.key: value is not None for side, value, *_ in marks if side.kind == "purged"}
         if back := [uuid for uuid, gone in purged.items() if not gone]:
             run.count(st.purged_again, {**self.base, "p_uuids": back})
         ended: list[int] = []
@@ -261,7 +294,7 @@ class SQLStore(Store):
                 run.count(st.purge, {"p_id": before.record.sequence})
             elif after is None:
                 ended.append(before.record.sequence)
-            elif isinstance(after, Record) and not run.count(st.store, changed(after, before.record)):
+            elif isinstance(after, Record) and not self._update(run, after, before.record):
                 raise Stale([after.uuid])
         if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
             raise Stale
@@ -272,9 +305,32 @@ class SQLStore(Store):
             for _, after, _ in changes
             if after is not None
         ]
-        if any(_wakes(change) for change in changes):
+        self._pass_keys(run, changes)
+        if any(_wakes(change) for change in changes) or any(mark.before.kind == "gate" for mark in marks):
             self.tell(run)
-        return Committed(stored, [])
+        for mark in marks:
+            if mark.before.kind == "outcome":
+                self.outcomes.write(run, mark)
+        kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in ELSEWHERE]
+        return Committed(stored, [side for side in kept if side.value is not None])
+
+    def _update(self, run: Runner, after: Record, was: Record) -> int:
+        st = self.statements
+        if (after.priority, after.posting) != (was.priority, was.posting):
+            return run.count(st.restate, restated(after, was))
+        return run.count(st.store, changed(after, was))
+
+    def _pass_keys(self, run: Runner, changes: Sequence[Change]) -> None:
+        taken: dict[str, str] = {}
+        for before, after, _ in changes:
+            had = None if before is None else held_key(before.record)
+            has = None if after is None else held_key(after)
+            if before is not None and had is not None and has is None:
+                self._sides.remember(run, before.record)
+            elif after is not None and has is not None and had is None:
+                taken[has] = after.uuid
+        if taken:
+            self._sides.compare(run, taken)
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
         if not drafts:
@@ -299,17 +355,6 @@ class SQLStore(Store):
         if self.call["p_notify"]:
             run.rows(self.statements.call, {**self.base, **self.call})
 
-    def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        st, key = self.statements, {**self.base, "p_kind": kind, "p_name": name}
-        told = {"p_handle": handle, "p_metadata": metadata, "p_ttl": ttl}
-
-        def work(run: Runner, _: Items | None) -> tuple[None, Items]:
-            if not run.count(st.enlist_again, {**key, **told}):
-                run.count(st.enlist, {**key, **told})
-            return None, DONE
-
-        self.transact(None, work)
-
     def clean(self, statement: Prepared, **params: Any) -> None:
         """Delete something; where nothing was found, nothing is written."""
 
@@ -318,12 +363,23 @@ class SQLStore(Store):
 
         self.transact(None, work)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         st = self.statements
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
-        self.clean(st.entities_old)
+        self._sides.tidy(self.query, self.clean)
+        return self.outcomes.tidy(self.clean)
+
+
+def slot_of(nonce: Nonce) -> dict[str, Any]:
+    """A call's slot and number, as parameters."""
+    return {"p_handle": nonce.handle, "p_slot": nonce.slot, "p_call": nonce.call}
+
+
+def answered(nonce: Nonce, items: Items) -> dict[str, Any]:
+    """What a call keeps, as parameters."""
+    return {**slot_of(nonce), "p_answer": text_of(items)}
 
 
 def _stored(row: Row | None) -> Stored | None:
@@ -331,8 +387,8 @@ def _stored(row: Row | None) -> Stored | None:
     return None if record is None else Stored(record, None)
 
 
-def _holding(uuid: str | None) -> tuple[bytes | None, None, object]:
-    return (None, None, None) if uuid is None else (uuid.encode(), None, uuid)
+def _holding(uuid: str) -> tuple[bytes, None, object]:
+    return uuid.encode(), None, uuid
 
 
 def _purged(row: Row | None) -> tuple[bytes | None, int | None, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,16 +12,22 @@ from jobboard.sql.dialects import storage
 from jobboard.sql.expressions import Exact, LongText, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
-LAYOUT = 2
+LAYOUT = 3
 """The layout of these tables."""
-MIN_READER = 2
+MIN_READER = 3
 """The oldest layout whose readers understand them."""
 
 PURGED = "PURGED"
 """The state of a row that was emptied, kept for a day to tell what became of its job."""
 
-RECORD = 19
+RECORD = 20
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
+
+OUTCOME = (
+    *("uuid", "name", "priority", "id", "key", "version", "posting", "attempts", "max_attempts", "token", "who"),
+    *("created_on", "begun", "modified_on", "until", "errors", "retries", "job_group", "result", "refused"),
+)
+"""The columns of the outcomes' table beside the board's name."""
 
 MAX_ATTEMPTS = 2**31 - 1
 MAX_TOKEN = 2**63 - 1
@@ -29,6 +37,11 @@ MAX_TOKEN = 2**63 - 1
 def literal(state: str) -> sa.BindParameter[str]:
     """A state written out: a partial index serves only conditions that show its own."""
     return sa.literal(str(state), sa.String(), literal_execute=True)
+
+
+def place_of(key: str) -> str:
+    """Where the side record of a key lies: an index takes keys of a bounded length only."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _where(condition: Any) -> dict[str, Any]:
@@ -70,6 +83,7 @@ class Tables:
             sa.Column("errors", LongText),
             sa.Column("retries", sa.Integer, nullable=False),
             sa.Column("job_group", Exact(255)),
+            sa.Column("key_until", sa.BigInteger),
             sa.Column("board", Exact(255), nullable=False),
             sa.Column("live_key", Exact(255)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
@@ -105,17 +119,51 @@ class Tables:
         )
         # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
         sa.Index(f"{prefix}_answers_stamp", self.answers.c.stamp)
-        self.entities = sa.Table(
-            f"{prefix}_entities",
+        # What a board keeps beside its jobs; see jobboard.engine.store.KINDS. A key may be longer than an index takes.
+        self.sides = sa.Table(
+            f"{prefix}_sides",
             self.metadata,
             sa.Column("board", Exact(255), primary_key=True),
-            sa.Column("kind", Exact(255), primary_key=True),
-            sa.Column("name", Exact(255), primary_key=True),
-            sa.Column("handle", Exact(64), nullable=False),
-            sa.Column("metadata", LongText, nullable=False),
-            sa.Column("until", sa.BigInteger, nullable=False),
+            sa.Column("kind", Exact(16), primary_key=True),
+            sa.Column("place", Exact(64), primary_key=True),
+            sa.Column("key", LongText, nullable=False),
+            sa.Column("value", sa.LargeBinary(2**32 - 1), nullable=False),
+            sa.Column("until", sa.BigInteger),
+            sa.Column("version", sa.BigInteger, nullable=False),
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
+        ends = self.sides.c.until
+        sa.Index(f"{prefix}_sides_until", self.sides.c.board, ends, **_where(ends.is_not(None)))
+        # What consumed jobs have left; "id" is the job's place, as it was. Nothing that looks for work meets these.
+        self.outcomes = sa.Table(
+            f"{prefix}_outcomes",
+            self.metadata,
+            sa.Column("uuid", Exact(64), primary_key=True),
+            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("name", Exact(255), nullable=False),
+            sa.Column("priority", sa.SmallInteger, nullable=False),
+            sa.Column("id", sa.BigInteger, nullable=False),
+            sa.Column("key", Exact(255)),
+            sa.Column("version", sa.Integer, nullable=False),
+            sa.Column("posting", LongText, nullable=False),
+            sa.Column("attempts", sa.Integer, nullable=False),
+            sa.Column("max_attempts", sa.Integer),
+            sa.Column("token", sa.BigInteger, nullable=False),
+            sa.Column("who", Exact(255)),
+            sa.Column("created_on", sa.BigInteger, nullable=False),
+            sa.Column("begun", sa.BigInteger, nullable=False),
+            sa.Column("modified_on", sa.BigInteger, nullable=False),
+            sa.Column("until", sa.BigInteger, nullable=False),
+            sa.Column("errors", LongText),
+            sa.Column("retries", sa.Integer, nullable=False),
+            sa.Column("job_group", Exact(255)),
+            sa.Column("result", LongText),
+            sa.Column("refused", LongText),
+            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
+        )
+        left = self.outcomes.c
+        sa.Index(f"{prefix}_outcomes_newest", left.board, left.modified_on, left.id)
+        sa.Index(f"{prefix}_outcomes_until", left.board, left.until)
         self.schema = sa.Table(
             f"{prefix}_schema",
             self.metadata,
@@ -144,6 +192,12 @@ class Tables:
         whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **where)
         narrow.ddl_if(dialect="postgresql")
         whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
+
+
+@functools.cache
+def tables_of(prefix: str) -> Tables:
+    """The same for all boards of a prefix: to build them takes some milliseconds."""
+    return Tables(prefix)
 
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}

@@ -10,13 +10,14 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from jobboard import states
-from jobboard.backends.sql.answers import ALL, DONE, JOINT, Item, Items
+from jobboard.backends.sql.answers import DONE, JOINT, Items, taken
+from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.rows import changed, record_in, record_of
+from jobboard.backends.sql.sides import SideRows
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Finish
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
 from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status
@@ -30,6 +31,7 @@ class RowWriter:
     def __init__(self, statements: Statements, board: str, fenced: bool) -> None:
         self.st = statements
         self._board = {"p_board": board}
+        self._sides = SideRows(statements, self._board)
         self._fenced = fenced
 
     def _save(self, run: Runner, record: Record, was: Record) -> None:
@@ -40,33 +42,29 @@ class RowWriter:
         self,
         run: Runner,
         pick: Prepared,
-        params: dict[str, Any],
-        claim: dict[str, Any],
-        sweep_first: bool,
-    ) -> tuple[tuple[list[Record], bool], Items]:
-        """Claim what ``pick`` gives. The result says whether something overdue must be swept before it may.
+        request: TakeRequest,
+        **more: Any,
+    ) -> tuple[Glance, Items]:
+        """Claim what ``pick`` gives.
 
-        :param claim: who, keeper and ttl, as parameters.
+        :param more: parameters of ``pick`` beside those of the request.
         """
-        rows: Sequence[Row] = run.rows(pick, {**self._board, **params})
+        rows: Sequence[Row] = run.rows(pick, {**self._board, **request.params, **more})
         if not rows:
-            return ([], False), []
+            return Glance([], False, 0), []
         now, event = rows[0][RECORD : RECORD + 2]
-        if sweep_first and event is not None and event <= now:
-            return ([], True), []
-        rows = self.st.claim.write(run, rows, {**claim, "p_now": now})
-        records = [claimed(row, claim, now) for row in rows]
-        together: dict[int, list[str]] = {}
-        for record in records:
-            together.setdefault(record.token, []).append(str(record.sequence))
-        return (records, False), [Item(JOINT.join(ids), token) for token, ids in together.items()]
+        if not request.swept and event is not None and event <= now:
+            return Glance([], True, 0), []
+        rows = self.st.claim.write(run, rows, {**request.lease, "p_now": now})
+        records = [claimed(row, request.lease, now) for row in rows]
+        return Glance(records, False, 0), taken(records)
 
     def still_held(self, run: Runner, earlier: Items) -> tuple[list[Record], int]:
         """Of the claims that a first try has made, those that stand; and the time."""
-        taken = {int(id_): token for ids, token, _ in earlier for id_ in ids.split(JOINT)}
-        rows = run.rows(self.st.lock_ids, {"p_ids": list(taken)})
+        tokens = {int(id_): token for ids, token, _ in earlier for id_ in ids.split(JOINT)}
+        rows = run.rows(self.st.lock_ids, {"p_ids": list(tokens)})
         now = rows[0][RECORD] if rows else 0
-        held = ((r, taken[r.sequence]) for row in rows if (r := record_of(row)) is not None)
+        held = ((r, tokens[r.sequence]) for row in rows if (r := record_of(row)) is not None)
         found = (_still_held(record, token, now) for record, token in held)
         return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
 
@@ -100,6 +98,8 @@ class RowWriter:
                     run.count(statement, {"p_ids": ids})
             if trashed:
                 run.many(self.st.store, [changed(each, each._replace(state=CLAIMED)) for each in trashed])
+        for record in trashed:
+            self._sides.remember(run, record)
         return (len(rows), trashed), DONE if rows else []
 
     def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:
@@ -142,18 +142,9 @@ class RowWriter:
             found.update((row[0], (row, True)) for row in rows)
         return found
 
-    def consume(self, run: Runner, acts: Sequence[Finish]) -> tuple[bool, Items]:
-        """Consume claims of one token: all of them, or none."""
-        uuids = [act.uuid for act in acts]
-        token = acts[0].holder.token
-        assert token is not None
-        done = run.count(self.st.consume, {**self._board, "p_uuids": uuids, "p_token": token})
-        # Without an answer the transaction is taken back.
-        return (True, [Item(ALL, len(acts))]) if done == len(uuids) else (False, [])
 
-
-def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
-    """A ready row, as the claim has made it.
+def claimed(row: Row, lease: dict[str, Any], now: int) -> Record:
+    """A ready row, as a claim with this lease, in parameters, has made it.
 
     :raises JobFailure: it can't be claimed, on a database that lets one do so.
     """
@@ -167,9 +158,9 @@ def claimed(row: Row, claim: dict[str, Any], now: int) -> Record:
             row[8] + 1,
             row[9],
             states.next_token(row[10], now),
-            claim["p_who"],
-            claim["p_keeper"],
-            now + claim["p_ttl"],
+            lease["p_who"],
+            lease["p_keeper"],
+            now + lease["p_ttl"],
             row[14],
             now,
             failures_from_json(row[16]),

@@ -59,7 +59,7 @@ class CommitOps:
         return len(self.ops) - 1
 
 
-class Done:
+class Achieved:
     """What a multi will have done, if it is carried out."""
 
     def __init__(self, writer: Writer, steps: Sequence[Step], shelves: dict[str, str], now: int) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, get
+from jobboard.engine import LISTED, Done
 from jobboard.engine.calls import held_key
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ _FULL = "something lies in it, so that this job can't leave: delete that"
 
 _AT_ONCE = 200
 
-_ROOT = {"layout", "bell", "clock", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
-    *("sides", "listeners", "events")
+_ROOT = {"layout", "bell", "clock", "gate", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
+    *("done", "over", "sides", "listeners", "events")
 }
 
 
@@ -126,7 +127,7 @@ class _Inspection:
     def _sides(self) -> Iterator[Odd]:
         for kind in self._names("sides"):
             for one in self._names(f"sides/{kind}"):
-                if kind == "entity":
+                if kind in LISTED:
                     yield from self._side(kind, f"sides/{kind}/{one}", one)
                     continue
                 for name in self._names(f"sides/{kind}/{one}"):
@@ -143,6 +144,8 @@ class _Inspection:
         except ValueError as error:
             yield self._paths.at(path), f"{error}: delete it"
             return
+        if kind == "outcome" and Done.of(side._replace(key=unquote(name))) is None:
+            yield self._paths.at(path), "this outcome can't be read: delete it, and what lies under it"
         if kind == "key":
             uuid = self._keys.pop(unquote(name), None)
             if uuid is None or uuid.encode() != side.value:

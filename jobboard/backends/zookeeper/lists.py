@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from jobboard.backends.zookeeper.batch import created
 from jobboard.backends.zookeeper.paths import Entry
+
+
+class Names(NamedTuple):
+    """Of which names a look is to find jobs; ``only`` None: of any but those in ``without``."""
+
+    only: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, only: Iterable[str] | None, without: Iterable[str]) -> Names:
+        return cls(None if only is None else frozenset(only), frozenset(without))
 
 
 class KeptList:
@@ -21,14 +32,14 @@ class KeptList:
         self.folder = stat.czxid
         self.created = created(stat)
 
-    def of(self, jobs: Collection[str] | None) -> list[Any]:
-        if jobs is None:
-            return self.names
+    def of(self, jobs: Names) -> list[Any]:
+        if jobs.only is None:
+            return [entry for entry in self.names if entry.job not in jobs.without] if jobs.without else self.names
         if self._named is None:
             self._named = {}
             for entry in self.names:
                 self._named.setdefault(entry.job, []).append(entry)
-        found = [self._named[job] for job in jobs if job in self._named]
+        found = [self._named[job] for job in jobs.only if job in self._named]
         return found[0] if len(found) == 1 else sorted(itertools.chain(*found))
 
     def _all(self, name: Any) -> Iterator[list[Any]]:

@@ -12,15 +12,15 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobboard.backends.zookeeper.batch import tag_of
-from jobboard.backends.zookeeper.lists import KeptList
+from jobboard.backends.zookeeper.lists import KeptList, Names
 from jobboard.backends.zookeeper.paths import UNKNOWN, Entry, folder_number, timed_entry
 from jobboard.backends.zookeeper.records import Guard, Guarded, Head
 from jobboard.backends.zookeeper.requests import Read, children, create, delete, exists, get, put
-from jobboard.engine import Look, Stored
+from jobboard.engine import GATE, Look, Side, Stored
 from jobboard.states import TRASHED, UNCLAIMED
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class View:
         self._next: int | None = None
         self._aside: set[str] = set()
         self._armed = False
+        self._gate = Side(*GATE, None, None, None)
         self._ahead: dict[str, Any] = {}
         self._keepers: tuple[str, ...] = ()
         # How many looks must find nothing new before jobs are claimed again that nobody has looked for.
@@ -82,7 +83,7 @@ class View:
 
     # Looking
 
-    def known(self, limit: int, names: Collection[str] | None, readable: int) -> Look | None:
+    def known(self, limit: int, names: Names, readable: int) -> Look | None:
         """The first jobs as far as is known, which must still be so when they are claimed: no job has become free since
         (the bell), none has lapsed with its keeper, or by the time."""
         with self._lock:
@@ -104,13 +105,13 @@ class View:
                 ready.append(Stored(stored.record, Guarded(tag_of(stored), guard)))
             if len(ready) < limit:
                 return None
-            return Look(now, ready, [], None if self._next is None else self._next - now)
+            return Look(now, ready, [], None if self._next is None else self._next - now, self._gate)
 
     def doubt(self, looks: int = 1) -> None:
         """What is known was not so any more."""
         self._doubts = max(looks, self._doubts)
 
-    def look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
+    def look(self, limit: int, names: Names, readable: int) -> Look:
         with self._lock:
             while True:
                 look = self._look(limit, names, readable)
@@ -122,7 +123,7 @@ class View:
                 if (bell, alive) == (self._bell, self._alive):
                     return look
 
-    def _look(self, limit: int, names: Collection[str] | None, readable: int) -> Look:
+    def _look(self, limit: int, names: Names, readable: int) -> Look:
         store, paths = self._store, self._store.paths
         self._read.clear()
         if len(self._heads) > _HEADS:
@@ -133,14 +134,15 @@ class View:
         heads = [get(paths.job(entry.uuid)) for entry in unread]
         # The first look of all asks for what it will need in one go.
         ahead = [] if self._bell >= 0 else [children(paths.at(name)) for name in ("kept", "alive", "timed", "ready")]
-        asked = [exists(paths.bell), exists(paths.alive), *ahead, *heads]
-        bell, alive, *data = store.connection.read(asked, fresh=paths.root)
+        asked = [exists(paths.bell), exists(paths.alive), get(paths.gate), *ahead, *heads]
+        bell, alive, gate, *data = store.connection.read(asked, fresh=paths.root)
         self._ahead = dict(zip(("kept", "alive", "timed", "ready"), data[: len(ahead)], strict=False))
         data = data[len(ahead) :]
         if bell is None or alive is None:
             store.mend()
             return self._look(limit, names, readable)
         self._learn(unread, data)
+        self._gate = store.gate(gate)
         overdue: list[Stored] = []
         now = store.judged([])
         quiet = (bell.version, alive.cversion) == (self._bell, self._alive)
@@ -157,9 +159,9 @@ class View:
             overdue += dead
         ready = self._ready(limit, names, readable, overdue)
         event = None if self._next is None else max(0, self._next - now)
-        return Look(now, ready, overdue, event)
+        return Look(now, ready, overdue, event, self._gate)
 
-    def _ready(self, limit: int, names: Collection[str] | None, readable: int, overdue: list[Stored]) -> list[Stored]:
+    def _ready(self, limit: int, names: Names, readable: int, overdue: list[Stored]) -> list[Stored]:
         store = self._store
         ready: list[Stored] = []
         walk = self._walk(names, readable)
@@ -204,7 +206,7 @@ class View:
             self._heads[entry.uuid] = head
 
     def _guess(
-        self, names: Collection[str] | None, readable: int, after: tuple[Entry, str] | None = None
+        self, names: Names, readable: int, after: tuple[Entry, str] | None = None
     ) -> Iterator[tuple[Entry, str]]:
         """As :meth:`_walk`, up to where something would have to be read."""
         with contextlib.suppress(_Unknown):
@@ -212,7 +214,7 @@ class View:
 
     def _walk(
         self,
-        names: Collection[str] | None,
+        names: Names,
         readable: int,
         known: bool = False,
         after: tuple[Entry, str] | None = None,

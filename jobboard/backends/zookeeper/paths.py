@@ -5,6 +5,8 @@
     layout                               the layout, and the oldest one whose readers understand it
     bell                                 written with whatever may have become claimable, or ends by itself; watched
     clock                                written to learn the server's time
+    gate                                 the side record of that kind, empty where there is none: an absence can't be
+                                         compared in a multi
     jobs/<bucket>/<uuid>                 a job's record; its version rises with every change
     jobs/<bucket>/<uuid>~<mark>          its posting and error, where these are long: written once, and never changed
     tail/<rank>                          the folder that posts of this priority go to
@@ -13,6 +15,8 @@
     later/<rank>/<hi>/<lo>/<entry>       a scheduled one
     timed/<day>/<minute>/<shelf>/<time>.<uuid>      when a lease ends, or a job is due
     trash/<day>/<minute>/<shelf>/<time>.<place>.<uuid>     a trashed job
+    done/<day>/<minute>/<shelf>/<time>.<place>.<uuid>      a consumed job whose outcome is kept, by its end
+    over/<day>/<minute>/<shelf>/<time>.<place>.<uuid>      the same, by the end of its outcome
     alive/<keeper>                       ephemeral: one session of one handle
     kept/<keeper>/<uuid>                 a claim that lives as long as that session
     sides/<kind>/<bucket>/<key>          a side record; under it lies <mark>, which is another each time it is made,
@@ -38,6 +42,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 from zlib import crc32
 
+from jobboard.engine import LISTED
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, State
 
 FULL = 500
@@ -165,6 +170,7 @@ class Paths:
             f"{self.root}/{name}"
             for name in ("layout", "bell", "clock", "alive", "kept", "listeners", "events", "sides")
         )
+        self.gate = f"{self.root}/gate"
 
     def parents(self) -> list[str]:
         """What a board lies in."""
@@ -173,10 +179,11 @@ class Paths:
 
     def fixed(self) -> list[str]:
         """What every board has, beside its layout; parents first."""
-        trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash")
+        trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash", "done", "over")
         others = [f"{self.root}/{name}" for name in trees]
         return [
-            *(self.root, self.bell, self.clock, self.alive, self.kept, self.listeners, self.events, self.sides),
+            *(self.root, self.bell, self.clock, self.gate, self.alive, self.kept),
+            *(self.listeners, self.events, self.sides),
             *others,
             *(f"{self.root}/jobs/{bucket:02x}" for bucket in range(256)),
         ]
@@ -188,6 +195,8 @@ class Paths:
         return f"{self.root}/jobs/{crc32(uuid.encode()) & 0xFF:02x}/{uuid}"
 
     def side(self, kind: str, key: str) -> str:
-        if kind == "entity":
+        if kind == "gate":
+            return self.gate
+        if kind in LISTED:
             return f"{self.sides}/{kind}/{quoted(key)}"
         return f"{self.sides}/{kind}/{crc32(key.encode()) & 0xFF:02x}/{quoted(key)}"

@@ -71,6 +71,7 @@ _FIELDS: dict[str, Any] = {
     "modified_on": int,
     "retries": int,
     "group": _TEXT,
+    "key_until": _NUMBER,
 }
 _values = operator.attrgetter(*_FIELDS)
 _FAILURE = (int, _TEXT, int, str)

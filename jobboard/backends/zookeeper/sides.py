@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import Side
+from jobboard.engine import LISTED, Done, Side
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -20,6 +20,9 @@ LOG = logging.getLogger(__name__)
 
 PAUSE = 600
 """How long nobody tidies up again after somebody has, in seconds."""
+
+_DROPPED = 500
+"""How many outcomes one tidying drops."""
 
 _TIDIED = 2000
 """How many side records are looked at to find those that are over."""
@@ -33,7 +36,9 @@ class Sides:
         sides = []
         for (kind, key), data in zip(asked, found, strict=True):
             side = Side(kind, key, None, None, None)
-            if data is not None:
+            if kind == "gate" and data is not None and not data[0]:
+                side = side._replace(tag=SideTag(data[1].version, ""))
+            elif data is not None:
                 try:
                     side = unpack_side(kind, key, data[0], data[1].version)
                 except ValueError as error:
@@ -50,6 +55,45 @@ class Sides:
         sides = self.of([(kind, unquote(name)) for name in names], data)
         return [side for side in sides if side.value is not None]
 
+    def newest(self, kind: str, after: Side | None, limit: int) -> list[Side]:
+        """One that can't be read, or was written anew since, is passed over."""
+        ended = None if after is None else Done.of(after)
+        last = None if ended is None else (ended.record.modified_on, ended.record.sequence)
+        sides: list[Side] = []
+        for entries in self._store.walker.minutes("done", last):
+            for start in range(0, len(entries), limit):
+                some = {entry.uuid: entry.when for entry in entries[start : start + limit]}
+                for side in self._store.read([], [(kind, uuid) for uuid in some]).sides:
+                    done = Done.of(side)
+                    if done is not None and done.record.modified_on == some[side.key]:
+                        sides.append(side)
+                if len(sides) >= limit:
+                    return sides[:limit]
+        return sides
+
+    def drop_outcomes(self) -> bool:
+        """What has ended, some at a time; whether there may be more."""
+        store, left = self._store, _DROPPED
+        for entries in store.walker.minutes("over", (store.now(), 0)):
+            some = entries[:left]
+            data = store.connection.read([get(store.paths.at(entry.path)) for entry in some])
+            sides = store.read([], [("outcome", entry.uuid) for entry in some]).sides
+            for entry, each, side in zip(some, data, sides, strict=True):
+                paths = [entry.path, *([each[0].decode()] if each is not None and each[0] else [])]
+                ops = [delete(store.paths.at(path)) for path in paths]
+                # Unless it was written anew since, and lives longer.
+                if isinstance(side.tag, SideTag) and side.until == entry.when:
+                    path = store.paths.side("outcome", entry.uuid)
+                    ops += [delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)]
+                try:
+                    store.connection.commit(ops)
+                except Refused:
+                    store.connection.try_later(ops)
+            left -= len(some)
+            if left <= 0:
+                return True
+        return False
+
     def tidy(self) -> None:
         """At most every ten minutes, of all who have opened the board, and at a bounded cost: some folders of side
         records, picked at random."""
@@ -62,7 +106,7 @@ class Sides:
             left = _TIDIED
             for kind in ("entity", "answer", "key", "purged"):
                 folders = [f"{self._store.paths.sides}/{kind}"]
-                if kind != "entity":
+                if kind not in LISTED:
                     names = self._names(folders[0])
                     folders = [f"{folders[0]}/{name}" for name in random.sample(names, len(names))]
                 for folder in folders:

@@ -18,6 +18,7 @@ from jobboard.backends.zookeeper import checks
 from jobboard.backends.zookeeper.clock import Clock
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.events import Events
+from jobboard.backends.zookeeper.lists import Names
 from jobboard.backends.zookeeper.looking import View
 from jobboard.backends.zookeeper.paths import (
     MINUTE,
@@ -35,7 +36,7 @@ from jobboard.backends.zookeeper.requests import Refused, children, create, dele
 from jobboard.backends.zookeeper.sides import Sides
 from jobboard.backends.zookeeper.walking import Walker
 from jobboard.backends.zookeeper.writing import Writer
-from jobboard.engine import Change, Committed, Found, Look, Mark, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
@@ -88,7 +89,7 @@ class ZooKeeperStore(Store):
         self.events = Events(self, self._heard)
         self._side_records = Sides(self)
         self._writer = Writer(self)
-        self._walker = Walker(self)
+        self.walker = Walker(self)
         self._numbers: dict[str, int] = {}
         self._keepers: list[str] = []
         self._keeper: tuple[str, int | None] | None = None
@@ -401,8 +402,12 @@ class ZooKeeperStore(Store):
     def listed(self, kind: str) -> Found:
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
-    def tidy(self) -> None:
+    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
+        return Found(self.judged([]), [], self._side_records.newest(kind, after, limit))
+
+    def tidy(self) -> bool:
         self._side_records.tidy()
+        return self._side_records.drop_outcomes()
 
     # Keepers
 
@@ -430,25 +435,29 @@ class ZooKeeperStore(Store):
 
     # The rest of the contract
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int) -> Look:
-        return self.view.look(limit, None if names is None else frozenset(names), readable)
+    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+        return self.view.look(limit, Names.of(names, without), readable)
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int) -> Look | None:
-        return self.view.known(limit, None if names is None else frozenset(names), readable)
+    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
+        return self.view.known(limit, Names.of(names, without), readable)
+
+    def gate(self, data: Any) -> Side:
+        """As it was read."""
+        return self._side_records.of([GATE], [data])[0]
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
-        return self._walker.page(after, limit, None if names is None else frozenset(names))
+        return self.walker.page(after, limit, None if names is None else frozenset(names))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        return self._walker.trash_page(after, limit)
+        return self.walker.trash_page(after, limit)
 
     def counts(self) -> dict[State, int]:
-        return self._walker.counts()
+        return self.walker.counts()
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = ()) -> Committed:
-        return self._writer.commit([self._in_full(change) for change in changes], marks)
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+        return self._writer.commit([self._in_full(change) for change in changes], marks, checks)
 
     def _in_full(self, change: Change) -> Change:
         """The engine counts a lease from the earliest that it may be now; its holder from when it has asked for it, and

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-_ROOTS = {*TREES.values(), "trash"}
+_ROOTS = {*TREES.values(), "trash", "done", "over"}
 
 _AT_ONCE = 100
 
@@ -28,7 +28,7 @@ _FAR = 20
 """How many folders a page walks through for a match."""
 
 
-class _Trashed(NamedTuple):
+class TimedPlace(NamedTuple):
     when: int
     sequence: int
     uuid: str
@@ -120,7 +120,7 @@ class Walker:
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = None if after is None else (after.modified_on, after.sequence)
         page: list[Record] = []
-        for entries in self._minutes(last):
+        for entries in self.minutes("trash", last):
             for start in range(0, len(entries), limit):
                 page += self._trashed(entries[start : start + limit])
                 if len(page) >= limit:
@@ -134,7 +134,7 @@ class Walker:
         page.sort(key=lambda record: (record.modified_on, record.sequence), reverse=True)
         return page[:limit]
 
-    def _trashed(self, entries: Sequence[_Trashed]) -> Iterator[Record]:
+    def _trashed(self, entries: Sequence[TimedPlace]) -> Iterator[Record]:
         store = self._store
         found = store.read([entry.uuid for entry in entries]).jobs
         over = [store.paths.at(entry.path) for entry, stored in zip(entries, found, strict=True) if stored is None]
@@ -145,22 +145,22 @@ class Walker:
             if stored is not None and stored.record.state == TRASHED:
                 yield stored.record._replace(modified_on=entry.when, sequence=entry.sequence)
 
-    def _minutes(self, last: tuple[int, int] | None) -> Iterator[list[_Trashed]]:
-        """What was trashed before, the newest first, of one minute after the other."""
-        bound = "~" if last is None else minute_of("trash", last[0])
-        for day in sorted(self._lists(["trash"])[0], reverse=True):
-            if f"trash/{day}" > bound:
+    def minutes(self, tree: str, last: tuple[int, int] | None) -> Iterator[list[TimedPlace]]:
+        """What lies there before, the newest first, of one minute after the other."""
+        bound = "~" if last is None else minute_of(tree, last[0])
+        for day in sorted(self._lists([tree])[0], reverse=True):
+            if f"{tree}/{day}" > bound:
                 continue
-            for minute in sorted(self._lists([f"trash/{day}"])[0], reverse=True):
-                folder = f"trash/{day}/{minute}"
+            for minute in sorted(self._lists([f"{tree}/{day}"])[0], reverse=True):
+                folder = f"{tree}/{day}/{minute}"
                 if folder > bound:
                     continue
                 shelves = [f"{folder}/{name}" for name in self._lists([folder])[0]]
-                entries: list[_Trashed] = []
+                entries: list[TimedPlace] = []
                 for path, names in zip(shelves, self._lists(shelves), strict=True):
                     for name in names:
                         try:
-                            entries.append(_Trashed(*trashed_entry(name), f"{path}/{name}"))
+                            entries.append(TimedPlace(*trashed_entry(name), f"{path}/{name}"))
                         except ValueError as error:
                             LOG.warning("%s/%s is set aside: %s", path, name, error)
                 if not entries:

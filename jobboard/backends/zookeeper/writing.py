@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from jobboard.backends.zookeeper.batch import CommitOps, Done, Step, Tail, created, guards_of, kept, rings, tag_of, told
+from jobboard.backends.zookeeper.batch import (
+    Achieved,
+    CommitOps,
+    Step,
+    Tail,
+    created,
+    guards_of,
+    kept,
+    rings,
+    tag_of,
+    told,
+)
 from jobboard.backends.zookeeper.paths import (
     FULL,
     TREES,
@@ -27,7 +38,7 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.records import INLINE, SideTag, Tag, pack, pack_content, pack_side
 from jobboard.backends.zookeeper.requests import LIMIT, Op, Refused, check, create, delete, exists, get, put
-from jobboard.engine import Change, Committed, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft
@@ -59,7 +70,7 @@ class Writer:
 
     # Building
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+    def commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
         store = self._store
         now = store.earliest()
         steps = self._steps(changes, now)
@@ -67,10 +78,10 @@ class Writer:
         shelves: dict[str, str] = {}
         for _ in range(TRIES):
             try:
-                batch, done = self._build(steps, marks, now, gone, shelves)
+                batch, done = self._build(steps, marks, checks, now, gone, shelves)
                 if batch.size > LIMIT:
                     steps = self._write_ahead(steps)
-                    batch, done = self._build(steps, marks, now, gone, shelves, ahead=True)
+                    batch, done = self._build(steps, marks, checks, now, gone, shelves, ahead=True)
                 start = boottime()
                 results = store.connection.commit(batch.ops)
             except Refused as refusal:
@@ -102,7 +113,12 @@ class Writer:
             same = after is None or (after.posting, after.errors) == (before.record.posting, before.record.errors)
             new = None if same or after is None else pack_content(after)
             body = tag.body if new is None else _mark(new)
-            steps.append(Step(before.record.uuid, change, after, (tag.folder, tag.n), new, body))
+            place = (tag.folder, tag.n)
+            if after is not None and after.priority != before.record.priority:
+                # Each priority has folders of its own, and numbers.
+                place = self._reserve([after])[after.uuid]
+                after = after._replace(sequence=sequence_of(after.priority, *place))
+            steps.append(Step(before.record.uuid, change, after, place, new, body))
         if any(record.state != UNCLAIMED for record in posted):
             # All of them, or they would not be numbered in their order.
             places = self._reserve(posted)
@@ -190,13 +206,14 @@ class Writer:
         self,
         steps: Sequence[Step],
         marks: Sequence[Mark],
+        checks: Sequence[Side],
         now: int,
         gone: set[str],
         shelves: dict[str, str],
         ahead: bool = False,
-    ) -> tuple[CommitOps, Done]:
+    ) -> tuple[CommitOps, Achieved]:
         store, batch = self._store, CommitOps()
-        done = Done(self, steps, shelves, now)
+        done = Achieved(self, steps, shelves, now)
         ranks = [step.after.priority for step in steps if step.is_post and step.after is not None]
         done.folders = self._folders(Counter(ranks), batch, gone) if ranks else {}
         listened = store.events.listened()
@@ -216,15 +233,17 @@ class Writer:
                 self._post(step, batch, done, ahead)
             else:
                 self._change(step, keeper, batch, done, gone, ahead)
+        for side in checks:
+            batch.add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
         for mark in marks:
             self._mark(mark, batch, done, gone)
-        if any(rings(step) for step in steps):
+        if any(rings(step) for step in steps) or any(mark.before.kind == "gate" for mark in marks):
             done.bell = batch.add(put(store.paths.bell, b""), _OTHER)
         if listened and (news := told(store.handle, steps)):
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
         return batch, done
 
-    def _post(self, step: Step, batch: CommitOps, done: Done, ahead: bool) -> None:
+    def _post(self, step: Step, batch: CommitOps, done: Achieved, ahead: bool) -> None:
         uuid, record, content, body = step.uuid, step.after, step.content, step.body
         assert record is not None
         assert content is not None
@@ -236,7 +255,7 @@ class Writer:
         if body and not ahead:
             batch.add(create(f"{path}~{body}", content), uuid)
 
-    def _change(self, step: Step, keeper: str, batch: CommitOps, done: Done, gone: set[str], ahead: bool) -> None:
+    def _change(self, step: Step, keeper: str, batch: CommitOps, done: Achieved, gone: set[str], ahead: bool) -> None:
         uuid, change, after, (folder, n), content, body = step
         before, path = change.before, self._store.paths.job(uuid)
         old = None if before is None else tag_of(before)
@@ -263,7 +282,7 @@ class Writer:
             batch.add(check(has[0]), uuid)
         done.tags[uuid] = tag
 
-    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: CommitOps, done: Done) -> Tag:
+    def _record(self, step: Step, after: Record, tag: Tag, keeper: str, batch: CommitOps, done: Achieved) -> Tag:
         """What the job's own znode is to hold; where its entries lie then."""
         before, uuid, content = step.change.before, step.uuid, step.content
         old, path = None if before is None else tag_of(before), self._store.paths.job(step.uuid)
@@ -309,11 +328,17 @@ class Writer:
         chosen[uuid] = f"{minute}/{self._seed}{count // _SHELF}"
         return chosen[uuid]
 
-    def _mark(self, mark: Mark, batch: CommitOps, done: Done, gone: set[str]) -> None:
-        (kind, key, _, _, tag), value, ttl = mark
+    def _mark(self, mark: Mark, batch: CommitOps, done: Achieved, gone: set[str]) -> None:
+        (kind, key, _, _, tag), value = mark.before, mark.value
         path = self._store.paths.side(kind, key)
-        until = None if ttl is None else done.now + ttl
+        until = mark.end(done.now)
         assert tag is None or isinstance(tag, SideTag)
+        if kind == "gate":
+            data = b"" if value is None else pack_side("", until, value)
+            at = batch.add(put(path, data, _version(mark.before)), _OTHER)
+            if value is not None:
+                done.sides.append((Side(kind, key, value, until, SideTag(0, "")), at))
+            return
         marked = kind != "answer"
         if tag is None or (marked and not tag.mark):
             # There is none, or one that can't be read.
@@ -323,6 +348,8 @@ class Writer:
                 at = batch.add(create(path, data) if tag is None else put(path, data, tag.version), _SIDE)
                 if marked:
                     batch.add(create(f"{path}/{made}"), _SIDE)
+                if kind == "outcome" and until is not None:
+                    self._lead_to(Done.of(mark.before._replace(value=value)), until, batch, done)
                 side = Side(kind, key, value, until, SideTag(0, made))
                 done.sides.append((side, None if tag is None else at))
             return
@@ -335,6 +362,17 @@ class Writer:
         else:
             at = batch.add(put(path, pack_side(tag.mark, until, value), tag.version), _SIDE)
             done.sides.append((Side(kind, key, value, until, tag), at))
+
+    def _lead_to(self, ended: Done | None, until: int, batch: CommitOps, done: Achieved) -> None:
+        """What leads to an outcome by when the job ended, and by when it is to be dropped itself."""
+        assert ended is not None
+        uuid, leads = ended.record.uuid, ""
+        for tree, at in (("done", ended.record.modified_on), ("over", until)):
+            shelf = self._shelf(tree, at, done.shelves, f"{tree} {uuid}")
+            path = f"{shelf}/{at:016d}.{ended.record.sequence}.{uuid}"
+            # What is dropped by the one is found in the other, whose shelf nothing else tells.
+            batch.add(create(self._at(path), leads.encode()), uuid)
+            leads = path
 
     def _write_ahead(self, steps: Sequence[Step]) -> list[Step]:
         """Contents that don't fit into one request with the rest are written before it. Nobody finds them until the
@@ -443,6 +481,11 @@ class Writer:
             ops += [delete(self._at(folder)), delete(self._at(folder.rpartition("/")[0]))]
             ops.append(delete(self._at(f"{tree}/{rank}")))
         self._store.connection.try_later(ops)
+
+
+def _version(side: Side) -> int:
+    """Of a side record whose znode is always there; one that is missing is made anew."""
+    return side.tag.version if isinstance(side.tag, SideTag) else 0
 
 
 def _mark(content: bytes) -> str:

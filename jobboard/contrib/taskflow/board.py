@@ -17,8 +17,9 @@ from jobboard.contrib.taskflow import options
 from jobboard.contrib.taskflow.encoding import encode_details
 from jobboard.contrib.taskflow.errors import translated
 from jobboard.contrib.taskflow.job import TaskFlowIterator, TaskFlowJob
-from jobboard.job import Job, JobPriority
+from jobboard.job import Job
 from jobboard.notifier import ANY
+from jobboard.priorities import JobPriority
 from jobboard.states import SCHEDULED
 
 LOG = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from taskflow.jobs import base
 from jobboard.contrib.taskflow.encoding import decode_details
 from jobboard.contrib.taskflow.errors import translated
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
-from jobboard.job import Job, JobPriority
+from jobboard.job import Job
+from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 
 DOES_NOT_EXPIRE, NOT_CLAIMED = -1, -2

@@ -46,6 +46,8 @@ _MODULES = (
     "looking",
     "model",
     "ordering",
+    "outcomes",
+    "pausing",
     "posting",
     "processes",
     "puppet",
@@ -53,9 +55,11 @@ _MODULES = (
     "recording",
     "reposting",
     "rules",
+    "scheduling",
     "support",
     "trash",
     "waiting",
+    "windows",
     "wire",
     "working",
 )
@@ -89,6 +93,8 @@ from jobboard.testing.conformance.looking import (  # noqa: E402
 )
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
 from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
+from jobboard.testing.conformance.outcomes import TestKeeping, TestOutcomes, TestResults, keeper  # noqa: E402
+from jobboard.testing.conformance.pausing import TestPause, TestPausedWaiters, TestPauseUnderWay  # noqa: E402
 from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
 from jobboard.testing.conformance.races import TestRaces  # noqa: E402
@@ -102,6 +108,7 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
     TestWhatOthersHold,
     astray,
 )
+from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -111,6 +118,7 @@ from jobboard.testing.conformance.trash import (  # noqa: E402
     TestTrash,
 )
 from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
+from jobboard.testing.conformance.windows import TestReplacing, TestWindows  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
@@ -137,6 +145,7 @@ __all__ = [
     "TestIdentity",
     "TestIterjobs",
     "TestJobWait",
+    "TestKeeping",
     "TestKeptAndFixed",
     "TestKeys",
     "TestLapse",
@@ -153,7 +162,11 @@ __all__ = [
     "TestOrder",
     "TestOtherProcesses",
     "TestOthersAreAlwaysQuicker",
+    "TestOutcomes",
     "TestParting",
+    "TestPause",
+    "TestPauseUnderWay",
+    "TestPausedWaiters",
     "TestPoison",
     "TestPosting",
     "TestPostingMany",
@@ -162,8 +175,12 @@ __all__ = [
     "TestRelease",
     "TestRememberedClaims",
     "TestRepeatedPosts",
+    "TestReplacing",
     "TestRestore",
+    "TestResults",
     "TestRevival",
+    "TestSchedules",
+    "TestSchedulesInTrouble",
     "TestSiblings",
     "TestTheServerIsAsked",
     "TestTokens",
@@ -172,10 +189,12 @@ __all__ = [
     "TestWaiting",
     "TestWakeUp",
     "TestWhatOthersHold",
+    "TestWindows",
     "TestWorking",
     "TestWorkingFunctions",
     "astray",
     "board",
+    "keeper",
     "other",
     "puppet",
     "wire",

@@ -7,7 +7,7 @@ import pytest
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish
+from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish, Posted
 from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, first_call, lost_reply, record_of, take, uuids
@@ -37,8 +37,7 @@ def arrival(
 
 
 def insert(board: JobBoard, *drafts: Draft) -> list[tuple[bool, Record | None]]:
-    answers: list[tuple[bool, Record | None]] = board.door.insert(drafts)
-    return answers
+    return [(status == OK, record) for status, _, record in board.door.insert(drafts)]
 
 
 def finish(board: JobBoard, *acts: Finish) -> list[Status]:
@@ -189,11 +188,11 @@ class TestArriving:
     def test_late_request(self, board: JobBoard) -> None:
         """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
         first = first_call()
-        [(_, record)] = board.engine.insert([arrival(board)], first._replace(attempt=2))
+        [(_, _, record)] = board.engine.insert([arrival(board)], first._replace(attempt=2))
         assert record is not None
         finish(board, free(record))
         board.consume(take(board), "anna")
-        assert board.engine.insert([arrival(board)], first) == [(True, None)]
+        assert board.engine.insert([arrival(board)], first) == [Posted(OK, record.uuid, None)]
         assert board.job_count == 0
 
 

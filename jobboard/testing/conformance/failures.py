@@ -12,8 +12,9 @@ import pytest
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, NotFound, UnclaimableJob
-from jobboard.job import Job, JobPriority, Posting
+from jobboard.job import Job, Posting
 from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (

@@ -9,7 +9,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.job import Job, JobPriority, Posting
+from jobboard.job import Job, Posting
+from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, MakeBoard, let_lapse, take, trash_one, uuids
 

@@ -16,7 +16,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import NotFound
 from jobboard.job import Job, Posting
-from jobboard.states import Verb
+from jobboard.primitives import Finish
+from jobboard.states import Holder, Verb
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free, part
 from jobboard.testing.conformance.support import LIMIT, LONG, take
 from jobboard.testing.conformance.wire import Wire
@@ -42,6 +43,11 @@ def claimed(board: JobBoard) -> Job:
 def by_name(board: JobBoard) -> Job:
     """A claimed job without its claim: only the owner's name tells whose act it is."""
     return board.get(claimed(board).uuid)
+
+
+def keep(board: JobBoard, job: Job) -> None:
+    """Consume it so that an outcome is left."""
+    finish(board, Finish(job.uuid, Holder("anna", None), Verb.CONSUME, keep=3_600_000_000, result=job._record.posting))
 
 
 def trashed(board: JobBoard) -> Job:
@@ -127,6 +133,7 @@ ACTS = {
         "abandon": LateCall(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
         "abandon with a delay": LateCall(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
         "consume": LateCall(by_name, lambda board, job: board.consume(job, "anna"), come_back),
+        "consume with an outcome": LateCall(by_name, keep, come_back),
         "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
     },
     "holding": {
@@ -144,9 +151,9 @@ ACTS = {
 
 
 def all_of(board: JobBoard) -> list[Any]:
-    """All that is stored of its jobs, and how many there are in each state."""
+    """All that is stored of its jobs, what they have left, and how many there are in each state."""
     live = [seen.record for seen in board.door.page(None, 100)]
-    return [live, board.door.trash_page(None, 100), board.stats()]
+    return [live, board.door.trash_page(None, 100), board.engine.done_page(None, 100), board.stats()]
 
 
 def clear(board: JobBoard) -> None:

@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError, JobFailures
-from jobboard.job import Act, Job, JobPriority
+from jobboard.job import Act, Job
+from jobboard.priorities import JobPriority
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, lost_reply
@@ -284,7 +285,7 @@ class TestModel:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=20,
+                max_examples=30 if "JOBBOARD_TEST_FULL" in os.environ else 8,
                 stateful_step_count=30,
                 deadline=None,
                 derandomize="CI" in os.environ,

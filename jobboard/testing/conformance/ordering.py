@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from jobboard.board import JobBoard
-from jobboard.job import Job, JobPriority, Posting
+from jobboard.job import Job, Posting
+from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, SHORT, assert_order, take, until_free, uuids
 

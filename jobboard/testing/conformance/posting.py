@@ -9,7 +9,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import JobPriority, Posting
+from jobboard.job import Posting
+from jobboard.priorities import JobPriority
 from jobboard.states import SCHEDULED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, take, uuids

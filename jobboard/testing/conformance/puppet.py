@@ -90,6 +90,12 @@ class _Doer:
     def state(self, uuid: str) -> str:
         return self.board.get(uuid).seen_state
 
+    def schedule(self, schedule: str, name: str, every: float) -> str:
+        return self.board.schedule(schedule, name=name, every=every).next_due.isoformat()
+
+    def post_due(self) -> float | None:
+        return self.board._post_due()
+
     def close(self) -> None:
         self.board.close()
 

@@ -10,7 +10,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
-from jobboard.job import Job, JobPriority, Posting, boottime
+from jobboard.job import Job, Posting, boottime
+from jobboard.priorities import JobPriority
 from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.conformance.support import SHORT, MakeBoard
 from jobboard.testing.history import HistoryEntry, judge, left_over

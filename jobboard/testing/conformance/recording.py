@@ -12,9 +12,10 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import Job, boottime, rank_of
+from jobboard.job import Job, boottime
+from jobboard.priorities import rank_of
 from jobboard.states import UNCLAIMED, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, Outcome
+from jobboard.testing.history import HistoryEntry, LeftJob, Outcome, Pausing
 
 Write = Callable[[int, HistoryEntry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
@@ -29,6 +30,7 @@ class Recorder:
         self.board = board
         self.process = process
         self.failures: list[JobBoardError] = []
+        self.pauses: list[Pausing] = []
         self._write = write
         self._numbers = itertools.count(1)
 
@@ -39,8 +41,26 @@ class Recorder:
         for job in jobs:
             ready = job.seen_state == UNCLAIMED
             rank = rank_of(job.priority)
-            self._put(HistoryEntry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready))
+            entry = HistoryEntry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready)
+            self._put(entry._replace(name=job.name))
         return jobs
+
+    def pause(self, names: Sequence[str] | None = None) -> None:
+        self._rule(self.board.pause, names, False)
+
+    def resume(self, names: Sequence[str] | None = None) -> None:
+        self._rule(self.board.resume, names, True)
+
+    def _rule(self, act: Callable[[Sequence[str] | None], None], names: Sequence[str] | None, resumed: bool) -> None:
+        began, told = boottime(), None if names is None else tuple(names)
+        outcome: Outcome = "ok"
+        try:
+            act(names)
+        except ConnectionFailure as error:
+            outcome = "unknown" if error.outcome == "unknown" else "refused"
+        if outcome != "refused":
+            ended = boottime() if outcome == "ok" else math.inf
+            self.pauses.append(Pausing(began, ended, told, resumed, outcome))
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
         began = boottime()

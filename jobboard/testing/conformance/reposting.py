@@ -12,7 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Posting
 from jobboard.primitives import Draft
-from jobboard.states import COMPLETE, UNCLAIMED
+from jobboard.states import COMPLETE, UNCLAIMED, Status
 from jobboard.testing.conformance.support import EventLog, first_call, lost_reply, replaced, take, uuids
 
 
@@ -109,8 +109,8 @@ class TestRepeatedPosts:
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
         first = first_call()
         for attempt in {1, 2, 3} - {late}:
-            [(created, record)] = board.engine.insert([draft], first._replace(attempt=attempt))
-            assert (created, record and record.uuid) == (False, holder.uuid)
+            [(status, uuid, record)] = board.engine.insert([draft], first._replace(attempt=attempt))
+            assert (status, uuid, record and record.uuid) == (Status.KEY, holder.uuid, holder.uuid)
         board.consume(take(board), "anna")
         board.engine.insert([draft], first._replace(attempt=late))
         assert board.job_count == 0

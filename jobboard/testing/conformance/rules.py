@@ -18,6 +18,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.late import clear, come_back, release
 from jobboard.testing.conformance.processes import TTL, reaches
 from jobboard.testing.conformance.puppet import Puppet
+from jobboard.testing.conformance.scheduling import one_for_each_by_the_servers_clock
 from jobboard.testing.conformance.support import (
     HELD,
     LIMIT,
@@ -180,7 +181,7 @@ class TestClocks:
     any_driver = True
 
     def test_a_wrong_one_makes_no_difference(self, board: JobBoard, astray: Puppet) -> None:
-        """To no lease and to no delay, whoever has set it: none ends too early, and none is kept on."""
+        """To no lease, to no delay and to no schedule, whoever has set it: none ends too early, and none is kept on."""
         if not reaches(board, astray):
             return
         theirs, mine = board.post("theirs"), board.post("mine")
@@ -201,6 +202,7 @@ class TestClocks:
         uuid = astray("post", "soon", delay=SHORT)
         assert take(board, expiry=SHORT, timeout=LIMIT).uuid == uuid
         assert astray("claim_next", "bert", timeout=LIMIT)[0] == uuid
+        one_for_each_by_the_servers_clock(board, astray)
 
 
 class TestWhatOthersHold:

@@ -61,9 +61,9 @@ def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., An
     board.consume(board.claim_next("anna"), "anna")
     held = board.claim_many("anna", 5)
     board.consume_many(held, "anna")
-    # The record, the answer of the call, the lease; and of a job seen ahead, twice that nothing has come in before. The
+    # The record, the answer, the lease, the gate; and of a job seen ahead, twice that nothing has come in before. The
     # record moves, the name goes, the answer is put. To end it, the record and the uuid go, and the answer is put.
-    assert sent == [(5, 4), (2, 3), (7, 16), (6, 11)]
+    assert sent == [(6, 4), (2, 3), (8, 16), (6, 11)]
 
 
 def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:

@@ -67,8 +67,8 @@ class Side:
         board = self.board
         if verb == "insert":
             return [
-                (created, record and self.shown(record))
-                for created, record in board.engine.insert([draft(*each) for each in args], nonce)
+                (status, uuid, record and self.shown(record))
+                for status, uuid, record in board.engine.insert([draft(*each) for each in args], nonce)
             ]
         if verb == "claim":
             uuid, who, lease = args
@@ -100,6 +100,7 @@ class Side:
             [failure[1:] for failure in record.errors],
             record.retries,
             record.group,
+            record.key_until is not None,
         )
 
     def remember(self) -> None:
@@ -159,7 +160,10 @@ def draft(
     failures = (Failure(900, "anna", 1, "before"), Failure(950, None, 1, "an operator"))
     came = Arrival("anna", 1, failures, 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
     posting = b"posting of " + uuid.encode()
-    return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came, f"group of {name}")
+    window = LONG if key else None
+    return Draft(
+        uuid, name, priority, key, version, posting, max_attempts, delay, None, came, f"group of {name}", window
+    )
 
 
 def value_of(side: bytes) -> bytes:

@@ -311,7 +311,7 @@ class TestLate:
         words = script.request(("late:1", 1, 1, [packed_draft(draft(9))]), (draft(9).posting,))
         host, port = client.connection_pool.connection_kwargs["host"], client.connection_pool.connection_kwargs["port"]
         connection = redis.Connection(host=host, port=port)
-        assert board.engine.insert([draft(9)], Nonce("late", 1, 1, 2))[0][0]
+        assert board.engine.insert([draft(9)], Nonce("late", 1, 1, 2))[0].status == OK
         job = board.engine.claim(NEW, "anna", HOUR, Nonce("late", 1, 2))
         assert job.status == OK
         before = dump(board)

@@ -14,7 +14,7 @@ import redis
 
 from jobboard.backends.redis.bells import Wish
 from jobboard.exceptions import ConnectionFailure, NotFound
-from jobboard.job import JobPriority
+from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 

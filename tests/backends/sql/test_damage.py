@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from jobboard import notifier
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.board import JobBoard
-from jobboard.job import JobPriority
+from jobboard.priorities import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 

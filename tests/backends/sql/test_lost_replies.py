@@ -10,6 +10,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard import codec
 from jobboard.backends.sql.answers import DONE
+from jobboard.backends.sql.looking import TakeRequest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
@@ -137,14 +138,13 @@ class TestLate:
         def first() -> None:
             def work(run: Any, earlier: Any) -> Any:
                 pick = board.engine._opened.statements.ready
-                params = {"p_readable": 1, "p_limit": 1}
-                claim = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
-                answer = board.engine._writer.take(run, pick, params, claim, True)
+                lease = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
+                look, answer = board.engine._writer.take(run, pick, TakeRequest(lease, 1, 1, None, None))
                 # Its answer is written, and not committed yet.
-                board.engine._opened._keep(run, nonce, answer[1])
+                board.engine._opened.keep(run, nonce, answer)
                 began.set()
                 go_on.wait(10)
-                return answer[0], DONE
+                return look, DONE
 
             board.engine._opened.transact(None, work)
 
@@ -196,26 +196,13 @@ class TestLate:
         posted = Nonce("other", 1, 1)
         assert not board.engine.take("anna", 1, None, None, 1, again).records
         board.engine.insert([self.draft(1)], posted)
-        # Its statement goes to the server as it was sent; nobody waits for the answer.
-        late = board.engine._single
-        if late is not None:
-            params = {
-                **board.engine._of(first),
-                **board.engine._terms("anna", None, first),
-                "p_readable": 1,
-                "p_swept": True,
-            }
-            with pytest.raises(ConstraintViolated):
-                board.engine._opened.single(late.take("any", 1), params)
-        else:
-            lease = {"p_who": "anna", "p_keeper": "handle", "p_ttl": 60_000_000}
-            params = {"p_readable": 1, "p_limit": 1}
-            with pytest.raises(ConstraintViolated):
-                board.engine._quick.take(lease, params, False, True, first)
-            with pytest.raises(ConstraintViolated):
-                board.engine._opened.links.run(
-                    lambda link: board.engine._opened.once(link, first, lambda *_: (None, DONE))
-                )
+        # The first try goes to the server as it was sent; nobody waits for its answer.
+        engine, store = board.engine, board.engine._opened
+        lease = {"p_who": "anna", "p_keeper": "handle", "p_ttl": 60_000_000}
+        with pytest.raises(ConstraintViolated):
+            engine._shortcuts.take(TakeRequest(lease, 1, 1, None, None, swept=True), first)
+        with pytest.raises(ConstraintViolated):
+            store.links.run(lambda link: store.once(link, first, lambda *_: (None, DONE)))
         assert board.stats().claimed == 0
 
 

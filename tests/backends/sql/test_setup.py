@@ -18,7 +18,7 @@ from jobboard.backends.sql import migrations
 from jobboard.backends.sql.tables import LAYOUT, MIN_READER
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.job import JobPriority
+from jobboard.priorities import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -100,7 +100,7 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
         old = sa.table(table.name, sa.column("uuid"), sa.column("error"))
         for job in jobs[1:3]:
             connection.execute(sa.update(old).where(old.c.uuid == job.uuid).values(error=job.error))
-        for column in ("errors", "job_group"):
+        for column in ("errors", "job_group", "key_until"):
             connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column}")
         connection.execute(sa.update(table).values(priority=table.c.priority // 50))
         connection.execute(sa.update(schema).values(layout=1, min_reader=1))

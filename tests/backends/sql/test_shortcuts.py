@@ -51,11 +51,11 @@ def test_a_late_first_try_of_a_post_brings_no_job_back(board: JobBoard, count: i
     drafts = [draft(number) for number in range(count)]
     call = Nonce("handle", 1, 7)
     posted = engine.insert(drafts, call._replace(attempt=2))
-    assert [created for created, _ in posted] == [True] * count
+    assert [status for status, *_ in posted] == [OK] * count
     taken = engine.take("anna", count, LEASE, None, codec.VERSION, Nonce("handle", 2, 1)).records
     acts = [Finish(record.uuid, Holder("anna", record.token), Verb.CONSUME) for record in taken]
     assert engine.finish(acts, Nonce("handle", 2, 2)) == [OK] * count
-    assert engine.insert(drafts, call) == [(True, None)] * count
+    assert engine.insert(drafts, call) == [(OK, each.uuid, None) for each in drafts]
     assert board.job_count == 0
 
 
@@ -75,7 +75,7 @@ def test_a_repetition_answers_what_the_shortcut_did(board: JobBoard, count: int)
     # Done once, and by nobody else: the same act under another call finds nothing.
     assert engine.finish(acts, end._replace(attempt=2)) == [OK] * count
     assert engine.finish(acts, Nonce("handle", 3, 2)) != [OK] * count
-    assert engine.insert(drafts, post._replace(attempt=3)) == [(True, None)] * count
+    assert engine.insert(drafts, post._replace(attempt=3)) == [(OK, each.uuid, None) for each in drafts]
     assert [seen.state for seen in engine.read([each.uuid for each in drafts])] == [COMPLETE] * count
 
 
@@ -85,7 +85,7 @@ def test_an_end_of_which_one_claim_is_lost_is_no_end(board: JobBoard) -> None:
     board.release(jobs[1])
     acts = [Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME) for job in jobs]
     with pytest.raises(ConstraintViolated):
-        board.engine._quick.consume(acts, Nonce("handle", 1, 1))
+        board.engine._shortcuts.consume(acts, Nonce("handle", 1, 1))
     assert board.job_count == 3
     with pytest.raises(JobFailures) as raised:
         board.consume_many(jobs, "anna")
@@ -137,7 +137,7 @@ def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
 @pytest.mark.backends("mariadb")
 def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(board: JobBoard) -> None:
     # What MariaDB answers where a text would be longer than max_allowed_packet.
-    board.engine._quick._picks[False] = Prepared(sa.select(sa.null()))
+    board.engine._shortcuts._picks[False] = Prepared(sa.select(sa.null()))
     board.post("a", details={"n": 1})
     job = board.claim_next("anna")
     assert job.details == {"n": 1}

@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 
 from jobboard import codec
 from jobboard.backends.zookeeper import looking
+from jobboard.backends.zookeeper.lists import Names
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
 from jobboard.testing import eventually
@@ -213,7 +214,7 @@ def test_a_keeper_that_has_come_during_a_look(
         patch.setattr(view, "_more", lambda limit: 0)
         patch.setattr(connection, "read", reading)
         other.claim_many("bert", 1)
-        view.look(1, None, codec.VERSION)
+        view.look(1, Names(), codec.VERSION)
     assert claimed
     keeper = late.engine._opened._keeper[0]
     caller.delete(f"{late.engine._opened.paths.alive}/{keeper}")

@@ -8,7 +8,8 @@ from kazoo.client import KazooClient
 
 import jobboard
 from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
-from jobboard.job import Entity, JobPriority
+from jobboard.job import Entity
+from jobboard.priorities import JobPriority
 from jobboard.states import TRASHED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, lost_reply, plant, record_of, take

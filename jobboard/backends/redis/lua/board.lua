@@ -51,6 +51,23 @@ local function side_of(field, reader)
   return damage().drop(SIDES, field, blob), blob
 end
 
+-- What is paused, as engine/rules.py has it: nil where nothing is; a set of names; and `everything`. Damaged, it counts
+-- for nothing.
+local paused_now
+
+local function paused()
+  if paused_now ~= nil then return paused_now or nil end
+  local side = side_of(GATE)
+  local fine, told = pcall(cmsgpack.unpack, side and side.value or '')
+  paused_now = fine and told and {everything = told[1], names = set_of(told[2])} or false
+  return paused_now or nil
+end
+
+local function is_paused(record)
+  local rules = paused()
+  return rules and (rules.everything or rules.names[record[NAME]] or false)
+end
+
 -- The next place in the order of posts, or version of a side record. Where the counter is damaged it goes on from the
 -- time in ms, which no board has counted as far as.
 local function next_sequence()
@@ -63,13 +80,24 @@ local function next_sequence()
   return number
 end
 
--- Store a side record, which counts for `ttl` µs (nil: for ever), or let go of it.
-local function put(field, value, ttl, listed)
-  local till = ttl and now + ttl
+-- As what a side record is listed: by its kind and key, an outcome by its version, so that the last one stands last.
+local function listed_as(field, blob)
+  if string.sub(field, 1, 8) ~= 'outcome\0' then return field end
+  local _, version = cmsgpack.unpack_limit(blob, 1)
+  return 'outcome\0' .. string.format('%016.0f', version) .. string.sub(field, 9)
+end
+
+-- Store a side record, which counts until `till` (nil: for ever), or let go of it.
+local function put(field, value, till, listed)
   local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
+  local was = listed and call('HGET', SIDES, field)
+  if was then
+    local known, member = pcall(listed_as, field, was)
+    call('ZREM', LISTED, known and member or field)
+  end
   if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
   if blob and till then call('ZADD', ENDS, exact(till), field) else call('ZREM', ENDS, field) end
-  if listed and blob then call('ZADD', LISTED, 0, field) elseif listed then call('ZREM', LISTED, field) end
+  if listed and blob then call('ZADD', LISTED, 0, listed_as(field, blob)) end
   return blob and {till or false, value, blob}
 end
 
@@ -174,6 +202,7 @@ local function sound(blob, record)
   if blob then record, more = cmsgpack.unpack(blob) end
   local priority, sequence, max_attempts, errors = record[PRIORITY], record[SEQUENCE], record[MAX_ATTEMPTS], record[ERRORS]
   local key, who, keeper, group = record[KEY], record[WHO], record[KEEPER], record[GROUP]
+  local key_until = record[KEY_UNTIL]
   local state, till = record[STATE], record[LOCK_UNTIL]
   for index = 1, #errors do
     local failure = errors[index]
@@ -187,6 +216,7 @@ local function sound(blob, record)
     and record[ATTEMPTS] >= 0 and record[TOKEN] >= 0 and record[TOKEN] < STORABLE
     and (who == false or who >= '') and (keeper == false or keeper >= '') and (group == false or group >= '')
     and record[MODIFIED_ON] >= 0 and record[MODIFIED_ON] < STORABLE and (errors[1] or next(errors) == nil)
+    and (key_until == false or key_until >= 0 and key_until < STORABLE)
     and record[RETRIES] >= 0 and record[STAMP] >= 0 and record[STAMP] < STORABLE and record[STAMP + 1] == nil
     and ((state == 'U' or state == 'T') and till == false
          or (state == 'C' or state == 'S') and till >= 0 and till < STORABLE)
@@ -272,29 +302,46 @@ local function lift(job, busy)
   end
 end
 
+-- Out of its place: store() puts it where it belongs then.
+local function uproot(job)
+  lift(job)
+  job.state, job.clock = nil, nil
+end
+
 -- A live job holds its key by a side record, with its sequence or a later one as the version.
 local function lock(job, version)
-  call('HSET', SIDES, 'key\0' .. job.record[KEY], cmsgpack.pack(version, false) .. job.id)
+  local field = 'key\0' .. job.record[KEY]
+  call('HSET', SIDES, field, cmsgpack.pack(version, false) .. job.id)
+  if job.record[KEY_UNTIL] then call('ZREM', ENDS, field) end
 end
 
--- A job that goes lets go of its key, unless another has it: one of the two was damaged then.
+-- A job that goes lets go of its key, once its window has ended; unless another has it: one of the two was damaged then.
 local function unlock(job)
-  local field = job.record[KEY] and 'key\0' .. job.record[KEY]
+  local field, till = job.record[KEY] and 'key\0' .. job.record[KEY], job.record[KEY_UNTIL]
   local held = field and call('HGET', SIDES, field)
-  if held and string.sub(held, -#job.id) == job.id then call('HDEL', SIDES, field) end
+  if not held or string.sub(held, -#job.id) ~= job.id then return end
+  if till and till > now then put(field, job.id, till) else call('HDEL', SIDES, field) end
 end
 
--- Who holds this key: a live job, or nil.
+-- Who holds this key: the uuid of a job that lives, or whose window runs, and that job, unless it has left the board.
 local store
 local function holder_of(key)
-  local held = side_of('key\0' .. key)
+  local field = 'key\0' .. key
+  local held = side_of(field)
   local job = held and load(held.value)
   -- One that has lapsed for good lets go of it.
-  if job and job.record[STATE] == 'T' and job.state ~= 'T' then return store(job) end
-  if held and not (job and job.state ~= 'T' and job.record[KEY] == key) then
-    return damage().note(SIDES, 'key\0' .. key, 'its job does not have this key', held.value)
+  if job and job.record[STATE] == 'T' and job.state ~= 'T' then
+    store(job)
+    held = side_of(field)
   end
-  return job
+  if held and held.till then
+    if held.till > now then return held.value, job end
+    return put(field)
+  end
+  if held and not (job and job.state ~= 'T' and job.record[KEY] == key) then
+    return damage().note(SIDES, field, 'its job does not have this key', held.value)
+  end
+  return held and held.value, job
 end
 
 -- What this script has made claimable.

@@ -1,8 +1,9 @@
 -- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
--- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event],
---   …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing is left), ttl in µs, whether its
---   kind is listed], …]
--- ARGV[2…]: postings of new jobs
+-- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event,
+--   whether its posting is another], …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing
+--   is left), ttl in µs, whether its kind is listed, until when it counts], …], checks [[kind .. '\0' .. key, tag (nil:
+--   nothing is there)], …]
+-- ARGV[2…]: postings, of jobs that are new or get another
 -- Answers [[uuids of jobs that are not as they were read], whether all is stored, [jobs], [[until, value, tag], …]]
 
 local changes, marks, stale, fits = args[2], args[3], {}, true
@@ -12,17 +13,25 @@ end
 for _, mark in ipairs(marks) do
   fits = fits and call('HGET', SIDES, mark[1]) == (mark[2] or false)
 end
+for _, check in ipairs(args[4]) do
+  fits = fits and call('HGET', SIDES, check[1]) == (check[2] or false)
+end
 if stale[1] or not fits then return reply({stale, false, {}, {}}) end
 
 local jobs, sides, posted = {}, {}, 1
 for _, change in ipairs(changes) do
-  local id, tag, record, event = unpack(change, 1, 4)
+  local id, tag, record, event, other = unpack(change, 1, 5)
   local job = tag and as_job(id, tag)
   if record and not tag then
     posted = posted + 1
     job = post(record, ARGV[posted], true)
   elseif record then
     record[STAMP] = job.record[STAMP]
+    if place(record) ~= place(job.record) then uproot(job) end
+    if other then
+      posted = posted + 1
+      call('HSET', POSTINGS, id, ARGV[posted])
+    end
     job.record = record
     store(job, true)
   else
@@ -34,7 +43,8 @@ for _, change in ipairs(changes) do
   jobs[#jobs + 1] = job
 end
 for _, mark in ipairs(marks) do
-  local field, _, value, ttl, listed = unpack(mark, 1, 5)
-  sides[#sides + 1] = put(field, value, ttl, listed)
+  local field, _, value, ttl, listed, till = unpack(mark, 1, 6)
+  sides[#sides + 1] = put(field, value, till or ttl and now + ttl, listed)
+  if field == GATE then waiters().rouse() end
 end
 return reply({stale, true, all_shown(jobs), sides})

@@ -32,7 +32,7 @@ function damage()
     local at = tonumber(call('ZSCORE', READY, id) or call('ZSCORE', BUSY, id) or -1)
     if not (at >= 0 and at < RANKS * SEQUENCES) then at = (RANKS - 1) / 2 * SEQUENCES end
     local record = {'damaged', math.floor(at / SEQUENCES), math.floor(at % SEQUENCES), false, 1, 'T', 0, false, 0, false,
-                    false, false, now, now, {}, 0, false, 0}
+                    false, false, now, now, {}, 0, false, false, 0}
     local fine, found = pcall(cmsgpack.unpack, blob or '')
     found = fine and type(found) == 'table' and found
     local bad, kept, fields = {}, posting, FIELDS

@@ -4,7 +4,7 @@
 
 local kind, value, ttl, handle = unpack(args, 1, 4)
 if value then
-  put(kind, value, ttl, true)
+  put(kind, value, ttl and now + ttl, true)
   return reply(true)
 end
 for _, field in ipairs(call('ZRANGEBYLEX', LISTED, '[' .. kind .. '\0', '(' .. kind .. '\1')) do

@@ -51,10 +51,14 @@ local function of_side(field, blob)
   local kind, key = string.match(field, '^(%Z+)%z(.+)$')
   local side = side_in(blob)
   if not (kind and side) then return 'entry' end
-  if kind == 'key' then
+  if kind == 'key' and not side.till then
     return of_member(side.value, function(job) return job.record[KEY] == key and holds(job, side.value) end)
   end
   if side.till and not call('ZSCORE', ENDS, field) then return 'end' end
+  if kind == 'outcome' then
+    if not call('ZSCORE', LISTED, listed_as(field, blob)) then return 'unlisted' end
+    return cmsgpack.unpack(side.value)[1] ~= key and 'entry'
+  end
   return (kind == 'answer' and not answer_in(blob) or kind == 'entity' and not cjson.decode(side.value)[4]) and 'entry'
 end
 
@@ -62,12 +66,16 @@ local function of_side_member(field)
   return call('HEXISTS', SIDES, field) == 0 and 'no side'
 end
 
+local function of_listed(member)
+  return of_side_member(string.sub(member, 1, 8) == 'outcome\0' and 'outcome\0' .. string.sub(member, 25) or member)
+end
+
 local function of_clock(clock)
   return function(id) return of_member(id, function(job) return job.clock == clock end) end
 end
 
 local CHECKS = {
-  [JOBS] = of_job, [SIDES] = of_side, [ENDS] = of_side_member, [LISTED] = of_side_member,
+  [JOBS] = of_job, [SIDES] = of_side, [ENDS] = of_side_member, [LISTED] = of_listed,
   [LEASES] = of_clock(LEASES), [FINAL] = of_clock(FINAL), [DUE] = of_clock(DUE),
   [POSTINGS] = function(id) return stored(id) == nil and 'no job' end,
   [READY] = function(id) return of_member(id, function(job) return job.state == 'U' end) end,

@@ -1,6 +1,6 @@
 -- What becomes of jobs: by their holders' verbs, by an operator's, and by those that move what nobody holds.
 -- args: slot, call, try, acts [[uuid, verb, whether an operator's, who, token, error, delay in µs, refund, due, retry,
---   lease in µs, keeper], …]
+--   lease in µs, keeper, for how long the outcome is kept in µs, result, why it was refused], …]
 -- Answers their statuses.
 
 local acts, statuses, parts, verbs = args[4], {}, {}, {}
@@ -38,8 +38,24 @@ function verbs.extend(job, record, _, _, _, _, _, lease, keeper)
   tell('EXTENDED', job)
 end
 
-function verbs.consume(job)
+-- As msgpack has bytes, which are no text.
+local function bytes(text)
+  return text and '\198' .. struct.pack('>I4', #text) .. text or '\192'
+end
+
+-- The outcome of a consumed job, as engine/done.py reads it.
+local function leave(job, record, keep, result, refused)
+  local fields, begun = {}, record[MODIFIED_ON]
+  for index = 1, STAMP - 1 do fields[index] = cmsgpack.pack(record[index]) end
+  fields[MODIFIED_ON] = cmsgpack.pack(now)
+  local value = '\220' .. string.char(0, #fields + 5) .. cmsgpack.pack(job.id)
+    .. bytes(call('HGET', POSTINGS, job.id) or '') .. bytes(result) .. cmsgpack.pack(refused or false, begun)
+  put('outcome\0' .. job.id, value .. table.concat(fields), now + keep, true)
+end
+
+function verbs.consume(job, record, _, _, _, _, _, _, _, keep, result, refused)
   tell('CONSUMED', job)
+  if keep then leave(job, record, keep, result, refused) end
   drop(job)
 end
 
@@ -87,11 +103,11 @@ function verbs.release(job, record, reason)
 end
 
 function verbs.restore(job, record)
-  if record[KEY] and holder_of(record[KEY]) then return 'key' end
+  local holder = record[KEY] and holder_of(record[KEY])
+  if holder and holder ~= job.id then return 'key' end
   -- What lapsed for good still holds its place among the claims, and its key: it is put into the trash first.
   if job.state ~= 'T' then store(job) end
-  lift(job)
-  job.state = nil
+  uproot(job)
   record[STATE], record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[MODIFIED_ON] =
     'U', 0, 0, next_token(record), false, now
   if record[KEY] then lock(job, next_sequence()) end
@@ -101,7 +117,7 @@ end
 
 function verbs.purge(job)
   drop(job)
-  put('purged\0' .. job.id, '', DAY)
+  put('purged\0' .. job.id, '', now + DAY)
 end
 
 local ids, met = {}, {}
@@ -112,7 +128,7 @@ for index, act in ipairs(acts) do
   -- One that stands twice in a batch is as the first act has left it.
   local job = met[id] and load(id) or not met[id] and jobs[index]
   local status = check(job, verb, act[3], act[4], act[5])
-  if status == 'ok' then status = verbs[verb](job, job.record, unpack(act, 6, 12)) or 'ok' end
+  if status == 'ok' then status = verbs[verb](job, job.record, unpack(act, 6, 15)) or 'ok' end
   statuses[index], parts[index], met[id] = status, done(status, id, 0), true
 end
 answer(parts)

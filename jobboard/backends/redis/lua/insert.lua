@@ -1,8 +1,8 @@
 -- Store jobs, all of them.
 -- args: slot, call, try, drafts: see posting.lua
 -- ARGV[2…]: their postings
--- Answers [now, [one for each: its sequence if it was stored just now; else [created, uuid, record, posting], the
--- latter three missing where the job has left the board]].
+-- Answers [now, [one for each: its sequence if it was stored just now; else [status, uuid, record, posting], where the
+-- latter two are missing if the job has left the board]].
 
 local drafts = args[4]
 local stored, tried = answered()
@@ -14,22 +14,43 @@ end
 -- Whether a draft that another's job has kept out by its key is to be tried anew, as that job has it no longer.
 local function freed(draft, status, whose)
   if status ~= 'key' or args[3] <= tried or mine[whose] then return false end
-  local holder = holder_of(draft[4])
-  return not holder or holder.id ~= whose
+  return holder_of(draft[4]) ~= whose
+end
+
+-- A job that nobody has claimed gets what a draft brings.
+local function replace(job, draft, posting)
+  local record, _, _, priority, _, version, _, delay, due = job.record, unpack(draft, 1, 8)
+  local till = delay and now + delay or due
+  if till and till <= now then till = nil end
+  uproot(job)
+  record[PRIORITY], record[VERSION], record[STATE], record[LOCK_UNTIL] = priority, version, till and 'S' or 'U', till or false
+  record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[KEEPER], record[MODIFIED_ON] =
+    0, 0, next_token(record), false, false, now
+  call('HSET', POSTINGS, job.id, posting)
+  store(job)
+  tell('POSTED', job)
 end
 
 for index, draft in ipairs(drafts) do
-  local id, key, came, trashed = draft[1], draft[4], draft[10], draft[11]
+  local id, key, came, trashed = draft[1], draft[4], draft[12], draft[13]
   local status, whose = unpack(stored and stored[index] or {}, 1, 2)
   if not status or freed(draft, status, whose) then
-    local there = came and load(id)
-    local holder = there or key and not trashed and holder_of(key)
-    status, whose = there and 'live' or holder and 'key' or 'ok', holder and holder.id or id
-    if not holder then answers[index] = post(draft, ARGV[index + 1]).record[SEQUENCE] end
+    local holder, job
+    if key and not trashed then holder, job = holder_of(key) end
+    if came and load(id) then
+      status, whose = 'live', id
+    elseif not holder then
+      status, whose, answers[index] = 'ok', id, post(draft, ARGV[index + 1]).record[SEQUENCE]
+    elseif draft[11] and job and (job.record[STATE] == 'U' or job.record[STATE] == 'S') then
+      replace(job, draft, ARGV[index + 1])
+      status, whose = 'replaced', holder
+    else
+      status, whose = 'key', holder
+    end
   end
   if not answers[index] then
     local job = load(whose)
-    answers[index] = {status == 'ok', unpack(job and shown(job) or {})}
+    answers[index] = {status, whose, unpack(job and shown(job) or {}, 2)}
   end
   parts[index] = done(status, whose, 0)
 end

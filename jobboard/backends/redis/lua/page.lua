@@ -64,7 +64,7 @@ table.sort(entries, function(one, two) return one[1] < two[1] end)
 local function sign(at)
   at = math.min(math.max(at, 0), RANKS * SEQUENCES - 1)
   local record = {'damaged', math.floor(at / SEQUENCES), math.ceil(at % SEQUENCES), false, 1, 'T', 0, false, 0, false,
-                  false, false, now, now, {}, 0, false, 0}
+                  false, false, now, now, {}, 0, false, false, 0}
   return {'', cmsgpack.pack(record), ''}
 end
 

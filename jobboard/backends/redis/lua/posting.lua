@@ -1,14 +1,15 @@
 -- How a draft becomes a job: for insert and commit. Behind board.lua.
--- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, arrival, whether it was trashed]; an
--- arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or when trashed]
+-- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, key for, whether it replaces, arrival,
+-- whether it was trashed]; an arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or
+-- when trashed]
 
 local function post(draft, posting, quiet)
-  local id, name, priority, key, version, max_attempts, delay, due, group, came, trashed = unpack(draft, 1, 11)
+  local id, name, priority, key, version, max_attempts, delay, due, group, key_for, _, came, trashed = unpack(draft, 1, 13)
   local till = delay and now + delay or due
   if till and till <= now then till = nil end
   local record = {
     name, priority, next_sequence(), key or false, version, till and 'S' or 'U', 0, max_attempts or false, 0, false,
-    false, till or false, now, now, {}, 0, group or false, 0,
+    false, till or false, now, now, {}, 0, group or false, key_for and now + key_for or false, 0,
   }
   local job = {id = id, record = record}
   if came then

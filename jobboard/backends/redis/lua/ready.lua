@@ -39,9 +39,35 @@ local function gather(set, skip, limit, size, wants, page)
   return found
 end
 
--- The first jobs that can be claimed, in order: postings of a newer version are passed over.
+-- The names of what is ready, but for those in a set: a walk from name to name, whatever lies between.
+local function names_but(set)
+  local found, from = {}, '-'
+  while true do
+    local member = call('ZRANGEBYLEX', NAMES, from, '+', 'LIMIT', 0, 1)[1]
+    if not member then return found end
+    local name = string.match(member, '^%Z*')
+    if not set[name] then found[#found + 1] = name end
+    from = '(' .. name .. '\1'
+  end
+end
+
+-- The names to look for, where some are paused; nil: any.
+local function allowed(names)
+  local rules = paused()
+  if not rules then return names end
+  if rules.everything then return {} end
+  if not names then return names_but(rules.names) end
+  local left = {}
+  for _, name in ipairs(names) do
+    if not rules.names[name] then left[#left + 1] = name end
+  end
+  return left
+end
+
+-- The first jobs that can be claimed, in order: postings of a newer version are passed over, and what is paused.
 local function ready(names, limit, readable)
   local function wants(record) return record[VERSION] <= readable end
+  names = allowed(names)
   if not names then
     return gather(READY, 1, limit, limit, wants, function(offset, number)
       return call('ZRANGE', READY, offset, offset + number - 1)
@@ -80,6 +106,7 @@ local function claimable(names, readable)
   local wanted = names and set_of(names)
   local function wants(record)
     return record[STATE] == 'U' and record[VERSION] <= readable and (not wanted or wanted[record[NAME]])
+      and not is_paused(record)
   end
   return overdue(1, 1000, wants)[1] ~= nil or strays >= MOST
 end

@@ -28,6 +28,7 @@ if stored then
 elseif one then
   local job = load(one)
   status = not job and 'absent' or job.record[STATE] == 'U' and 'ok' or STATUS[job.record[STATE]]
+  if status == 'ok' and is_paused(job.record) then status = 'paused' end
   if status == 'ok' then claim(job) else parts[1] = done(status, one, 0) end
   if status == 'ok' or args[3] > 1 then answer(parts) end
 else

@@ -11,7 +11,8 @@ for _, field in ipairs(ends) do
     call('ZADD', ENDS, exact(side.till), field)
   else
     call('ZREM', ENDS, field)
-    call('ZREM', LISTED, field)
+    local known, member = pcall(listed_as, field, blob or '')
+    call('ZREM', LISTED, known and member or field)
     if not (fine and side) or side.till then call('HDEL', SIDES, field) end
   end
 end

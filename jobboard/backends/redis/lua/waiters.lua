@@ -76,7 +76,7 @@ function waiters()
     table.sort(came, by_place)
     for _, job in ipairs(came) do
       job = load(job.id)
-      if job and job.record[STATE] == 'U' then
+      if job and job.record[STATE] == 'U' and not is_paused(job.record) then
         local given, gone
         repeat
           local members = waiting('n' .. job.record[NAME])
@@ -98,6 +98,16 @@ function waiters()
     end
   end
 
-  waiters_made = {bell_in = bell_in, forget = forget, serve = serve}
+  -- Have all who wait look for themselves.
+  local function rouse()
+    for _, member in ipairs(call('ZRANGE', WAITERS, 0, -1)) do
+      local waiter = string.sub(member, -32)
+      local bell = forget(waiter)
+      call('ZREM', WAITERS, member)
+      if bell then ring(waiter, bell, false) end
+    end
+  end
+
+  waiters_made = {bell_in = bell_in, forget = forget, serve = serve, rouse = rouse}
   return waiters_made
 end

@@ -24,8 +24,8 @@ from jobboard import conf as configuration
 from jobboard.contrib.taskflow.encoding import encode_details
 from jobboard.contrib.taskflow.source.store import Leaving, OriginStore, StoredPosting
 from jobboard.exceptions import ConnectionFailure, JobFailure, MissingDriver, NotFound
-from jobboard.job import JobPriority, rank_of
-from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Seen
+from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Posted, Seen
+from jobboard.priorities import JobPriority, rank_of
 from jobboard.retry import retrying
 from jobboard.states import CLAIMED, COMPLETE, OK, TRASHED, UNCLAIMED, Failure, Record, State, Status, Verb, instant
 
@@ -139,13 +139,13 @@ class TaskFlowOrigin:
         begin = 0 if after is None else bisect.bisect_right(self._trash, _latest_first(after), key=_latest_first)
         return self._trash[begin : begin + limit]
 
-    def insert(self, drafts: Sequence[Draft]) -> list[tuple[bool, Record | None]]:
+    def insert(self, drafts: Sequence[Draft]) -> list[Posted]:
         """Signs, and nothing else."""
         for draft in drafts:
             assert draft.arrival is not None
             [failure] = draft.arrival.errors
             self._call(self._store.write_note, draft.uuid, _note(draft.name, draft.arrival.who, failure))
-        return [(True, None) for _ in drafts]
+        return [Posted(OK, draft.uuid, None) for draft in drafts]
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         notes = self._call(self._store.notes, uuids)

@@ -1,14 +1,18 @@
 SELECT json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`,
   jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
   jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)), (SELECT
-  jobboard.wake_at AS event
+  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)), (SELECT jobboard.wake_at AS event
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
  LIMIT 1)) AS json_array_1
 FROM jobboard FORCE INDEX (jobboard_by_name)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
-  jobboard.name = %(p_name)s ORDER BY jobboard.priority, jobboard.id
+  coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND jobboard.name =
+  %(p_name)s ORDER BY jobboard.priority, jobboard.id
  LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
 BEGIN NOT ATOMIC
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <

@@ -2,8 +2,8 @@ SELECT concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database()) AS ano
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
 DELETE jobboard FROM jobboard FORCE INDEX (PRIMARY) WHERE jobboard.id IN (%(p_ids_1)s, …);

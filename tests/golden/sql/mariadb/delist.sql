@@ -1,3 +1,8 @@
-DELETE FROM jobboard_entities WHERE jobboard_entities.board = %(p_board)s AND jobboard_entities.handle =
-  %(p_handle)s;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND
+  jobboard_sides.place = %(p_place)s AND jobboard_sides.version = %(p_was)s;
 COMMIT;

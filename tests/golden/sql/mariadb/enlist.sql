@@ -1,7 +1,15 @@
-UPDATE jobboard_entities SET handle=%(p_handle)s, metadata=%(p_metadata)s, until=(TIMESTAMPDIFF(MICROSECOND,
-  '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + %(p_ttl)s) WHERE jobboard_entities.board = %(p_board)s AND
-  jobboard_entities.kind = %(p_kind)s AND jobboard_entities.name = %(p_name)s;
-INSERT INTO jobboard_entities (board, kind, name, handle, metadata, until) VALUES (%(p_board)s, %(p_kind)s,
-  %(p_name)s, %(p_handle)s, %(p_metadata)s, (TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) +
-  %(p_ttl)s));
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
+  (%(p_places_1)s, …);
+ROLLBACK;
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
+ROLLBACK;
+INSERT INTO jobboard_sides (board, kind, place, `key`, value, until, version) VALUES (%(p_board)s, %(p_kind)s,
+  %(p_place)s, %(p_key)s, %(p_value)s, coalesce(%(p_until)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) + %(p_ttl)s), %(p_version)s) ON DUPLICATE KEY UPDATE board = jobboard_sides.board;
+SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place = %(p_place)s;
 COMMIT;

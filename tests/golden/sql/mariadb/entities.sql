@@ -1,5 +1,7 @@
-SELECT jobboard_entities.kind, jobboard_entities.name, jobboard_entities.metadata
-FROM jobboard_entities
-WHERE jobboard_entities.board = %(p_board)s AND jobboard_entities.until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01
-  00:00:00', UTC_TIMESTAMP(6));
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
 ROLLBACK;

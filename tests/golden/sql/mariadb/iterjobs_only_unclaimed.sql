@@ -1,8 +1,16 @@
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
+  (%(p_places_1)s, …);
+ROLLBACK;
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
+ROLLBACK;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_serving)
 WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
   jobboard.state = 'CLAIMED') AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'UNCLAIMED' OR

@@ -10,6 +10,15 @@ WHERE jobboard.board = %(p_board)s AND jobboard.state = 'PURGED' AND jobboard.mo
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_2)s ORDER BY jobboard.modified_on
  LIMIT 1000;
 ROLLBACK;
-DELETE FROM jobboard_entities WHERE jobboard_entities.until < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) - %(param_1)s;
+SELECT jobboard_sides.kind, jobboard_sides.place
+FROM jobboard_sides FORCE INDEX (jobboard_sides_until)
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.until < TIMESTAMPDIFF(MICROSECOND, '1970-01-01
+  00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_sides.until
+ LIMIT 1000;
+ROLLBACK;
+SELECT jobboard_outcomes.uuid
+FROM jobboard_outcomes FORCE INDEX (jobboard_outcomes_until)
+WHERE jobboard_outcomes.board = %(p_board)s AND jobboard_outcomes.until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01
+  00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_outcomes.until
+ LIMIT 1000;
 ROLLBACK;

@@ -1,20 +1,20 @@
 SELECT anon_1.uuid, anon_1.name, anon_1.priority, anon_1.id, anon_1.`key`, anon_1.version, anon_1.posting,
   anon_1.state, anon_1.attempts, anon_1.max_attempts, anon_1.token, anon_1.who, anon_1.keeper, anon_1.lock_until,
-  anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.anon_2,
-  anon_1.trashed_on
+  anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.key_until,
+  anon_1.anon_2, anon_1.trashed_on
 FROM (SELECT anon_3.uuid AS uuid, anon_3.name AS name, anon_3.priority AS priority, anon_3.id AS id, anon_3.`key` AS
   `key`, anon_3.version AS version, anon_3.posting AS posting, anon_3.state AS state, anon_3.attempts AS attempts,
   anon_3.max_attempts AS max_attempts, anon_3.token AS token, anon_3.who AS who, anon_3.keeper AS keeper,
   anon_3.lock_until AS lock_until, anon_3.created_on AS created_on, anon_3.modified_on AS modified_on, anon_3.errors
-  AS errors, anon_3.retries AS retries, anon_3.job_group AS job_group, anon_3.anon_2 AS anon_2, anon_3.trashed_on AS
-  trashed_on
+  AS errors, anon_3.retries AS retries, anon_3.job_group AS job_group, anon_3.key_until AS key_until, anon_3.anon_2
+  AS anon_2, anon_3.trashed_on AS trashed_on
 FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
   jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_2, jobboard.modified_on AS
-  trashed_on
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC, jobboard.id
   DESC
@@ -23,14 +23,14 @@ WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' ORDER BY jobbo
   anon_4.state AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token,
   anon_4.who AS who, anon_4.keeper AS keeper, anon_4.lock_until AS lock_until, anon_4.created_on AS created_on,
   anon_4.modified_on AS modified_on, anon_4.errors AS errors, anon_4.retries AS retries, anon_4.job_group AS
-  job_group, anon_4.anon_2 AS anon_2, anon_4.trashed_on AS trashed_on
+  job_group, anon_4.key_until AS key_until, anon_4.anon_2 AS anon_2, anon_4.trashed_on AS trashed_on
 FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
   jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_2, jobboard.lock_until AS
-  trashed_on
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
   UTC_TIMESTAMP(6)) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01
@@ -41,21 +41,21 @@ WHERE jobboard.board = %(p_board)s AND jobboard.wake_at <= TIMESTAMPDIFF(MICROSE
 ROLLBACK;
 SELECT anon_1.uuid, anon_1.name, anon_1.priority, anon_1.id, anon_1.`key`, anon_1.version, anon_1.posting,
   anon_1.state, anon_1.attempts, anon_1.max_attempts, anon_1.token, anon_1.who, anon_1.keeper, anon_1.lock_until,
-  anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.anon_2,
-  anon_1.trashed_on
+  anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.key_until,
+  anon_1.anon_2, anon_1.trashed_on
 FROM (SELECT anon_3.uuid AS uuid, anon_3.name AS name, anon_3.priority AS priority, anon_3.id AS id, anon_3.`key` AS
   `key`, anon_3.version AS version, anon_3.posting AS posting, anon_3.state AS state, anon_3.attempts AS attempts,
   anon_3.max_attempts AS max_attempts, anon_3.token AS token, anon_3.who AS who, anon_3.keeper AS keeper,
   anon_3.lock_until AS lock_until, anon_3.created_on AS created_on, anon_3.modified_on AS modified_on, anon_3.errors
-  AS errors, anon_3.retries AS retries, anon_3.job_group AS job_group, anon_3.anon_2 AS anon_2, anon_3.trashed_on AS
-  trashed_on
+  AS errors, anon_3.retries AS retries, anon_3.job_group AS job_group, anon_3.key_until AS key_until, anon_3.anon_2
+  AS anon_2, anon_3.trashed_on AS trashed_on
 FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
   jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_2, jobboard.modified_on AS
-  trashed_on
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' AND jobboard.modified_on <= %(p_when)s AND
   (jobboard.modified_on < %(p_when)s OR jobboard.modified_on = %(p_when)s AND jobboard.id < %(p_id)s) ORDER BY
@@ -65,14 +65,14 @@ WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' AND jobboard.m
   anon_4.state AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token,
   anon_4.who AS who, anon_4.keeper AS keeper, anon_4.lock_until AS lock_until, anon_4.created_on AS created_on,
   anon_4.modified_on AS modified_on, anon_4.errors AS errors, anon_4.retries AS retries, anon_4.job_group AS
-  job_group, anon_4.anon_2 AS anon_2, anon_4.trashed_on AS trashed_on
+  job_group, anon_4.key_until AS key_until, anon_4.anon_2 AS anon_2, anon_4.trashed_on AS trashed_on
 FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
   jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_2, jobboard.lock_until AS
-  trashed_on
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
   UTC_TIMESTAMP(6)) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01

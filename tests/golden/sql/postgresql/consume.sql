@@ -3,7 +3,8 @@ WITH taken_jobboard AS
   %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS NOT NULL AND (jobboard.state =
   'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
-  jobboard.max_attempts)) RETURNING jobboard.id),
+  jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.id),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, '* 1', CAST(EXTRACT(EPOCH FROM statement_timestamp())

@@ -1,4 +1,8 @@
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
 BEGIN;
-DELETE FROM jobboard_entities WHERE jobboard_entities.board = %(p_board)s::VARCHAR AND jobboard_entities.handle =
-  %(p_handle)s::VARCHAR;
+DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind =
+  %(p_kind)s::VARCHAR AND jobboard_sides.place = %(p_place)s::VARCHAR AND jobboard_sides.version = %(p_was)s::BIGINT;
 COMMIT;

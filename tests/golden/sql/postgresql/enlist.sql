@@ -1,9 +1,16 @@
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
+SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 BEGIN;
-UPDATE jobboard_entities SET handle=%(p_handle)s::VARCHAR, metadata=%(p_metadata)s::VARCHAR,
-  until=(CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT) WHERE
-  jobboard_entities.board = %(p_board)s::VARCHAR AND jobboard_entities.kind = %(p_kind)s::VARCHAR AND
-  jobboard_entities.name = %(p_name)s::VARCHAR;
-INSERT INTO jobboard_entities (board, kind, name, handle, metadata, until) VALUES (%(p_board)s::VARCHAR,
-  %(p_kind)s::VARCHAR, %(p_name)s::VARCHAR, %(p_handle)s::VARCHAR, %(p_metadata)s::VARCHAR, (CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT));
+INSERT INTO jobboard_sides (board, kind, place, key, value, until, version) VALUES (%(p_board)s::VARCHAR,
+  %(p_kind)s::VARCHAR, %(p_place)s::VARCHAR, %(p_key)s::VARCHAR, %(p_value)s, coalesce(%(p_until)s::BIGINT,
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT), %(p_version)s::BIGINT)
+  ON CONFLICT DO NOTHING;
+SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place = %(p_place)s::VARCHAR;
 COMMIT;

@@ -1,4 +1,5 @@
-SELECT jobboard_entities.kind, jobboard_entities.name, jobboard_entities.metadata
-FROM jobboard_entities
-WHERE jobboard_entities.board = %(p_board)s::VARCHAR AND jobboard_entities.until > CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT);
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
+  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
+SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;

@@ -9,7 +9,13 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jo
   CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT ORDER BY
   jobboard.modified_on
  LIMIT 1000;
-BEGIN;
-DELETE FROM jobboard_entities WHERE jobboard_entities.until < CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) - %(param_1)s::BIGINT;
-ROLLBACK;
+SELECT jobboard_sides.kind, jobboard_sides.place
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.until < CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_sides.until
+ LIMIT 1000;
+SELECT jobboard_outcomes.uuid
+FROM jobboard_outcomes
+WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(EXTRACT(EPOCH FROM
+  statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_outcomes.until
+ LIMIT 1000;

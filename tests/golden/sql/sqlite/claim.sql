@@ -2,10 +2,14 @@ BEGIN IMMEDIATE;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
 UPDATE jobboard SET state=?, attempts=?, token=?, who=?, keeper=?, lock_until=?, modified_on=?, errors=?, retries=?,
   live_key=?, wake_at=? WHERE jobboard.id = ? AND jobboard.token = ? AND jobboard.state = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')

@@ -1,3 +1,8 @@
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ?;
 BEGIN IMMEDIATE;
-DELETE FROM jobboard_entities WHERE jobboard_entities.board = ? AND jobboard_entities.handle = ?;
+DELETE FROM jobboard_sides WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?
+  AND jobboard_sides.version = ?;
 COMMIT;

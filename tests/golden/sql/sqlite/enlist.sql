@@ -1,7 +1,12 @@
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
+SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;
 BEGIN IMMEDIATE;
-UPDATE jobboard_entities SET handle=?, metadata=?, until=(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) + ?) WHERE jobboard_entities.board = ? AND jobboard_entities.kind = ? AND jobboard_entities.name
-  = ?;
-INSERT INTO jobboard_entities (board, kind, name, handle, metadata, until) VALUES (?, ?, ?, ?, ?,
-  (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?));
+INSERT INTO jobboard_sides (board, kind, place, "key", value, until, version) VALUES (?, ?, ?, ?, ?, coalesce(?,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?), ?) ON CONFLICT DO NOTHING;
+SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?;
 COMMIT;

@@ -1,4 +1,5 @@
-SELECT jobboard_entities.kind, jobboard_entities.name, jobboard_entities.metadata
-FROM jobboard_entities
-WHERE jobboard_entities.board = ? AND jobboard_entities.until > CAST(ROUND((julianday('now') - 2440587.5) *
-  86400000) * 1000 AS INTEGER);
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ?;
+SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;

@@ -2,13 +2,13 @@ BEGIN IMMEDIATE;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS
-  anon_1
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard SET name=?, "key"=NULL, posting=?, state='PURGED', who=NULL, keeper=NULL, lock_until=NULL,
   modified_on=CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER), errors=NULL, job_group=NULL,
-  live_key=NULL, wake_at=NULL WHERE jobboard.id = ?;
+  key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND

@@ -8,7 +8,13 @@ FROM jobboard
 WHERE jobboard.board = ? AND jobboard.state = 'PURGED' AND jobboard.modified_on < CAST(ROUND((julianday('now') -
   2440587.5) * 86400000) * 1000 AS INTEGER) - ? ORDER BY jobboard.modified_on
  LIMIT 1000 OFFSET ?;
-BEGIN IMMEDIATE;
-DELETE FROM jobboard_entities WHERE jobboard_entities.until < CAST(ROUND((julianday('now') - 2440587.5) * 86400000)
-  * 1000 AS INTEGER) - ?;
-ROLLBACK;
+SELECT jobboard_sides.kind, jobboard_sides.place
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.until < CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER) ORDER BY jobboard_sides.until
+ LIMIT 1000 OFFSET ?;
+SELECT jobboard_outcomes.uuid
+FROM jobboard_outcomes
+WHERE jobboard_outcomes.board = ? AND jobboard_outcomes.until <= CAST(ROUND((julianday('now') - 2440587.5) *
+  86400000) * 1000 AS INTEGER) ORDER BY jobboard_outcomes.until
+ LIMIT 1000 OFFSET ?;

@@ -1,9 +1,9 @@
-"""Whole mutations as one statement, for databases where a statement can pick, change, answer and return.
+"""PostgreSQL's shortcuts: whole mutations as one statement, which picks, changes, answers and returns.
 
-That is one round trip, and a transaction that lasts no longer than the server needs. Only first tries take them. Each
-keeps its answer in its slot, and does nothing where the slot's stored call is not an earlier one: a first try that
-comes after its own repetition changes nothing. A post asks for that before it writes. What takes jobs away knows only
-afterwards what to answer, and fails. What was not done here goes the general way.
+That is one round trip, and a transaction that lasts no longer than the server needs. Each keeps its answer in its slot,
+and does nothing where the slot's stored call is not an earlier one: a first try that comes after its own repetition
+changes nothing. A post asks for that before it writes. What takes jobs away knows only afterwards what to answer, and
+fails.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
-from jobboard.backends.sql.answers import ALL, JOINT
+from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
+from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
+from jobboard.backends.sql.rows import record_in
+from jobboard.backends.sql.shortcuts import Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
-from jobboard.backends.sql.tables import literal
-from jobboard.primitives import Draft
+from jobboard.backends.sql.store import SQLStore, slot_of
+from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
-from jobboard.sql.prepared import Prepared, param, text
-from jobboard.states import SCHEDULED, UNCLAIMED
+from jobboard.sql.links import ConstraintViolated
+from jobboard.sql.prepared import Prepared, Row, param, text
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 _SEPARATOR = "\x1e"
 """Between the values of many drafts: no name has a control character, and JSON writes them in another way. A driver
@@ -48,8 +53,76 @@ _ZERO = sa.literal_column("0", sa.Integer)
 _ONE = sa.literal(1, sa.Integer(), literal_execute=True)
 
 
+class PostgreSQLShortcuts(Shortcuts):
+    def __init__(self, store: SQLStore) -> None:
+        super().__init__(store)
+        self.single = Single(store.statements, bool(store.call["p_notify"]))
+        self._candidates = Candidates(store.statements)
+
+    def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
+        return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
+
+    def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
+        statement, params = self.single.insert(drafts)
+        rows = self._run(statement, nonce, {**self.store.call, **params})
+        if not rows:
+            raise ConstraintViolated("this call was answered before, or overtaken")
+        return [draft.record(*row[:2]) for draft, row in zip(drafts, rows, strict=True)]
+
+    def claim(self, uuid: str, lease: dict[str, Any], nonce: Nonce) -> Record | None:
+        rows = self._run(self.single.claim, nonce, {**lease, "p_uuid": uuid})
+        return record_in(rows[0], CLAIMED) if rows else None
+
+    def take(self, request: TakeRequest, nonce: Nonce) -> Glance:
+        if request.direct:
+            statement = self.single.take("any" if request.names is None else "named", request.limit)
+            return self._take(statement, request, nonce)
+        if request.where is None:
+            statement = self.single.take("ids", request.limit)
+        else:
+            statement = self.single.take_where(request.limit, request.where)
+        busy = False
+        for ids in self._candidates.lists(request, lambda each, params: self.store.query(each, **params)):
+            look = self._take(statement, request, nonce, p_ids=ids)
+            if look.records or (look.overdue and not request.swept):
+                return look
+            if ids:
+                busy = True
+        return look._replace(event=_soon(look.event)) if busy else look
+
+    def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
+        params = {**request.lease, **request.params, **more, "p_swept": request.swept}
+        rows = self._run(statement, nonce, params)
+        now, event, busy, gate = rows[0][RECORD:]
+        left = None if event is None else event - now
+        if rows[0][0] is None:
+            overdue = left is not None and left <= 0
+            return Glance([], overdue, _soon(left) if busy else left, gate=gate)
+        records = [record_in(row, CLAIMED) for row in rows]
+        if len(records) > 1:
+            records.sort(key=_place)
+        return Glance(records, False, left)
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        if len(acts) == 1:
+            [act] = acts
+            done = len(self._run(self.single.consume, nonce, {"p_uuid": act.uuid, "p_token": act.holder.token}))
+        else:
+            params = {
+                "p_uuids": ",".join([act.uuid for act in acts]),
+                "p_tokens": ",".join([str(act.holder.token) for act in acts]),
+            }
+            [(done,)] = self._run(self.single.consume_many, nonce, params)
+        if done < len(acts):
+            raise ConstraintViolated("not all of these claims stand")
+        return True
+
+
 class Single:
-    """:param calls: whether a post wakes those who wait."""
+    """The statements.
+
+    :param calls: whether a post wakes those who wait.
+    """
 
     def __init__(self, statements: Statements, calls: bool) -> None:
         self.tables = tables = statements.tables
@@ -69,7 +142,7 @@ class Single:
     def insert(self, drafts: Sequence[Draft]) -> tuple[Prepared, dict[str, Any]]:
         """What posts these, and its parameters. It answers the place and the time of each, in their order; nothing at
         all if the slot's call is not an earlier one."""
-        done = {"p_done": f"{ALL} {len(drafts)}"}
+        done = {"p_done": text_of([whole(len(drafts))])}
         if len(drafts) == 1 and drafts[0].due is None and drafts[0].delay is None:
             draft = drafts[0]._asdict()
             return self._insert_one, {**done, **{f"p_{name}": draft[field] for name, field in _FIELDS.items()}}
@@ -153,7 +226,7 @@ class Single:
         ready = self._statements.any_ready(*conditions)
         busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
         return Prepared(
-            sa.select(*taken.c, now, event.c.event, busy)
+            sa.select(*taken.c, now, event.c.event, busy, self._statements.gate())
             .select_from(event.outerjoin(taken, sa.true()))
             .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )
@@ -176,7 +249,10 @@ class Single:
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
-        taken = self._claimed(sa.and_(c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs)))
+        # Where there are rules, it goes the general way.
+        unruled = self._statements.gate() == _ZERO
+        mine = (c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs), unruled)
+        taken = self._claimed(sa.and_(*mine))
         return Prepared(sa.select(taken).add_cte(self._answer(taken, _pair(taken.c.uuid, taken))))
 
     # Ending claims
@@ -259,6 +335,14 @@ class Single:
         t = self.tables.answers
         values = {"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)}
         return upsert.on_conflict_do_update(index_elements=[t.c.handle, t.c.slot], set_=values, where=condition)
+
+
+def _soon(event: int | None) -> int:
+    return SOON if event is None else min(event, SOON)
+
+
+def _place(record: Record) -> tuple[int, int]:
+    return record[2], record[3]
 
 
 def _joined(values: Sequence[Any], type_: Any) -> str:

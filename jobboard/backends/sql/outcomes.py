@@ -1,0 +1,113 @@
+"""What consumed jobs have left, in rows of their own: people query them, and they are found by when they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import OUTCOME
+from jobboard.codec import failures_as_json, failures_from_json
+from jobboard.engine import Done, Mark
+from jobboard.sql.dialects import by_index, insert_new
+from jobboard.sql.expressions import Now
+from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elements, param, text
+from jobboard.states import COMPLETE, Record
+
+DROPPED = 1000
+"""How many rows one statement drops at most, so that it is soon done."""
+
+STEPS = 50
+"""How many such statements one tidying sends at most."""
+
+now = Now()
+
+Rows = Callable[..., list[Row]]
+
+
+class OutcomeRows:
+    """:param query: runs a statement that reads, by itself."""
+
+    def __init__(self, statements: Statements, base: dict[str, Any], query: Rows) -> None:
+        self._base = base
+        self._query = query
+        self._table = t = statements.tables.outcomes
+        prefix = statements.tables.prefix
+        self._mine = t.c.board == text("board")
+        of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), self._mine)
+        found = sa.select(*(t.c[name] for name in OUTCOME)).where(t.c.until > now)
+        self._insert = Prepared(insert_new(t, statements.product.dialect).values(self._values()))
+        self._of = Prepared(found.where(of), "p_uuids")
+        in_order = found.where(self._mine).order_by(t.c.modified_on.desc(), t.c.id.desc()).limit(param("limit"))
+        behind = sa.or_(
+            t.c.modified_on < param("when"), sa.and_(t.c.modified_on == param("when"), t.c.id < param("id"))
+        )
+        pages = (in_order, in_order.where(t.c.modified_on <= param("when"), behind))
+        self._first, self._next = (Prepared(by_index(page, t, f"{prefix}_outcomes_newest")) for page in pages)
+        ended = sa.and_(self._mine, t.c.until <= now)
+        most = sa.literal(DROPPED, sa.Integer(), literal_execute=True)
+        old = sa.select(t.c.uuid).where(ended).order_by(t.c.until).limit(most)
+        self._old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
+        self._gone = Prepared(sa.delete(t).where(of, ended), "p_uuids")
+
+    def _values(self) -> dict[str, Any]:
+        columns = (column for column in self._table.c)
+        return {c.name: param(c.name, sa.String() if isinstance(c.type, sa.String) else c.type) for c in columns}
+
+    def write(self, run: Runner, mark: Mark) -> None:
+        """Nothing is read for it: no job is consumed twice, and what arrived with it from another board stays."""
+        done = Done.of(mark.before._replace(value=mark.value))
+        assert done is not None
+        assert mark.ttl is not None
+        record = done.record
+        row = {
+            **{name: getattr(record, name) for name in _AS_IT_IS},
+            "id": record.sequence,
+            "errors": failures_as_json(record.errors),
+            "job_group": record.group,
+            "begun": done.begun,
+            "until": record.modified_on + mark.ttl,
+            "result": done.result,
+            "refused": done.refused,
+        }
+        run.count(self._insert, {**self._base, **{f"p_{name}": value for name, value in row.items()}})
+
+    def of(self, uuids: Sequence[str]) -> list[Done | None]:
+        found: dict[str, Done] = {}
+        for some in chunks(uuids, LONGEST):
+            found.update((row[0], _done(row)) for row in self._query(self._of, p_uuids=some))
+        return [found.get(uuid) for uuid in uuids]
+
+    def page(self, after: Done | None, limit: int) -> list[Done]:
+        if after is None:
+            rows = self._query(self._first, p_limit=limit)
+        else:
+            place = {"p_when": after.record.modified_on, "p_id": after.record.sequence}
+            rows = self._query(self._next, p_limit=limit, **place)
+        return [_done(row) for row in rows]
+
+    def tidy(self, clean: Callable[..., None]) -> bool:
+        """Drop what has ended, some at a time; whether there may be more."""
+        for _ in range(STEPS):
+            old = [row[0] for row in self._query(self._old)]
+            if old:
+                clean(self._gone, p_uuids=old)
+            if len(old) < DROPPED:
+                return False
+        return True
+
+
+_AS_IT_IS = (
+    *("uuid", "name", "priority", "key", "version", "posting", "attempts", "max_attempts", "token", "who"),
+    *("created_on", "modified_on", "retries"),
+)
+
+
+def _done(row: Row) -> Done:
+    values = dict(zip(OUTCOME, row, strict=True))
+    begun, until, result, refused = (values.pop(name) for name in ("begun", "until", "result", "refused"))
+    values |= {"sequence": values.pop("id"), "group": values.pop("job_group")}
+    values["errors"] = failures_from_json(values["errors"])
+    return Done(Record(**values, state=COMPLETE, keeper=None, lock_until=None), begun, until, result, refused)

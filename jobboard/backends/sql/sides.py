@@ -1,0 +1,105 @@
+"""Side records: what a board keeps beside its jobs, in a table of its own. Keys of live jobs, and what was purged,
+stand in the rows of the jobs instead; outcomes have a table for themselves."""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import place_of
+from jobboard.engine import Mark, Side, Stale
+from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
+from jobboard.states import Record
+
+ELSEWHERE = frozenset({"key", "purged", "outcome"})
+"""The kinds that have no rows here: but for a key that outlives its job."""
+
+Rows = Callable[..., list[Row]]
+"""Runs a statement that reads, with its parameters."""
+
+
+class SideRows:
+    def __init__(self, statements: Statements, base: dict[str, Any]) -> None:
+        self._st = statements
+        self._base = base
+
+    def read(self, rows: Rows, locked: bool, asked: Sequence[tuple[str, str]]) -> tuple[int, list[Side]]:
+        """Those that are there, and the time, 0 if none is.
+
+        :param locked: in a transaction, which locks them.
+        """
+        places: dict[str, list[str]] = defaultdict(list)
+        for kind, key in asked:
+            places[kind].append(place_of(key))
+        statement = self._st.lock_sides if locked else self._st.sides
+        return _told(
+            (kind, row)
+            for kind, wanted in places.items()
+            for some in chunks(wanted, LONGEST)
+            for row in rows(statement, p_kind=kind, p_places=some)
+        )
+
+    def listed(self, rows: Rows, kind: str) -> tuple[int, list[Side]]:
+        return _told((kind, row) for row in rows(self._st.sides_listed, p_kind=kind))
+
+    def write(self, run: Runner, mark: Mark) -> Side:
+        """
+        :raises Stale: it is not as it was read.
+        """
+        st, side, value = self._st, mark.before, mark.value
+        one = {**self._base, "p_kind": side.kind, "p_place": place_of(side.key)}
+        if value is None:
+            if side.tag is not None and not run.count(st.side_gone, {**one, "p_was": side.tag}):
+                raise Stale
+            return Side(side.kind, side.key, None, None, None)
+        version = secrets.randbits(62)
+        told = {**one, "p_value": value, "p_ttl": mark.ttl, "p_until": mark.until, "p_version": version}
+        if side.tag is not None:
+            if not run.count(st.side_again, {**told, "p_was": side.tag}):
+                raise Stale
+        else:
+            run.count(st.side_first, {**told, "p_key": side.key})
+            # Of a row that was there already not every database tells that nothing was inserted.
+            if [row[0] for row in run.rows(st.side_version, one)] != [version]:
+                raise Stale
+        return Side(side.kind, side.key, value, None, version)
+
+    def remember(self, run: Runner, record: Record) -> None:
+        """The key of a job that has come to its end stays taken until its window ends."""
+        if record.key is None or record.key_until is None:
+            return
+        one = {**self._base, "p_kind": "key", "p_place": place_of(record.key)}
+        run.count(self._st.side_forgotten, one)
+        told = {"p_key": record.key, "p_value": record.uuid.encode(), "p_version": secrets.randbits(62)}
+        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": record.key_until})
+
+    def compare(self, run: Runner, taken: Mapping[str, str]) -> None:
+        """Behind what takes keys for these jobs. Who had one since it was read has gone, and has left it here.
+
+        :raises Stale: another's window runs.
+        """
+        now, found = self.read(
+            lambda statement, **params: run.rows(statement, {**self._base, **params}),
+            False,
+            [("key", key) for key in taken],
+        )
+        if any(side.stands(now) and side.value != taken[side.key].encode() for side in found):
+            raise Stale
+
+    def tidy(self, query: Rows, clean: Callable[..., None]) -> None:
+        places: dict[str, list[str]] = defaultdict(list)
+        for kind, place in query(self._st.sides_old):
+            places[kind].append(place)
+        for kind, some in places.items():
+            clean(self._st.sides_gone, p_kind=kind, p_places=some)
+
+
+def _told(found: Any) -> tuple[int, list[Side]]:
+    now, sides = 0, []
+    for kind, (key, value, until, version, at) in found:
+        now = at
+        sides.append(Side(kind, key, bytes(value), until, version))
+    return now, sides

@@ -1,0 +1,52 @@
+"""``jobboard pause`` and ``resume``: which jobs a board gives no claims of."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import click
+
+from jobboard.cli.common import BoardOptions, board_options, example, opened
+from jobboard.cli.completing import job_names
+from jobboard.cli.naming import named, paused_on
+from jobboard.cli.output import log_to_stderr, say, say_json
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+
+_names = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=job_names)
+
+
+@click.command(epilog=example("jobboard pause", "jobboard pause mail resize"))
+@_names
+@board_options
+def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
+    """Give no more claims of jobs of these names, or without NAME of any job, until 'jobboard resume'.
+
+    What is claimed already goes on, and jobs are posted as ever: they wait. To pause everything is a switch beside the
+    names: 'jobboard resume NAME' does not undo it.
+    """
+    log_to_stderr(logging.INFO)
+    with opened(settings) as board:
+        board.pause(names or None)
+        _tell(settings, board)
+
+
+@click.command(epilog=example("jobboard resume", "jobboard resume mail"))
+@_names
+@board_options
+def resume(settings: BoardOptions, names: tuple[str, ...]) -> None:
+    """Give claims of jobs of these names again; without NAME of all jobs, whatever was paused."""
+    log_to_stderr(logging.INFO)
+    with opened(settings) as board:
+        board.resume(names or None)
+        _tell(settings, board)
+
+
+def _tell(settings: BoardOptions, board: JobBoard) -> None:
+    paused = board.paused()
+    if settings.json:
+        say_json({"everything": paused.everything, "names": list(paused.names)})
+    else:
+        say(f"{named(board)}: {paused_on(paused) or 'nothing is paused'}")

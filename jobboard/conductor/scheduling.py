@@ -1,0 +1,79 @@
+"""Posts what the schedules of a board say, as long as somebody lets it run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobBoardError
+from jobboard.retry import outage_pause
+
+LOG = logging.getLogger(__name__)
+
+GLANCE = 10.0
+"""Every so many seconds, as often as a heartbeat, it looks for schedules that another process has set, and whether the
+server's clock has jumped. Those of its own process wake it."""
+
+SIGNALLED = 1.0
+"""Every so many seconds a main thread that waits looks whether a signal has come."""
+
+LINGER = 2.0
+"""For how many seconds its end waits for a request under way."""
+
+
+class Scheduler:
+    """Any number of them may run on one board: each due time is posted for once.
+
+    :param who: whom the log names.
+    :param unless: ends it, at the next ``board.wake()``.
+    """
+
+    def __init__(self, who: str, board: JobBoard, unless: Callable[[], bool]) -> None:
+        self._who = who
+        self._board = board
+        self._unless = unless
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """On a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name=f"{self._who}-scheduler", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        assert self._thread is not None
+        while self._thread.is_alive():
+            # A signal that comes just before a thread goes to sleep on a lock does not wake it.
+            self._thread.join(SIGNALLED)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._board.wake()
+        if self._thread is not None:
+            self._thread.join(LINGER)
+
+    def run(self) -> None:
+        failures = 0
+        while not (self._ended.is_set() or self._unless()):
+            alarms = self._board._alarms()
+            try:
+                left = self._board._post_due()
+                pause = GLANCE if left is None else min(left, GLANCE)
+                failures = 0
+            except Exception as error:
+                if self._board.closed:
+                    return
+                failures += 1
+                pause = outage_pause(failures)
+                unexpected = not isinstance(error, JobBoardError)
+                LOG.warning(
+                    "%s could not post what is due, trying again in %.1f s: %s",
+                    self._who,
+                    pause,
+                    error,
+                    exc_info=unexpected,
+                )
+            self._board._sleep_until_due(pause, alarms)

@@ -1,0 +1,206 @@
+"""Schedules: a side record each, which holds what is to be posted and when. Posting a job that is due, and writing down
+when the next one is, is one commit, which compares that nobody else has done so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+import msgpack
+
+from jobboard import codec
+from jobboard.engine.calls import Committer, Deed, Plan
+from jobboard.engine.store import Mark, Side, Stale
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import Draft, Nonce
+from jobboard.states import OK, Record, Status
+from jobboard.timetable import Timetable
+
+LOG = logging.getLogger(__name__)
+
+VERSION = 1
+"""The version of a stored schedule that is written, and the highest that is read."""
+
+AT_ONCE = 100
+BYTES = 512 * 1024
+"""Of times that are made up for, one commit posts so many jobs, or so many bytes of postings, at most."""
+
+
+class StoredSchedule(NamedTuple):
+    """A schedule as it is stored. ``draft`` is what is posted each time; its uuid is that of this setting, from which
+    those of its jobs are made. ``last``: the latest due time that was posted for; it and ``due``, the next one, only
+    rise."""
+
+    id: str
+    timetable: Timetable
+    draft: Draft
+    due: int
+    last: int | None = None
+
+    def packed(self) -> bytes:
+        packed: bytes = msgpack.packb((VERSION, self.timetable, self.draft, self.due, self.last))
+        return packed
+
+    @classmethod
+    def of(cls, side: Side) -> StoredSchedule:
+        """:raises ValueError: it can't be read here; the message says why."""
+        try:
+            version, timetable, draft, due, last, *_ = msgpack.unpackb(side.value or b"")
+            if version > VERSION:
+                raise JobFailure("a newer version of this library has set it; upgrade this one to have it posted here")
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last)
+            UUID(entry.draft.uuid)
+            fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
+        except JobFailure as newer:
+            raise ValueError(str(newer)) from None
+        except Exception as error:
+            raise ValueError(f"it is damaged, set it anew: {type(error).__name__}") from error
+        if not fits:
+            raise ValueError("it is damaged, set it anew")
+        entry.timetable.check()
+        return entry
+
+    def job(self, due: int, wire: codec.Wire) -> Draft:
+        """What is posted for a due time: the same uuid, whoever does it."""
+        uuid = str(uuid5(UUID(self.draft.uuid), str(due)))
+        return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
+
+    def advanced(self, last: int | None, due: int) -> StoredSchedule:
+        return self._replace(last=self.last if last is None else last, due=due)
+
+
+class Due(NamedTuple):
+    """What was due: the jobs that were posted for it. ``left``: µs until something is due again, None if nothing is
+    known of."""
+
+    posted: list[Record]
+    left: int | None
+
+
+class Schedules:
+    """The schedules of a board.
+
+    :param call: gives what carries out a call, while the board is open.
+    :param posting: plans the posting of drafts, as for a post.
+    """
+
+    def __init__(
+        self, call: Callable[[Nonce | None], Committer], posting: Callable[[Sequence[Draft]], Plan], wire: codec.Wire
+    ) -> None:
+        self._call = call
+        self._posting = posting
+        self._wire = wire
+        self._warned: dict[str, tuple[str, object]] = {}
+
+    def listed(self) -> list[StoredSchedule]:
+        entries = (self._readable(side) for side in self._call(None).store.listed("schedule").sides)
+        return [entry for entry in entries if entry is not None]
+
+    def set(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002 - as users have it
+        for _ in self._call(None).tries():
+            side, now = self._read(id)
+            entry = make(now, None if side.value is None else self._readable(side))
+            try:
+                self._call(None).commit([], [Mark(side, entry.packed())])
+            except Stale:
+                continue
+            return entry
+        raise AssertionError("unreachable")
+
+    def remove(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
+        def plan() -> Plan:
+            side, _ = self._read(id)
+            there = side.value is not None
+            return Plan([], [Deed(OK if there else Status.ABSENT, "")], marks=[Mark(side, None)] if there else [])
+
+        return self._call(nonce).do(nonce, plan).done[0].status
+
+    def post_due(self) -> Due:
+        """Whatever can't be posted keeps no other from it."""
+        found = self._call(None).store.listed("schedule")
+        posted: list[Record] = []
+        coming: list[int] = []
+        for side in found.sides:
+            entry = self._readable(side)
+            try:
+                if entry is not None and entry.due <= found.now:
+                    entry = self._post(entry, side, found.now, posted)
+            except ConnectionFailure:
+                raise
+            except (JobFailure, ValueError) as error:
+                self._warn(side, str(error))
+                continue
+            if entry is not None:
+                coming.append(entry.due)
+        return Due(posted, max(0, min(coming) - found.now) if coming else None)
+
+    def _post(self, entry: StoredSchedule, side: Side, now: int, posted: list[Record]) -> StoredSchedule | None:
+        """Post one that is due, unless another has done so; how it stands then, None if it is gone."""
+        tries = self._call(None).tries()
+        while entry.due <= now:
+            after, drafts = self._next(entry, now)
+            plan = self._posting(drafts)
+            try:
+                done = self._call(None).commit(plan.changes, [Mark(side, after.packed()), *plan.marks], plan.sides)
+            except Stale:
+                next(tries)
+                side, now = self._read(side.key)
+                if side.value is None:
+                    return None
+                entry = StoredSchedule.of(side)
+                continue
+            made = {draft.uuid for draft in drafts}
+            posted += [stored.record for stored in done.jobs if stored.record.uuid in made]
+            entry, side = after, done.sides[0]
+        return entry
+
+    def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
+        """What one commit posts, and how the schedule stands after it."""
+        times = entry.timetable.met(entry.due, now)
+        most = max(1, min(AT_ONCE, BYTES // max(1, len(entry.draft.posting))))
+        drafts = [entry.job(due, self._wire) for due in islice(times, most)]
+        if len(times) > most:
+            return entry.advanced(times[most - 1], times[most]), drafts
+        return entry.advanced(times[-1] if times else None, entry.timetable.after(now, entry.due)), drafts
+
+    def _read(self, id: str) -> tuple[Side, int]:  # noqa: A002 - as users have it
+        found = self._call(None).store.read([], [("schedule", id)])
+        return found.sides[0], found.now
+
+    def _readable(self, side: Side) -> StoredSchedule | None:
+        try:
+            return StoredSchedule.of(side)
+        except ValueError as error:
+            self._warn(side, str(error))
+            return None
+
+    def _warn(self, side: Side, reason: str) -> None:
+        """Once, and not at every look."""
+        if self._warned.get(side.key) != (reason, side.tag):
+            self._warned[side.key] = (reason, side.tag)
+            LOG.warning("the schedule %r posts nothing here: %s", side.key, reason)
+
+
+class ScheduleEngine:
+    """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for schedules."""
+
+    _schedules: Schedules
+
+    def schedules(self) -> list[StoredSchedule]:
+        return self._schedules.listed()
+
+    def set_schedule(
+        self,
+        id: str,  # noqa: A002 - as users have it
+        make: Callable[[int, StoredSchedule | None], StoredSchedule],
+    ) -> StoredSchedule:
+        return self._schedules.set(id, make)
+
+    def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
+        return self._schedules.remove(id, nonce)
+
+    def post_due(self) -> Due:
+        return self._schedules.post_due()

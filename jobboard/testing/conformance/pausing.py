@@ -1,0 +1,220 @@
+"""Jobs that are paused: nobody gets a claim of them, and whatever is claimed already goes on."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobBoardError, UnclaimableJob
+from jobboard.job import Posting
+from jobboard.primitives import Paused
+from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.races import Journal
+from jobboard.testing.conformance.recording import left_on
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    MakeBoard,
+    Waiter,
+    let_lapse,
+    take,
+    until_free,
+    uuids,
+)
+from jobboard.testing.history import judge
+
+WORKERS = 3
+TURNS = 6
+
+
+class TestPause:
+    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+        first, second, third = (board.post(name) for name in ("mail", "resize", "mail"))
+        board.pause(["mail"])
+        for each in (board, other):
+            assert each.paused() == Paused(False, ("mail",))
+            assert "mail" in each.paused()
+            assert "resize" not in each.paused()
+            assert each.claim_next("anna", names=["mail"]) is None
+        assert uuids(other.claim_many("anna", 5)) == [second.uuid]
+        assert board.claim_many("anna", 5) == []
+        other.resume(["mail"])
+        assert not board.paused()
+        assert uuids(board.claim_many("anna", 5)) == [first.uuid, third.uuid]
+
+    def test_of_everything(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("mail")
+        board.pause()
+        assert other.paused() == Paused(True, ())
+        assert "mail" in other.paused()
+        assert board.claim_next("anna") is None
+        assert other.claim_next("anna", names=["mail"]) is None
+        assert other.post("mail").state == UNCLAIMED
+        other.resume()
+        assert board.paused() == Paused()
+        assert take(board) == job
+
+    def test_everything_is_a_switch_beside_the_names(self, board: JobBoard) -> None:
+        job = board.post("mail")
+        board.pause(["mail", "resize"])
+        board.pause()
+        board.resume(["mail"])
+        assert board.paused() == Paused(True, ("resize",))
+        assert board.claim_next("anna") is None
+        board.resume()
+        assert board.paused() == Paused()
+        assert take(board) == job
+
+    def test_whatever_another_handle_knows_of_the_board(self, board: JobBoard, other: JobBoard) -> None:
+        """Which has claimed one job after the other, and may know what comes next without asking."""
+        jobs = board.post_many([Posting(name) for name in ("mail", "resize") * 20])
+        for job in jobs[:6]:
+            assert take(other) == job
+        board.pause(["mail"])
+        assert [take(other).name for _ in range(5)] == ["resize"] * 5
+        board.pause()
+        assert other.claim_next("anna") is None
+        board.resume()
+        assert take(other) == jobs[6]
+
+    def test_it_can_be_told_any_number_of_times(self, board: JobBoard) -> None:
+        for _ in range(2):
+            board.resume(["mail"])
+            board.resume()
+        for _ in range(2):
+            board.pause(["resize", "mail"])
+        assert board.paused() == Paused(False, ("mail", "resize"))
+        board.resume(["resize", "nothing"])
+        assert board.paused().names == ("mail",)
+
+    def test_what_is_claimed_goes_on(self, board: JobBoard, other: JobBoard) -> None:
+        jobs = board.post_many([Posting("mail")] * 4)
+        kept, fixed, lapsed, given_back = [take(other, expiry=each) for each in (None, LONG, SHORT, None)]
+        until_free(board, lapsed)
+        board.pause()
+        other.extend(fixed, "anna", LONG)
+        other.extend(lapsed, "anna")
+        assert [job.state for job in jobs] == [CLAIMED] * 4
+        other.abandon(given_back, "anna")
+        assert given_back.state == UNCLAIMED
+        other.consume_many([kept, fixed, lapsed], "anna")
+        assert [job.state for job in jobs[:3]] == [COMPLETE] * 3
+        assert other.claim_next("anna") is None
+
+    def test_a_job_by_itself_is_unclaimable(self, board: JobBoard, other: JobBoard) -> None:
+        mail, resize = board.post("mail"), board.post("resize")
+        board.pause(["mail"])
+        for each in (board, other):
+            with pytest.raises(UnclaimableJob, match="is paused"):
+                each.claim(each.get(mail.uuid), "anna")
+        other.claim(resize, "anna")
+        board.pause()
+        with pytest.raises(UnclaimableJob, match="claimed already"):
+            board.claim(resize, "anna")
+        assert mail.state == UNCLAIMED
+        board.resume()
+        board.claim(mail, "anna")
+
+    def test_what_comes_back_stays_paused(self, board: JobBoard) -> None:
+        lapsed, due = board.post("mail"), board.post("mail", delay=SHORT)
+        let_lapse(board, lapsed)
+        until_free(board, due)
+        board.pause(["mail"])
+        assert board.claim_many("anna", 5) == []
+        resize = board.post("resize")
+        assert take(board) == resize
+        board.resume(["mail"])
+        assert uuids(board.claim_many("anna", 5)) == [lapsed.uuid, due.uuid]
+
+    def test_it_is_passed_over_by_who_looks(self, board: JobBoard, other: JobBoard) -> None:
+        jobs = board.post_many([Posting("mail"), Posting("resize"), Posting("mail", delay=LONG)])
+        board.pause(["mail"])
+        assert list(other.iterjobs()) == jobs
+        assert list(other.iterjobs(only_unclaimed=True)) == [jobs[1]]
+        assert list(other.wait(0)) == [jobs[1]]
+        assert other.stats().unclaimed == 2
+        board.pause()
+        assert list(other.iterjobs(only_unclaimed=True)) == []
+        waiter = Waiter(other, lambda: list(other.wait(LIMIT)))
+        board.resume()
+        assert waiter.wait() == jobs[:2]
+
+    def test_order_among_many_names(self, board: JobBoard) -> None:
+        names = [f"n{number % 7}" for number in range(35)]
+        jobs = board.post_many([Posting(name, priority=-(number % 2)) for number, name in enumerate(names)])
+        board.pause(["n1", "n3", "n4"])
+        wanted = [job for job in jobs if job.name not in board.paused()]
+        assert board.claim_many("anna", 50) == sorted(wanted)
+
+    def test_too_many_names(self, board: JobBoard) -> None:
+        with pytest.raises(TypeError, match="list of str"):
+            board.pause("mail")
+        with pytest.raises(ValueError, match="name"):
+            board.pause([""])
+        assert not board.paused()
+
+
+class TestPauseUnderWay:
+    any_driver = True
+
+    def test_no_claim_begins_while_its_name_is_paused(self, make_board: MakeBoard) -> None:
+        """Handles that claim as fast as they can, or wait, while names are paused and resumed."""
+        boards = [make_board() for _ in range(WORKERS)]
+        book, over = Journal(), threading.Event()
+        chief = book.recorder(make_board(), "chief")
+
+        def work(number: int) -> list[JobBoardError]:
+            recorder = book.recorder(boards[number], f"worker {number}")
+            while not over.is_set():
+                for job in recorder.claim_many("anna", number + 1, timeout=SHORT):
+                    recorder.consume(job)
+            return recorder.failures
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            working = [pool.submit(work, number) for number in range(WORKERS)]
+            try:
+                for turn in range(TURNS):
+                    names = [["mail"], ["resize", "mail"], None][turn % 3]
+                    chief.post_many([Posting(name) for name in ("mail", "resize", "print") * 2])
+                    chief.pause(names)
+                    chief.post_many([Posting(name) for name in ("mail", "resize", "print")])
+                    chief.resume(names)
+                eventually(lambda: boards[0].job_count == 0, 3 * LIMIT)
+            finally:
+                over.set()
+        assert [failure for each in working for failure in each.result()] == []
+        assert judge(book.entries, left_on(boards[0]), pauses=chief.pauses) == []
+
+
+class TestPausedWaiters:
+    def test_resume_wakes(self, board: JobBoard, make_board: MakeBoard) -> None:
+        waiting = make_board()
+        job = board.post("mail")
+        board.pause(["mail"])
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        board.resume(["mail"])
+        assert waiter.wait() == job
+
+    def test_a_paused_job_is_given_to_nobody_who_waits(self, board: JobBoard, make_board: MakeBoard) -> None:
+        waiting = make_board()
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        board.pause(["mail"])
+        mail, resize = board.post("mail"), board.post("resize")
+        assert waiter.wait() == resize
+        assert mail.state == UNCLAIMED
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        board.resume()
+        assert waiter.wait() == mail
+
+    def test_by_name(self, board: JobBoard, make_board: MakeBoard) -> None:
+        waiting = make_board()
+        board.pause()
+        job = board.post("mail")
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", names=["mail", "resize"], timeout=LIMIT))
+        board.resume()
+        assert waiter.wait() == job

@@ -1,0 +1,369 @@
+"""Schedules: one job for each due time, whoever posts it, and whatever goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.engine import Plan, StoredSchedule, StoreEngine
+from jobboard.exceptions import NotFound
+from jobboard.job import Job
+from jobboard.priorities import JobPriority
+from jobboard.states import moment
+from jobboard.testing import eventually
+from jobboard.testing.conformance.puppet import Puppet
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    EventLog,
+    MakeBoard,
+    Waiter,
+    first_call,
+    lost_reply,
+    take,
+    uuids,
+)
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+
+
+def put_back(board: JobBoard, schedule: str, seconds: float) -> datetime:
+    """Let a schedule have been due for so long; its due time."""
+
+    def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
+        assert before is not None
+        return before._replace(due=now - int(seconds * 1e6))
+
+    return moment(board.engine.set_schedule(schedule, make).due)
+
+
+def plant(board: JobBoard, schedule: str, value: bytes) -> None:
+    """Store something else in place of a schedule."""
+
+    class Planted:
+        def packed(self) -> bytes:
+            return value
+
+    board.engine.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
+
+
+def meet(board: JobBoard, others: Callable[[], object]) -> None:
+    """Between this board's next look at what is due and its commit, others do something."""
+    engine = board.engine
+    assert isinstance(engine, StoreEngine)
+    schedules = engine._schedules
+    came: list[object] = []
+    posting = schedules._posting
+
+    def late(drafts: Any) -> Plan:
+        if not came:
+            came.append(others())
+        return posting(drafts)
+
+    schedules._posting = late
+
+
+def due_times(board: JobBoard) -> list[datetime]:
+    """Those that the jobs on the board were posted for."""
+    return [job.schedule[1] for job in board.iterjobs(ensure_fresh=True) if job.schedule is not None]
+
+
+def one_for_each_by_the_servers_clock(board: JobBoard, astray: Puppet) -> None:
+    """Whatever the clock of another process says."""
+    mine = board.schedule("mine", name="report", every=LONG)
+    theirs = datetime.fromisoformat(astray("schedule", "theirs", name="report", every=LONG))
+    assert abs(theirs - mine.next_due) < timedelta(seconds=60)
+    assert astray("post_due") == pytest.approx(LONG, abs=60)
+    assert due_times(board) == []
+    due = put_back(board, "mine", 1)
+    astray("post_due")
+    assert due_times(board) == [due]
+    board._post_due()
+    assert due_times(board) == [due]
+
+
+class TestSchedules:
+    any_driver = True
+
+    def test_one_is_set_shown_replaced_and_removed(self, board: JobBoard, other: JobBoard) -> None:
+        assert board.schedules() == []
+        nightly = board.schedule(
+            "nightly",
+            "30 3 * * *",
+            "report",
+            details={"secret": "ä"},
+            priority="HIGH",
+            key="k",
+            max_attempts=3,
+            group="g",
+            context={"trace": "secret"},
+            tz="Europe/Berlin",
+            missed="all",
+        )
+        ping = board.schedule("a ping", name="ping", every=timedelta(minutes=10))
+        for each in (board, other):
+            assert each.schedules() == [ping, nightly]
+        told = (nightly.cron, nightly.every, nightly.tz, nightly.missed, nightly.last_posted)
+        assert told == ("30 3 * * *", None, "Europe/Berlin", "all", None)
+        posts = (nightly.name, nightly.details, nightly.priority, nightly.key, nightly.max_attempts, nightly.group)
+        assert posts == ("report", {"secret": "ä"}, JobPriority.HIGH, "k", 3, "g")
+        assert nightly.context == {"trace": "secret"}
+        assert "secret" not in repr(nightly) + str(nightly)
+        assert (ping.cron, ping.every, ping.missed) == (None, 600.0, "one")
+        again = other.schedule("nightly", name="report", every=60)
+        assert board.schedules() == [ping, again]
+        assert again.next_due < ping.next_due
+        other.unschedule("nightly")
+        assert board.schedules() == [ping]
+        with pytest.raises(NotFound, match="nightly"):
+            board.unschedule("nightly")
+        assert board.job_count == 0
+
+    def test_what_it_posts(self, board: JobBoard, other: JobBoard) -> None:
+        arguments: dict[str, Any] = {"details": {"a": [1, None]}, "priority": -7, "key": "k", "max_attempts": 3}
+        board.schedule("nightly", name="report", every=60, group="g", context={"b": "ä"}, **arguments)
+        assert board._post_due() == pytest.approx(60, abs=30)
+        assert board.job_count == 0
+        due = put_back(board, "nightly", 1)
+        events = EventLog(board)
+        waiter = Waiter(other, lambda: take(other, timeout=LIMIT))
+        left = board._post_due()
+        assert left == pytest.approx(59, abs=30)
+        job = waiter.wait()
+        assert isinstance(job, Job)
+        assert job.schedule == ("nightly", due)
+        assert (job.name, job.details, job.priority, job.key) == ("report", {"a": [1, None]}, -7, "k")
+        assert (job.max_attempts, job.group, job.context, job.attempts) == (3, "g", {"b": "ä"}, 1)
+        eventually(lambda: "POSTED" in events.of(job), LIMIT)
+        assert events.of(job).count("POSTED") == 1
+        [schedule] = other.schedules()
+        assert (schedule.last_posted, schedule.next_due) == (due, due + timedelta(seconds=60))
+        assert other._post_due() == pytest.approx(59, abs=30)
+        assert board.job_count == 1
+        other.consume(job, "anna")
+        assert board.post("by hand").schedule is None
+
+    def test_without_one_nothing_is_due(self, board: JobBoard) -> None:
+        assert board._post_due() is None
+
+    @pytest.mark.parametrize("every", [0.1, 10, 60])
+    def test_missed_ones(self, board: JobBoard, every: float) -> None:
+        """The latest; each of them, in their order; or none that is more than a minute late."""
+        for missed in ("one", "all", "none"):
+            board.schedule(missed, name=missed, every=every, missed=missed)
+        due = {missed: put_back(board, missed, 30.5 * every) for missed in ("one", "all", "none")}
+        board._post_due()
+        found: dict[str, list[datetime]] = {}
+        for job in board.iterjobs():
+            assert job.schedule is not None
+            found.setdefault(job.name, []).append(job.schedule[1])
+        now = moment(board.engine.now())
+        for missed, times in found.items():
+            # More of them become due meanwhile, on a busy machine.
+            numbers = [(time - due[missed]) / timedelta(seconds=every) for time in times]
+            last = (now - due[missed]) // timedelta(seconds=every)
+            assert numbers == [round(number) for number in numbers]
+            assert numbers in [list(range(n + 1) if missed == "all" else [n]) for n in range(30, last + 1)]
+        assert set(found) == {"one", "all", "none"}
+        put_back(board, "none", 3600.5)
+        board._post_due()
+        if every > 0.1:
+            # The latest is half a minute late at most, or less.
+            assert [job.name for job in board.iterjobs()].count("none") == 2
+
+    def test_none_is_made_up_for(self, board: JobBoard) -> None:
+        board.schedule("hourly", name="hourly", every=3600, missed="none")
+        due = put_back(board, "hourly", 90)
+        assert board._post_due() == pytest.approx(3510, abs=30)
+        assert board.job_count == 0
+        [schedule] = board.schedules()
+        assert (schedule.last_posted, schedule.next_due) == (None, due + timedelta(hours=1))
+
+    def test_at_most_a_thousand_are_made_up_for(self, board: JobBoard) -> None:
+        board.schedule("often", name="often", every=60, missed="all")
+        due = put_back(board, "often", 60 * 1100 + 30)
+        board._post_due()
+        assert due_times(board) == [due + timedelta(minutes=n) for n in range(101, 1101)]
+        assert board._post_due() == pytest.approx(30, abs=30)
+        assert board.job_count == 1000
+
+    def test_a_cron_expression(self, board: JobBoard) -> None:
+        board.schedule("minutely", "* * * * *", "report", missed="all")
+        due = put_back(board, "minutely", 150)
+        board._post_due()
+        first, *times = due_times(board)
+        # The stored one counts, whatever the expression says.
+        assert first == due
+        assert len(times) in (2, 3)
+        assert all(due < time and not time.second + time.microsecond for time in times)
+        [schedule] = board.schedules()
+        assert schedule.last_posted == times[-1]
+        assert schedule.next_due - times[-1] == timedelta(minutes=1)
+
+    def test_a_key_keeps_runs_from_overlapping(self, board: JobBoard) -> None:
+        """The due time counts as done."""
+        for missed in ("one", "all"):
+            board.schedule(missed, name=missed, every=60, key=missed, missed=missed)
+            put_back(board, missed, 90)
+        board._post_due()
+        assert sorted(job.name for job in board.iterjobs()) == ["all", "one"]
+        for missed in ("one", "all"):
+            due = put_back(board, missed, 1)
+            board._post_due()
+            [schedule] = [each for each in board.schedules() if each.id == missed]
+            assert schedule.last_posted == due
+        assert board.job_count == 2
+        for name in ("one", "all"):
+            board.consume(take(board, names=[name]), "anna")
+            put_back(board, name, 1)
+        board._post_due()
+        assert board.job_count == 2
+
+    def test_set_again_it_does_not_post_for_the_same_time(self, board: JobBoard) -> None:
+        """Though the server's clock has been put back since."""
+        board.schedule("nightly", "0 3 * * *", "report")
+
+        def ahead(now: int, before: StoredSchedule | None) -> StoredSchedule:
+            assert before is not None
+            return before._replace(last=before.due, due=before.due + 24 * 60 * MINUTE)
+
+        last = board.engine.set_schedule("nightly", ahead).last
+        assert last is not None
+        again = board.schedule("nightly", "0 3 * * *", "report")
+        assert again.next_due == moment(last) + timedelta(days=1)
+
+    def test_many(self, board: JobBoard) -> None:
+        for number in range(30):
+            board.schedule(f"number {number}", name="report", every=60, details={"n": number})
+            put_back(board, f"number {number}", 1)
+        assert len(board.schedules()) == 30
+        board._post_due()
+        assert sorted(job.details["n"] for job in board.iterjobs()) == list(range(30))
+
+    @pytest.mark.parametrize(
+        ("bad", "named"),
+        [
+            ({"cron": "61 * * * *"}, "61"),
+            ({"cron": "0 0 30 2 *"}, "day-of-month"),
+            ({"cron": "* * * *"}, "five fields"),
+            ({"cron": 5}, "cron"),
+            ({}, "every"),
+            ({"cron": "* * * * *", "every": 5}, "every"),
+            ({"every": 0}, "every"),
+            ({"every": 0.01}, "0.1"),
+            ({"every": "5"}, "every"),
+            ({"cron": "* * * * *", "tz": "Europe/Berln"}, "'Europe/Berlin'"),
+            ({"cron": "* * * * *", "tz": None}, "tz"),
+            ({"every": 60, "missed": "some"}, "missed"),
+            ({"every": 60, "details": {"a": object()}}, "details"),
+            ({"every": 60, "name": None}, "name"),
+            ({"every": 60, "name": "a\n"}, "name"),
+            ({"every": 60, "id": ""}, "id"),
+            ({"every": 60, "priority": 101}, "101"),
+            ({"every": 60, "max_attempts": 0}, "max_attempts"),
+            ({"every": 60, "context": {"a": 1}}, "context"),
+        ],
+    )
+    def test_bad_ones(self, board: JobBoard, bad: dict[str, Any], named: str) -> None:
+        with pytest.raises((TypeError, ValueError), match=named):
+            board.schedule(**{"id": "nightly", "name": "report", **bad})
+        assert board.schedules() == []
+
+
+class TestSchedulesInTrouble:
+    any_driver = True
+
+    def test_one_that_cannot_be_read_keeps_no_other_from_being_posted(
+        self, board: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        good = board.schedule("good", name="good", every=60)
+        stored = board.engine.schedules()[0]
+        newer = stored.packed().replace(b"\x95\x01", b"\x95\x02", 1)
+        assert newer != stored.packed()
+        elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
+        planted = {"damaged": b"\xc1", "empty": b"", "newer": newer, "elsewhere": elsewhere.packed()}
+        for schedule, value in planted.items():
+            plant(board, schedule, value)
+        put_back(board, "good", 1)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert board._post_due() == pytest.approx(59, abs=30)
+        assert [job.name for job in board.iterjobs()] == ["good"]
+        warned = [record.getMessage() for record in caplog.records if "posts nothing" in record.getMessage()]
+        assert sorted(text.split("'")[1] for text in warned) == sorted(planted)
+        [shown] = board.schedules()
+        assert shown.id == good.id
+        for schedule in planted:
+            board.schedule(schedule, name="mended", every=60)
+        assert len(board.schedules()) == 5
+        for schedule in planted:
+            board.unschedule(schedule)
+
+    def test_lost_replies(self, board: JobBoard) -> None:
+        with lost_reply(board, "set_schedule"):
+            board.schedule("nightly", name="report", every=60)
+        due = put_back(board, "nightly", 1)
+        with lost_reply(board, "post_due"):
+            board._post_due()
+        assert due_times(board) == [due]
+        with lost_reply(board, "remove_schedule"):
+            board.unschedule("nightly")
+        with pytest.raises(NotFound), lost_reply(board, "remove_schedule"):
+            board.unschedule("nightly")
+
+    def test_a_removal_that_comes_late_removes_nothing(self, board: JobBoard) -> None:
+        """Its own repetition has removed the schedule; somebody has set another since."""
+        board.schedule("nightly", name="report", every=60)
+        nonce = first_call()
+        status = board.engine.remove_schedule("nightly", nonce._replace(attempt=2))
+        board.schedule("nightly", name="report", every=60)
+        assert board.engine.remove_schedule("nightly", nonce) == status
+        assert len(board.schedules()) == 1
+
+    @pytest.mark.parametrize("what", ["posts", "sets", "removes"])
+    def test_somebody_else_is_quicker(self, board: JobBoard, other: JobBoard, what: str) -> None:
+        board.schedule("nightly", name="report", every=60, missed="all")
+        due = put_back(board, "nightly", 90)
+        acts: dict[str, Callable[[], object]] = {
+            "posts": other._post_due,
+            "sets": lambda: other.schedule("nightly", name="another", every=60),
+            "removes": lambda: other.unschedule("nightly"),
+        }
+        meet(board, acts[what])
+        board._post_due()
+        assert due_times(board) == ([due, due + timedelta(minutes=1)] if what == "posts" else [])
+
+    def test_many_at_once(self, make_board: MakeBoard) -> None:
+        """Each due time is posted for once, by whichever of eight handles."""
+        boards = [make_board() for _ in range(8)]
+        ends = threading.Event()
+        for number in range(3):
+            boards[0].schedule(f"number {number}", name="report", every=0.1, missed="all")
+
+        def post(board: JobBoard) -> None:
+            while not ends.is_set():
+                ends.wait(board._post_due())
+
+        threads = [threading.Thread(target=post, args=[board]) for board in boards]
+        for thread in threads:
+            thread.start()
+        try:
+            eventually(lambda: boards[0].job_count >= 30, LIMIT)
+        finally:
+            ends.set()
+            for thread in threads:
+                thread.join()
+        jobs = list(boards[0].iterjobs(ensure_fresh=True))
+        assert len(set(uuids(jobs))) == len(jobs)
+        for schedule in boards[0].schedules():
+            times = sorted(job.schedule[1] for job in jobs if job.schedule and job.schedule[0] == schedule.id)
+            first = schedule.next_due - len(times) * timedelta(seconds=0.1)
+            assert times == [first + n * timedelta(seconds=0.1) for n in range(len(times))]
+            assert times[-1] == schedule.last_posted

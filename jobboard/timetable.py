@@ -1,0 +1,138 @@
+"""When a schedule is due: the due times of a cron expression in its time zone, or of a span, as instants in µs.
+
+**Daylight saving** is as in Debian's cron: what falls into an hour that is skipped is due at its end, and what falls
+into one that comes twice is due in the first. Where minute or hour begin with ``*`` it is due whenever the clock on the
+wall says so. This, and what an expression may hold, is the library cronsim's to tell.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import functools
+import zoneinfo
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
+
+from cronsim import CronSim, CronSimError
+
+Missed = Literal["one", "all", "none"]
+
+MOST = 1000
+"""How many missed times are made up for at most."""
+
+LATE = 60 * 1_000_000
+"""A time that is gone for longer than this, in µs, has been missed, where nothing makes up for it."""
+
+SHORTEST = 100_000
+"""The shortest span between two due times, in µs."""
+
+_SECOND = 1_000_000
+_WINDOW = 3600 * _SECOND
+_FIELDS = "five fields: minute, hour, day of month, month, day of week"
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+class Timetable(NamedTuple):
+    """Either ``cron`` or ``every``, in µs; ``tz``: the time zone of a cron expression; ``missed``: what becomes of
+    times at which nobody posted."""
+
+    cron: str | None
+    every: int | None
+    tz: str = "UTC"
+    missed: Missed = "one"
+
+    def check(self) -> None:
+        """:raises ValueError: it is none; the message names what is wrong."""
+        if (self.cron is None) == (self.every is None):
+            raise ValueError("a schedule has either a cron expression or every=")
+        if self.missed not in get_args(Missed):
+            raise ValueError(f"missed={self.missed!r}: must be one of {', '.join(get_args(Missed))}")
+        if self.every is not None and self.every < SHORTEST:
+            raise ValueError(f"every={self.every / 1e6:g}: must be {SHORTEST / 1e6} seconds or more")
+        if self.cron is not None:
+            self.after(0)
+
+    def first(self, now: int, last: int | None) -> int:
+        """The first due time of a schedule that is set at ``now``.
+
+        :param last: the last one that the schedule of this id was posted for before, which does not come again.
+        """
+        return now + self.every if self.every is not None else self.after(max(now, last or 0))
+
+    def after(self, instant: int, due: int = 0) -> int:
+        """The next due time after an instant, where ``due`` was one."""
+        if self.every is not None:
+            return due + ((instant - due) // self.every + 1) * self.every if instant >= due else due
+        assert self.cron is not None
+        for time in _times(self.cron, self.tz, max(instant, due)):
+            return time
+        raise ValueError(f"cron={self.cron!r} names no time within the next 50 years")
+
+    def met(self, due: int, now: int) -> list[int]:
+        """For which due times to post, of those from ``due``, which is one, up to ``now``; in their order."""
+        if due > now:
+            return []
+        times = self._last(due, now, MOST if self.missed == "all" else 1)
+        return [time for time in times if self.missed != "none" or now - time <= LATE]
+
+    def _last(self, due: int, now: int, most: int) -> list[int]:
+        """The last due times up to ``now``, from ``due`` on. Which of them are known to whoever posted ``due`` does not
+        matter."""
+        if self.every is not None:
+            count = (now - due) // self.every + 1
+            return [due + index * self.every for index in range(max(0, count - most), count)]
+        assert self.cron is not None
+        window = _WINDOW
+        while True:
+            # Walked forwards, which is what the library does best, and not from years ago.
+            begin = max(due, now - window)
+            times = deque([due] if begin == due else [], maxlen=most)
+            for time in _times(self.cron, self.tz, begin):
+                if time > now:
+                    break
+                times.append(time)
+            if begin == due or len(times) == most:
+                return list(times)
+            window *= 4
+
+
+def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
+    """The times that an expression names, after an instant."""
+    try:
+        fields = _NICKNAMES.get(cron.lower(), cron)
+        if len(fields.split()) != 5:
+            raise CronSimError(f"it has not the {_FIELDS}; every= is for other spans")
+        times = CronSim(fields, datetime.datetime.fromtimestamp(instant // _SECOND, _zone(tz)))
+    except CronSimError as error:
+        raise ValueError(f"cron={cron!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    for time in times:
+        # In an hour that comes twice, the library goes back to the first.
+        if (found := round(time.timestamp()) * _SECOND) > instant:
+            instant = found
+            yield found
+
+
+@functools.lru_cache(64)
+def _zone(tz: str) -> datetime.tzinfo:
+    if tz == "UTC":
+        return datetime.UTC
+    try:
+        return zoneinfo.ZoneInfo(tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+    if not known:
+        raise ValueError(f"tz={tz!r}: this machine has no data of time zones; install the package tzdata")
+    lower = {name.lower(): name for name in known}
+    near = [lower[name] for name in difflib.get_close_matches(tz.lower(), lower, n=3)]
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", as in 'Europe/Berlin'"
+    raise ValueError(f"tz={tz!r} is not the name of a time zone{hint}")
