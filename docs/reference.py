@@ -29,7 +29,7 @@ TYPES = {
     "_namespace": "text or bytes",
     "_hosts": "hosts, as a text or a list",
     "_chroot": "path",
-    "_path": "path",
+    "path": "path",
     "_handler": "text, or a handler",
     "_retry": "dict",
     "_pairs": "list of pairs",

@@ -117,6 +117,14 @@ def seconds(low: float = 0.0, high: float = 1e9) -> Callable[[Any], float]:
     return parse
 
 
+def path(value: Any) -> str:
+    """What lies in a tree: without the slashes around it."""
+    parts = text(value).strip("/").split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError("must be a path of plain names, as in 'services/jobs'")
+    return "/".join(parts)
+
+
 def flag(value: Any) -> bool:
     if isinstance(value, (bool, str)):
         try:

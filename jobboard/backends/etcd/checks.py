@@ -2,52 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import LIVE_TREES, end_of, unpack, unpack_side
-from jobboard.backends.etcd.requests import KV, span
+from jobboard.backends.etcd.requests import KV
 from jobboard.engine import Done
 from jobboard.primitives import Oddity
 
 if TYPE_CHECKING:
     from jobboard.backends.etcd.store import EtcdStore
 
-_AT_ONCE = 500
 _MARGIN = 1_000_000
 
 
 def oddities(store: EtcdStore) -> Iterator[Oddity]:
     """It reads the whole board, and writes nothing."""
-    first = dict(_found(store))
-    if not first:
-        return
+    first = list(_found(store))
     # A board is read in many requests, and while others work on it they don't go together. What is odd, stays so.
-    again = dict(_found(store))
-    for place, (reason, advice) in first.items():
-        if place in again:
-            yield Oddity(place, reason, advice)
+    again = {oddity.place for oddity in _found(store)} if first else set()
+    yield from (oddity for oddity in first if oddity.place in again)
 
 
-def _found(store: EtcdStore) -> Iterator[tuple[str, tuple[str, str]]]:
-    keys = store.keys
+def _found(store: EtcdStore) -> Iterator[Oddity]:
+    keys, ahead = store.keys, store.clock.ahead
     for alarm in store.link.call("/v3/maintenance/alarm", '{"action":"GET"}').get("alarms", ()):
-        yield (
-            f"member {alarm.get('memberID')}",
-            (
-                f"it has raised the alarm {alarm.get('alarm')}",
-                "compact, defragment, and `etcdctl alarm disarm`; see docs/etcd.rst",
-            ),
-        )
-    if store.clock.ahead > _MARGIN:
-        yield (
-            keys.tail,
-            (
-                f"the board's time is {store.clock.ahead / 1e6:.1f} s ahead of this machine's clock",
-                "the clock of one that uses the board is wrong: have them all synchronised",
-            ),
-        )
+        advice = "compact, defragment, and `etcdctl alarm disarm`; see docs/etcd.rst"
+        yield Oddity(f"member {alarm.get('memberID')}", f"it has raised the alarm {alarm.get('alarm')}", advice)
+    if ahead > _MARGIN:
+        advice = "the clock of one that uses the board is wrong: have them all synchronised"
+        yield Oddity(keys.tail, f"the board's time is {ahead / 1e6:.1f} s ahead of this machine's clock", advice)
     pointers = {kv.key: kv.value.decode() for kv in _all(store, f"{keys.root}job/")}
     fences = [kv.key[len(keys.fences) :] for kv in _all(store, keys.fences)]
     first = {fence[:2]: fence for fence in reversed(fences)}
@@ -57,26 +43,22 @@ def _found(store: EtcdStore) -> Iterator[tuple[str, tuple[str, str]]]:
             try:
                 record, _ = unpack(kv.value)
             except ValueError as error:
-                yield kv.key, (str(error), "delete it")
+                yield Oddity(kv.key, str(error), "delete it")
                 continue
             pointer = pointers.pop(keys.job(record.uuid), None)
             if pointer not in (place, f"{tree}/{place}") or kv.key != keys.record(record):
-                yield kv.key, (f"job {record.uuid} does not belong here", "delete it, if the job is elsewhere, too")
+                yield Oddity(
+                    kv.key, f"job {record.uuid} does not belong here", "delete it, if the job is elsewhere, too"
+                )
             if tree == "ready" and first.get(place[:2], "g") > place:
-                yield kv.key, (f"nobody finds job {record.uuid} by a look", f"put the key {keys.fences}{place}")
+                yield Oddity(kv.key, f"nobody finds job {record.uuid} by a look", f"put the key {keys.fences}{place}")
     for key in pointers:
-        yield key, ("it leads to no job", "delete it")
+        yield Oddity(key, "it leads to no job", "delete it")
     for kv in _all(store, keys.side("outcome", "")):
         uuid = unquote(kv.key.rpartition("/")[2])
         if Done.of(unpack_side("outcome", uuid, kv.value, kv.revision)) is None:
-            yield kv.key, (f"the outcome of job {uuid} can't be read", "delete it")
+            yield Oddity(kv.key, f"the outcome of job {uuid} can't be read", "delete it")
 
 
 def _all(store: EtcdStore, folder: str) -> Iterator[KV]:
-    start = folder
-    while True:
-        [kvs] = store.link.read([span(start, end_of(folder), _AT_ONCE)]).found
-        yield from kvs
-        if len(kvs) < _AT_ONCE:
-            return
-        start = kvs[-1].key + " "
+    return itertools.chain.from_iterable(store.link.pages(folder, end_of(folder)))

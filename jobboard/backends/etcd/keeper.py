@@ -7,16 +7,17 @@ import json
 import math
 import threading
 
-from jobboard.backends.etcd.keys import EtcdKeys, end_of
+from jobboard.backends.etcd.keys import EtcdKeys
 from jobboard.backends.etcd.link import Gateway
-from jobboard.backends.etcd.requests import delete, nothing_in, put
+from jobboard.backends.etcd.requests import put
 from jobboard.exceptions import JobBoardError
 from jobboard.job import boottime
 
 
 class LeaseKeeper:
     """A key under the lease, ``alive/<lease>``, goes with it; ``holder/<lease>`` stays, and tells that there may be
-    claims to free. The board's heartbeat renews the lease; who claims nothing, renews nothing."""
+    claims to free: whoever finds none any more deletes it. The board's heartbeat renews the lease; who claims nothing,
+    renews nothing."""
 
     def __init__(self, link: Gateway, keys: EtcdKeys, ttl: float) -> None:
         self._link = link
@@ -37,8 +38,10 @@ class LeaseKeeper:
             if self.lease is not None and self.margin < self.ttl * 5e5:
                 self._renew()
             if self.lease is None:
-                self._begin()
-            assert self.lease is not None
+                lease = self.measure()
+                marks = [put(self._keys.holders + lease), put(self._keys.alive + lease, lease=lease)]
+                self._link.txn((), marks, changes=False)
+                self.lease = lease
             return self.lease
 
     def renew(self) -> None:
@@ -52,22 +55,12 @@ class LeaseKeeper:
             if self.lease == lease:
                 self.lease = None
 
-    def measure(self) -> None:
-        """Learn what the server makes of the time that is asked for."""
-        with self._lock:
-            self._grant()
-
-    def _grant(self) -> str:
+    def measure(self) -> str:
+        """Another lease, and what the server makes of the time asked for. One that nobody uses ends by itself."""
         sent = boottime()
-        # Should the answer be lost, the lease ends by itself.
         granted = self._link.call("/v3/lease/grant", json.dumps({"TTL": self.ttl}))
         self.ttl, self._renewed = int(granted["TTL"]), sent
         return str(granted["ID"])
-
-    def _begin(self) -> None:
-        lease, keys = self._grant(), self._keys
-        self._link.txn((), [put(keys.holders + lease), put(keys.alive + lease, lease=lease)], changes=False)
-        self.lease = lease
 
     def _renew(self) -> None:
         sent = boottime()
@@ -82,10 +75,4 @@ class LeaseKeeper:
         lease, self.lease = self.lease, None
         if lease is not None:
             with contextlib.suppress(JobBoardError):
-                self.bury(lease)
                 self._link.call("/v3/lease/revoke", json.dumps({"ID": lease}))
-
-    def bury(self, lease: str) -> None:
-        """Forget that it was there, if it keeps no claim."""
-        kept, holder = f"{self._keys.root}kept/{lease}/", self._keys.holders + lease
-        self._link.txn([nothing_in(kept, end_of(kept))], [delete(holder)], changes=False)

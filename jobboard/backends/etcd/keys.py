@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
 import msgpack
 
-from jobboard.engine import GATE, Side
-from jobboard.primitives import Draft
+from jobboard.engine import GATE, Side, Stored
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Record, State
 
 TREES = {UNCLAIMED: "ready", SCHEDULED: "later", CLAIMED: "busy", TRASHED: "trash"}
@@ -33,12 +33,17 @@ class EtcdTag(NamedTuple):
     key: str
     revision: int
     lease: str | None = None
-    guard: object = None
+    guard: Callable[[str], list[str]] | None = None
 
 
-def place_of(job: Record | Draft, sequence: int) -> str:
+def tag_of(stored: Stored) -> EtcdTag:
+    assert isinstance(stored.tag, EtcdTag)
+    return stored.tag
+
+
+def place_of(job: Record) -> str:
     """Sorts as jobs are served."""
-    return f"{job.priority:02x}{sequence:014x}"
+    return f"{job.priority:02x}{job.sequence:014x}"
 
 
 def end_of(prefix: str) -> str:
@@ -54,7 +59,7 @@ class EtcdKeys:
         self.layout = self.layouts + quoted(name)
         self.root = root = f"{namespace}/board/{quoted(name)}/"
         self.tail = root + "tail"
-        self.changes = root + "changes"
+        self.never = root + "never/"
         self.fences = root + "fence/"
         self.wake = root + "wake/"
         self.times = self.wake + "time/"
@@ -75,7 +80,7 @@ class EtcdKeys:
 
     def record(self, record: Record) -> str:
         """Of what is in the trash, the newest comes first."""
-        place = place_of(record, record.sequence)
+        place = place_of(record)
         if record.state == TRASHED:
             place = f"{_LAST - record.modified_on:014x}{_LAST - record.sequence:014x}"
         return f"{self.root}{TREES[record.state]}/{place}"
@@ -88,18 +93,16 @@ class EtcdKeys:
         """What leads to an outcome when it is to be dropped."""
         return f"{self.dropped}{until:014x}/{quoted(uuid)}"
 
-    def marks(self, record: Record, lease: str | None) -> dict[str, bytes]:
+    def marks(self, record: Record) -> dict[str, bytes]:
         """What else is kept of a job, beside its record: by name where it can be claimed, by time where it ends by
-        itself, by the lease that keeps its claim; and how its uuid leads to it."""
-        place, record_key = place_of(record, record.sequence), self.record(record)
+        itself; and how its uuid leads to it."""
+        place, record_key = place_of(record), self.record(record)
         pointer = record_key[len(self.root) :] if record.state == TRASHED else place
         marks = {self.job(record.uuid): pointer.encode()}
         if record.state == UNCLAIMED:
             marks[self.named(record.name) + place] = b""
         if record.lock_until is not None:
             marks[f"{self.times}{record.lock_until:014x}{place}"] = record_key[len(self.root) :].encode()
-        elif lease is not None:
-            marks[f"{self.root}kept/{lease}/{place}"] = b""
         return marks
 
 

@@ -9,23 +9,28 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import select
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
 
 from jobboard import forks
 from jobboard.backends.etcd import options
-from jobboard.backends.etcd.http import HTTPError, MemberWire
-from jobboard.backends.etcd.requests import TxnAnswer, answered, txn
+from jobboard.backends.etcd.requests import KV, REFUSED, TxnAnswer, answered, span, txn
 from jobboard.conf import Settings
 from jobboard.exceptions import ConnectionFailure, JobFailure
 
 _LEFT = 1.0
 """How long a request of a board that is closing may take, in seconds."""
 
+_PAGE = 500
+
 _STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
+
+_FOR_NOW = (1, 2, 4, 11, 13, 14)
+"""gRPC's codes of what may go well when it is asked again; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
 
@@ -36,6 +41,9 @@ _ADVICE = {
     "permission denied": "the user needs a role with readwrite on the prefix of the namespace",
     "user name is empty": "set user and password",
 }
+
+_BROKEN = (OSError, HTTPException, ValueError)
+"""What a connection that breaks, or an answer that is none, is raised as."""
 
 
 class GatewayRefusal(Exception):
@@ -58,10 +66,9 @@ class Gateway:
         self._members = options.members(conf)
         self._first = random.randrange(len(self._members))
         self._context = options.tls(conf)
-        self._idle: deque[MemberWire] = deque()
+        self._idle: deque[HTTPConnection] = deque()
         self._streams: set[socket.socket] = set()
         self._token: str | None = None
-        self._authenticating = threading.Lock()
         self._leaving = self._closed = False
         self.up = True
         self.patience: float = conf["timeout"]
@@ -73,7 +80,9 @@ class Gateway:
     def close(self) -> None:
         self._closed = True
         for stream in list(self._streams):
-            cut(stream)
+            with contextlib.suppress(OSError):
+                # The thread that reads from it wakes. TLS's own shutdown would wait for the other end.
+                socket.socket.shutdown(stream, socket.SHUT_RDWR)
         self._drop_idle()
 
     def leak(self) -> None:
@@ -82,12 +91,27 @@ class Gateway:
 
     # Requests
 
-    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True) -> TxnAnswer:
-        return answered(self.call("/v3/kv/txn", txn(compare, success), changes))
+    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True, never: str = "") -> TxnAnswer:
+        """See :func:`jobboard.backends.etcd.requests.txn`."""
+        try:
+            return answered(self.call("/v3/kv/txn", txn(compare, success, never), changes))
+        except JobFailure as failure:
+            if isinstance(failure.__cause__, GatewayRefusal) and REFUSED in str(failure.__cause__):
+                return TxnAnswer(False, 0, [], [])
+            raise
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
         """All of one revision, which has everything that was acknowledged before."""
         return self.txn((), operations, changes=False)
+
+    def pages(self, start: str, end: str, size: int = _PAGE) -> Iterator[list[KV]]:
+        """A range of any length, each page of a revision of its own."""
+        more = True
+        while more:
+            [kvs] = self.read([span(start, end, size)]).found
+            yield kvs
+            more = len(kvs) == size
+            start = kvs[-1].key + " " if more else end
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
         """Ask one member after the other, unless what this changes might then be changed twice.
@@ -97,17 +121,22 @@ class Gateway:
         """
         renewed = False
         for left in reversed(range(len(self._members) + 1)):
-            token = self._authenticated()
+            token, changing = self._token, False
             try:
+                if token is None and self._conf["user"] is not None:
+                    who = {"name": self._conf["user"], "password": self._conf["password"]}
+                    token = self._token = self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"]
+                changing = changes
                 return self._exchange(path, body, token)
             except GatewayRefusal as error:
                 if not renewed and token is not None and any(each in str(error) for each in _STALE_TOKEN):
                     renewed, self._token = True, None
                     continue
-                failure = self._told(error, changes)
-            except (OSError, ValueError) as error:
-                failure = self._broken(error, changes)
-            if changes or self._leaving or not left or not isinstance(failure, ConnectionFailure):
+                failure = self._told(error, changing)
+            except _BROKEN as error:
+                failure = self._broken(error, changing)
+            again = isinstance(failure, ConnectionFailure) and not failure.refused and not changing
+            if not again or self._leaving or not left:
                 break
         raise failure
 
@@ -115,111 +144,98 @@ class Gateway:
         wire = self._borrow()
         try:
             wire.sock.settimeout(self.patience)
-            status = wire.ask(path, body, _headers(token))
-            answer = json.loads(wire.read())
+            response = _ask(wire, path, body, token)
+            answer = json.loads(response.read())
         except BaseException:
             wire.close()
             raise
-        if wire.closes or self._closed:
+        if wire.sock is None or self._closed:
             wire.close()
         else:
             self._idle.append(wire)
         if not self.up:
             self.up = True
             self._restored()
-        if status != 200 or "error" in answer:
+        if response.status != 200 or "error" in answer:
             error = answer.get("error")
             told = error if isinstance(error, dict) else answer
             raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
         # Of a stream, the one message that it has.
         return answer.get("result", answer)
 
-    def _authenticated(self) -> str | None:
-        user = self._conf["user"]
-        if user is None or self._token is not None:
-            return self._token
-        with self._authenticating:
-            if self._token is None:
-                body = json.dumps({"name": user, "password": self._conf["password"]})
-                try:
-                    self._token = str(self._exchange("/v3/auth/authenticate", body, None)["token"])
-                except GatewayRefusal as error:
-                    if error.code == 14:
-                        raise self._told(error, False) from None
-                    message = f"etcd has refused the user or the password: {error}"
-                    raise ConnectionFailure(message, refused=True) from None
-                except (OSError, ValueError) as error:
-                    raise self._broken(error, False) from None
-            return self._token
-
     def _told(self, error: GatewayRefusal, changes: bool) -> JobFailure:
         message = str(error)
+        if "authentication" in message:
+            return ConnectionFailure(f"etcd has refused the user or the password: {message}", refused=True)
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
-        if error.code in (1, 2, 4, 13, 14) and not advice:
-            self._move_on()
-            outcome: Literal["none", "unknown"] = "unknown"
-            if not changes or any(each in message for each in _NOTHING_DONE):
-                outcome = "none"
-            return ConnectionFailure(f"etcd can't do it now: {message}", error, outcome)
-        return JobFailure(f"etcd has refused it: {message}{advice}", error)
+        if error.code not in _FOR_NOW or advice:
+            return JobFailure(f"etcd has refused it: {message}{advice}", error)
+        self._move_on()
+        unknown = changes and not any(each in message for each in _NOTHING_DONE)
+        return ConnectionFailure(f"etcd can't do it now: {message}", error, "unknown" if unknown else "none")
 
     def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
         self._move_on()
-        silent = isinstance(error, TimeoutError)
-        what = f"no answer within {self.patience:g} s" if silent else str(error) or type(error).__name__
+        what = f"{type(error).__name__} {error}".rstrip()
+        if isinstance(error, TimeoutError):
+            what = f"no answer within {self.patience:g} s"
+        elif not isinstance(error, OSError):
+            what += ": is this etcd's client port, and use_ssl as it should be?"
         return ConnectionFailure(f"the connection to etcd broke: {what}", error, "unknown" if changes else "none")
 
     # Connections
 
-    def _borrow(self) -> MemberWire:
+    def _borrow(self) -> HTTPConnection:
         with contextlib.suppress(IndexError):
-            while (wire := self._idle.pop()).stale:
+            while True:
+                wire = self._idle.pop()
+                waiting = select.poll()
+                waiting.register(wire.sock, select.POLLIN)
+                if not waiting.poll(0):
+                    return wire
+                # There is something to read though nothing was asked: the other end has closed it.
                 wire.close()
-            return wire
-        return MemberWire(self.connect())
+        return self._connect()
 
-    def connect(self) -> socket.socket:
+    def _connect(self) -> HTTPConnection:
         """To the member that answered last, or to the next one that does."""
         if self._closed:
             raise ConnectionFailure("the board is closed")
         problems = []
         for _ in self._members:
             host, port = self._members[self._first % len(self._members)]
+            wire = HTTPConnection(host, port, self.patience)
+            if self._context is not None:
+                wire = HTTPSConnection(host, port, timeout=self.patience, context=self._context)
             try:
-                sock = socket.create_connection((host, port), self.patience)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._context is not None:
-                    try:
-                        return self._context.wrap_socket(sock, server_hostname=host)
-                    except BaseException:
-                        sock.close()
-                        raise
-                return sock
+                wire.connect()
+                return wire
             except OSError as error:
+                wire.close()
                 problems.append(f"{host}:{port}: {error.strerror or error}")
                 self._move_on()
         raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
 
     def stream(self, path: str, body: str) -> Iterator[bytes]:
         """The messages of an answer that goes on, on a connection of its own that :meth:`close` cuts."""
-        token = self._authenticated()
-        wire = MemberWire(self.connect())
-        self._streams.add(wire.sock)
+        wire = self._connect()
+        sock = wire.sock
+        self._streams.add(sock)
         try:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
             # Silence is no news; that the other end has gone is for the kernel to find out.
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
-                wire.sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            status = wire.ask(path, body, _headers(token))
-            if status != 200:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            response = _ask(wire, path, body, self._token)
+            if response.status != 200:
                 self._token = None
-                raise HTTPError(f"etcd has answered {status}")
-            wire.sock.settimeout(None)
-            yield from wire.lines()
+                raise OSError(f"etcd has answered {response.status}")
+            sock.settimeout(None)
+            yield from response
         finally:
-            self._streams.discard(wire.sock)
+            self._streams.discard(sock)
             wire.close()
 
     def _move_on(self) -> None:
@@ -234,13 +250,10 @@ class Gateway:
                 self._idle.pop().close()
 
 
-def _headers(token: str | None) -> dict[str, str]:
-    # A member that has no leader ends its streams then.
-    leader = {"Grpc-Metadata-hasleader": "true"}
-    return leader if token is None else {**leader, "Authorization": token}
-
-
-def cut(sock: socket.socket) -> None:
-    """End a connection that another thread reads from, and wake that thread."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+def _ask(wire: HTTPConnection, path: str, body: str, token: str | None) -> HTTPResponse:
+    # A member that has no leader refuses, and ends its streams.
+    headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
+    if token is not None:
+        headers["Authorization"] = token
+    wire.request("POST", path, body.encode(), headers)
+    return wire.getresponse()

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from jobboard.backends.etcd.keys import EtcdTag, end_of
-from jobboard.backends.etcd.requests import (
-    KV,
-    delete,
-    exists,
-    get,
-    none_since,
-    nothing_in,
-    span,
-    within,
-)
+from jobboard.backends.etcd.keys import end_of, tag_of
+from jobboard.backends.etcd.requests import KV, delete, exists, get, none_since, nothing_in, span, within
 from jobboard.engine import GATE, Look, Side, Stored
 from jobboard.job import boottime
 
@@ -48,24 +41,8 @@ _OFTEN = 10.0
 _SLACK = 60_000_000
 """By how much one may be behind the time up to which others have looked, in µs, and still be found at once."""
 
-
-class HeadGuard(NamedTuple):
-    """What holds as long as nothing has come in before a job. What comes back to an old place puts a fence there, and
-    so does the first post of a priority; other posts of a higher priority come in behind its last fence; and since
-    ``low`` nothing must have ended by itself."""
-
-    revision: int
-    fences: tuple[str, ...]
-    low: str
-
-    def compares(self, store: EtcdStore, place: str) -> list[str]:
-        keys, ready = store.keys, f"{store.keys.root}ready/"
-        last = {fence[:2]: fence for fence in self.fences if fence[:2] < place[:2]}
-        return [
-            none_since(keys.fences, keys.fences + place, self.revision),
-            nothing_in(keys.times + self.low, f"{keys.times}{store.clock.now():014x}"),
-            *(none_since(ready + fence, ready + _behind(rank), self.revision) for rank, fence in last.items()),
-        ]
+Interval = tuple[str, str]
+"""From one fence to the next."""
 
 
 class Fences:
@@ -77,7 +54,8 @@ class Fences:
     def __init__(self, store: EtcdStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._guess: list[tuple[str, str]] = []
+        # Where the last look has found jobs, and what it has seen ahead.
+        self._guess: list[Interval] = []
         self._known: deque[Stored] = deque()
         self._known_for = 0
         self._gate = Side(*GATE, None, None, None)
@@ -114,7 +92,7 @@ class Fences:
                 self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
             self._known.clear()
             some = names is not None or bool(without)
-            depth = limit if some else max(limit, self._depth)
+            wanted = _Sought(limit if some else max(limit, self._depth), names, readable)
             guess = [] if some else self._guess
             whole = boottime() > self._all_times
         now = store.clock.now()
@@ -128,35 +106,35 @@ class Fences:
             span(keys.alive, end_of(keys.alive), only="count"),
             get(keys.gate),
         ]
-        answer = store.link.read([*fixed, *(self._ready(each, depth) for each in guess)])
-        tail, fence_kvs, timed, *_ = answer.found
+        answer = store.link.read([*fixed, *(self._ready(each, wanted) for each in guess)])
+        tail, fences, timed, *_ = answer.found
         store.saw(tail[0] if tail else None, answer.revision)
         overdue = store.records([kv.value.decode() for kv in timed])
         if not timed:
             self._scanned = now
             self._all_times = boottime() + _OFTEN if whole else self._all_times
         if answer.counts[3] > answer.counts[4]:
-            overdue += store.orphans(_OVERDUE)
-        fences = [kv.key[len(keys.fences) :] for kv in fence_kvs]
+            overdue += itertools.islice(store.orphans(), _OVERDUE)
         ahead = dict(zip(guess, answer.found[len(fixed) :], strict=True))
         if names is None and without:
             # Behind what was read before: of a name that comes in between, the watch tells.
             names = self._names_but(without)
-        ready, intervals = self._walk(fences, ahead, depth, names, readable)
+            wanted = wanted._replace(names=names)
+        ready, passed = self._walk(fences, ahead, wanted)
         gate = store.gate(answer.found[len(fixed) - 1])
         event = None if ready or overdue else self._next(now)
         if names is None:
+            guard = functools.partial(self._head_stands, answer.revision, tuple(dict(passed)), low)
             with self._lock:
-                self._guess = intervals
+                self._guess = passed
                 self._gate = gate
                 self._known_until = boottime() + _KEPT
                 self._known_for = readable
-                guard = HeadGuard(answer.revision, tuple(dict(intervals)), low)
                 # Another thread may have looked meanwhile, and seen the same: a job that is here twice would be claimed
                 # twice by one call.
                 self._known.clear()
-                if not overdue and len(ready) > limit:
-                    self._known.extend(each._replace(tag=_guarded(each.tag, guard)) for each in ready[limit:])
+                if not overdue:
+                    self._known.extend(each._replace(tag=tag_of(each)._replace(guard=guard)) for each in ready[limit:])
         return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event, gate)
 
     def _names_but(self, without: Sequence[str]) -> list[str]:
@@ -172,98 +150,88 @@ class Fences:
             if unquote(name) not in without:
                 found.append(unquote(name))
 
+    def _head_stands(self, revision: int, fences: Sequence[str], low: str, place: str) -> list[str]:
+        """What holds as long as nothing has come in before this job since a look. What comes back to an old place puts
+        a fence there, and so does the first post of a priority; other posts of a higher priority come in behind its
+        last fence; and since ``low`` nothing must have ended by itself."""
+        keys, ready = self._store.keys, f"{self._store.keys.root}ready/"
+        last = {fence[:2]: fence for fence in fences if fence[:2] < place[:2]}
+        return [
+            none_since(keys.fences, keys.fences + place, revision),
+            nothing_in(keys.times + low, f"{keys.times}{self._store.clock.now():014x}"),
+            *(none_since(ready + fence, ready + _behind(rank), revision) for rank, fence in last.items()),
+        ]
+
     def _walk(
-        self,
-        fences: list[str],
-        ahead: dict[tuple[str, str], list[KV]],
-        wanted: int,
-        names: Sequence[str] | None,
-        readable: int,
-    ) -> tuple[list[Stored], list[tuple[str, str]]]:
+        self, fences: list[KV], ahead: dict[Interval, list[KV]], wanted: _Sought
+    ) -> tuple[list[Stored], list[Interval]]:
         """The first jobs, and the intervals that these lie in, or lie before them."""
         ready: list[Stored] = []
-        passed: list[tuple[str, str]] = []
-        empty: list[tuple[str, str]] = []
-        step = 1
-        while fences and len(ready) < wanted and names != []:
-            more = len(fences) >= _FENCES
-            intervals = [
-                (fence, min(following, _behind(fence[:2])))
-                for fence, following in zip(fences, [*fences[1:], *([] if more else ["g"])], strict=False)
-            ]
-            while intervals and len(ready) < wanted:
-                chunk, intervals = intervals[:step], intervals[step:]
-                step = min(2 * step, 32)
-                missing = [each for each in chunk if each not in ahead]
-                ahead.update(zip(missing, self._read(missing, wanted, names), strict=True))
-                for each in chunk:
-                    kvs = ahead[each]
-                    if len(ready) < wanted:
-                        passed.append(each)
-                        ready += self._readable(each, kvs, wanted - len(ready), names, readable, wanted)
-                    if not kvs and names is None and len(each[1]) > 2:
-                        empty.append(each)
-            if not more or len(ready) >= wanted:
-                break
-            fences = self._further(fences[-1])
+        passed: list[Interval] = []
+        empty: list[Interval] = []
+        intervals, step = self._intervals(fences if wanted.names != [] else []), 1
+        while len(ready) < wanted.most and (chunk := list(itertools.islice(intervals, step))):
+            step = min(2 * step, 32)
+            missing = [each for each in chunk if each not in ahead]
+            ahead.update(zip(missing, self._read(missing, wanted), strict=True))
+            for each in chunk:
+                if len(ready) < wanted.most:
+                    passed.append(each)
+                    ready += itertools.islice(self._jobs(each, ahead[each], wanted), wanted.most - len(ready))
+                if not ahead[each] and wanted.names is None and len(each[1]) > 2:
+                    empty.append(each)
         if len(empty) >= _EMPTY and not self._store.read_only:
-            self._clear(empty)
+            fence, ready_tree = self._store.keys.fences, f"{self._store.keys.root}ready/"
+            removals = [
+                within([nothing_in(ready_tree + lo, ready_tree + hi), exists(fence + hi)], [delete(fence + lo)])
+                for lo, hi in empty
+            ]
+            self._store.link.txn((), removals, changes=False)
         return ready, passed
 
-    def _readable(
-        self,
-        interval: tuple[str, str],
-        kvs: list[KV],
-        wanted: int,
-        names: Sequence[str] | None,
-        readable: int,
-        limit: int,
-    ) -> list[Stored]:
+    def _intervals(self, fences: list[KV]) -> Iterator[Interval]:
+        """:param fences: the first of them, which may be all."""
+        start = self._store.keys.fences
+        while fences:
+            places = [kv.key[len(start) :] for kv in fences]
+            fences = fences[_FENCES - 1 :]
+            for fence, following in zip(places, places[1:] if fences else [*places[1:], "g"], strict=False):
+                yield fence, min(following, _behind(fence[:2]))
+            if fences:
+                [fences] = self._store.link.read([span(fences[0].key, end_of(start), _FENCES, only="keys")]).found
+
+    def _jobs(self, interval: Interval, kvs: list[KV], wanted: _Sought) -> Iterator[Stored]:
         """Those that this version can read; behind many that it can't there may be others."""
-        found: list[Stored] = []
         while True:
-            stored = [self._store.stored(kv) for kv in kvs]
-            found += [each for each in stored if each is not None and each.record.version <= readable]
-            if len(found) >= wanted or len(kvs) < limit:
-                return found[:wanted]
+            for kv in kvs:
+                stored = self._store.stored(kv)
+                if stored is not None and stored.record.version <= wanted.readable:
+                    yield stored
+            if len(kvs) < wanted.most:
+                return
             interval = (f"{kvs[-1].key[-16:]} ", interval[1])
-            [kvs] = self._read([interval], limit, names)
+            [kvs] = self._read([interval], wanted)
 
-    def _ready(self, interval: tuple[str, str], limit: int) -> str:
+    def _ready(self, interval: Interval, wanted: _Sought) -> str:
         ready = f"{self._store.keys.root}ready/"
-        return span(ready + interval[0], ready + interval[1], limit)
+        return span(ready + interval[0], ready + interval[1], wanted.most)
 
-    def _read(self, intervals: Sequence[tuple[str, str]], limit: int, names: Sequence[str] | None) -> list[list[KV]]:
+    def _read(self, intervals: Sequence[Interval], wanted: _Sought) -> list[list[KV]]:
         """The first jobs of each interval."""
-        store = self._store
+        link, keys = self._store.link, self._store.keys
         if not intervals:
             return []
-        if names is None:
-            return store.link.read([self._ready(each, limit) for each in intervals]).found
-        named = [store.keys.named(name) for name in names]
-        spans = [span(name + lo, name + hi, limit, only="keys") for lo, hi in intervals for name in named]
-        answer = store.link.read(spans)
+        if wanted.names is None:
+            return link.read([self._ready(each, wanted) for each in intervals]).found
+        named = [keys.named(name) for name in wanted.names]
+        spans = [span(name + lo, name + hi, wanted.most, only="keys") for lo, hi in intervals for name in named]
+        answer = link.read(spans)
         found = iter(answer.found)
-        places = [sorted(kv.key[-16:] for _ in named for kv in next(found))[:limit] for _ in intervals]
-        ready = f"{store.keys.root}ready/"
+        places = [sorted(kv.key[-16:] for _ in named for kv in next(found))[: wanted.most] for _ in intervals]
         # As they were then: what has been taken since must not look like the end of an interval.
-        gets = [get(ready + place, at=answer.revision) for each in places for place in each]
-        kvs = iter(store.link.read(gets).found if gets else ())
+        gets = [get(f"{keys.root}ready/{place}", at=answer.revision) for each in places for place in each]
+        kvs = iter(link.read(gets).found if gets else ())
         return [[kv for _ in each for kv in next(kvs)] for each in places]
-
-    def _further(self, fence: str) -> list[str]:
-        keys = self._store.keys
-        operation = span(keys.fences + fence, end_of(keys.fences), _FENCES, only="keys")
-        [kvs] = self._store.link.read([operation]).found
-        return [kv.key[len(keys.fences) :] for kv in kvs]
-
-    def _clear(self, empty: Sequence[tuple[str, str]]) -> None:
-        keys, ready = self._store.keys, f"{self._store.keys.root}ready/"
-        removals = [
-            within([nothing_in(ready + lo, ready + hi), exists(keys.fences + hi)], [delete(keys.fences + lo)])
-            for lo, hi in empty
-        ]
-        self._store.link.txn((), removals, changes=False)
 
     def _next(self, now: int) -> int:
         """µs until something ends by itself, at most until one has to look again for that."""
@@ -273,10 +241,12 @@ class Fences:
         return max(0, int(kvs[0].key[len(times) :][:14], 16) - now) if kvs else end - now
 
 
+class _Sought(NamedTuple):
+    most: int
+    names: Sequence[str] | None
+    readable: int
+
+
 def _behind(rank: str) -> str:
     """What lies behind all places of this priority, and no place is."""
     return f"{int(rank, 16) + 1:02x}"
-
-
-def _guarded(tag: object, guard: HeadGuard) -> object:
-    return tag._replace(guard=guard) if isinstance(tag, EtcdTag) else tag

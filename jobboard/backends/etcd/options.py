@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from jobboard.conf import Option, Settings, bracketed, flag, port, seconds, text
+from jobboard.conf import Option, Settings, bracketed, flag, path, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 
 _HOST = re.compile(r"(\[[^\[\]]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
@@ -26,13 +26,6 @@ def _hosts(value: Any) -> list[tuple[str, int | None]]:
     return [(match[1].strip("[]"), port(match[2]) if match[2] else None) for match in matches if match is not None]
 
 
-def _path(value: Any) -> str:
-    parts = text(value).strip("/").split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        raise ValueError("must be a path of plain names, as in 'services/jobs'")
-    return "/".join(parts)
-
-
 URI_PARTS: Mapping[str, str] = {
     "user": "user",
     "password": "password",
@@ -44,7 +37,7 @@ URI_PARTS: Mapping[str, str] = {
 OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the members: 'a:2379,b:2379', or a list of such"),
     "port": Option(port, None, "the port of the hosts that come without one"),
-    "namespace": Option(_path, "jobboard", "what the keys of this and other boards begin with"),
+    "namespace": Option(path, "jobboard", "what the keys of this and other boards begin with"),
     "timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection, or an answer, may take, in seconds"),
     "user": Option(text, None, "whom to connect as"),
     "password": Option(text, None, "the user's password", secret=True),

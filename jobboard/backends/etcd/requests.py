@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-MOST = 128
-"""How many operations a Txn has at most, and how many comparisons, unless the server is told otherwise. A Txn within a
-Txn may have as many as the outer one has left."""
-
-COMPARES = 110
-"""How many comparisons one of ours has at most."""
-
-_FOLD = 64
+AT_MOST = 64
+"""How many comparisons, and how many operations, one of our Txns has at most. A server takes 128 of each unless it is
+told otherwise, and a Txn within a Txn may have as many as the outer one has left."""
 
 
 class KV(NamedTuple):
@@ -25,7 +21,7 @@ class KV(NamedTuple):
 
 
 class TxnAnswer(NamedTuple):
-    """``found``: of each operation what it has read; ``more``: whether there is more of that."""
+    """``found``: of each operation what it has read; ``counts``: how much of that there is in all."""
 
     succeeded: bool
     revision: int
@@ -34,7 +30,10 @@ class TxnAnswer(NamedTuple):
 
 
 def _coded(text: str | bytes) -> str:
-    return b64encode(text.encode() if isinstance(text, str) else text).decode()
+    return b2a_base64(text.encode() if isinstance(text, str) else text, newline=False).decode()
+
+
+# Operations
 
 
 def put(key: str, value: bytes = b"", lease: str | None = None) -> str:
@@ -60,10 +59,20 @@ def span(start: str, end: str, limit: int = 0, only: str = "") -> str:
     return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 
+def within(compare: Sequence[str], success: Sequence[str]) -> str:
+    """An operation that does these if what it compares holds, whatever becomes of the others."""
+    return f'{{"request_txn":{txn(compare, success)}}}'
+
+
+# Comparisons
+
+
+_FIELDS = {"MOD": "mod_revision", "CREATE": "create_revision", "VALUE": "value"}
+
+
 def _compare(key: str, target: str, result: str, value: object, end: str = "") -> str:
-    field = {"MOD": "mod_revision", "CREATE": "create_revision", "VALUE": "value"}[target]
     behind = f',"range_end":"{_coded(end)}"' if end else ""
-    return f'{{"key":"{_coded(key)}"{behind},"target":"{target}","result":"{result}","{field}":"{value}"}}'
+    return f'{{"key":"{_coded(key)}"{behind},"target":"{target}","result":"{result}","{_FIELDS[target]}":"{value}"}}'
 
 
 def is_at(key: str, revision: int) -> str:
@@ -79,11 +88,6 @@ def made_at(key: str, revision: int) -> str:
     return _compare(key, "CREATE", "EQUAL", revision)
 
 
-def untouched(key: str, revision: int) -> str:
-    """It has not changed behind this revision."""
-    return _compare(key, "MOD", "LESS", revision + 1)
-
-
 def below(key: str, value: bytes) -> str:
     return _compare(key, "VALUE", "LESS", _coded(value))
 
@@ -97,54 +101,53 @@ def none_since(start: str, end: str, revision: int) -> str:
     return _compare(start, "MOD", "LESS", revision + 1, end)
 
 
-def txn(compare: Sequence[str], success: Sequence[str]) -> str:
-    """However many operations there are: where they are too many, Txns within it have them."""
-    size = min(_FOLD, MOST - len(compare))
-    return f'{{"compare":[{",".join(compare)}],"success":[{_folded(success, size)}]}}'
+# A Txn and its answer
 
 
-def within(compare: Sequence[str], success: Sequence[str]) -> str:
-    """An operation that does these if what it compares holds, whatever becomes of the others."""
-    return f'{{"request_txn":{txn(compare, success)}}}'
+REFUSED = "key not found"
+"""What the server says where a comparison of a Txn within the Txn has failed; see :func:`txn`."""
 
 
-def _folded(operations: Sequence[str], size: int) -> str:
-    if len(operations) > size:
-        chunks = (operations[start : start + size] for start in range(0, len(operations), size))
-        operations = [f'{{"request_txn":{{"success":[{",".join(chunk)}]}}}}' for chunk in chunks]
-    return ",".join(operations)
+def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
+    """However many there are: where they are too many, Txns within it have them. One that has comparisons insists on
+    them: where they fail, it would keep the value of a key that is not there, and so the server refuses the whole.
+
+    :param never: what keys begin with that are never there.
+    """
+    first, *more = _chunks(compare) or [()]
+    operations = [
+        f'{{"request_txn":{{"compare":[{",".join(chunk)}],"failure":'
+        f'[{{"request_put":{{"key":"{_coded(f"{never}{number}")}","ignore_value":true}}}}]}}}}'
+        for number, chunk in enumerate(more)
+    ]
+    many = len(operations) + len(success) > AT_MOST
+    operations += [within((), chunk) for chunk in _chunks(success)] if many else success
+    return f'{{"compare":[{",".join(first)}],"success":[{",".join(operations)}]}}'
+
+
+def _chunks(each: Sequence[str]) -> list[Sequence[str]]:
+    return [each[start : start + AT_MOST] for start in range(0, len(each), AT_MOST)]
 
 
 def answered(body: Any) -> TxnAnswer:
-    found: list[list[KV]] = []
-    counts: list[int] = []
-    _read(body.get("responses", ()), found, counts)
+    ranges = [response.get("response_range", {}) for response in _flat(body.get("responses", ()))]
+    found = [[_kv(kv) for kv in read.get("kvs", ())] for read in ranges]
+    counts = [int(read.get("count", 0)) for read in ranges]
     return TxnAnswer(body.get("succeeded", False), int(body["header"]["revision"]), found, counts)
 
 
-def _read(responses: Iterable[Any], found: list[list[KV]], counts: list[int]) -> None:
-    for response in responses:
-        if "response_txn" in response:
-            _read(response["response_txn"].get("responses", ()), found, counts)
-        else:
-            read = response.get("response_range", {})
-            found.append([_kv(kv) for kv in read.get("kvs", ())])
-            counts.append(int(read.get("count", 0)))
+def _flat(responses: Iterable[Any]) -> Iterable[Any]:
+    return itertools.chain.from_iterable(
+        _flat(each["response_txn"].get("responses", ())) if "response_txn" in each else (each,) for each in responses
+    )
 
 
 def _kv(kv: Any) -> KV:
-    value = b64decode(kv.get("value", ""))
-    return KV(b64decode(kv["key"]).decode(), value, int(kv["create_revision"]), int(kv["mod_revision"]))
+    value = a2b_base64(kv.get("value", ""))
+    return KV(a2b_base64(kv["key"]).decode(), value, int(kv["create_revision"]), int(kv["mod_revision"]))
 
 
 def watch(start: str, end: str, revision: int, without: str) -> str:
-    return json.dumps(
-        {
-            "create_request": {
-                "key": _coded(start),
-                "range_end": _coded(end),
-                "start_revision": str(revision),
-                "filters": [without],
-            }
-        }
-    )
+    range_end, first = _coded(end), str(revision)
+    wanted = {"key": _coded(start), "range_end": range_end, "start_revision": first, "filters": [without]}
+    return json.dumps({"create_request": wanted})

@@ -11,7 +11,17 @@ from urllib.parse import unquote
 
 from jobboard.backends.etcd import checks
 from jobboard.backends.etcd.keeper import LeaseKeeper
-from jobboard.backends.etcd.keys import LIVE_TREES, TREES, EtcdKeys, EtcdTag, end_of, place_of, unpack, unpack_side
+from jobboard.backends.etcd.keys import (
+    LIVE_TREES,
+    TREES,
+    EtcdKeys,
+    EtcdTag,
+    end_of,
+    place_of,
+    tag_of,
+    unpack,
+    unpack_side,
+)
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
 from jobboard.backends.etcd.outcomes import OutcomeKeys
@@ -31,28 +41,22 @@ LAYOUT = 1
 _LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _CACHED = 20_000
-_AT_ONCE = 500
-_TRIES = 5
 
 
 class ClientClock:
-    """etcd tells no time: it is this machine's, but never behind what is stored on the board already."""
+    """etcd tells no time: it is this machine's, but never behind what is stored on the board already.
 
-    def __init__(self) -> None:
-        self._ahead = 0
-        self.floor = 0
+    ``ahead``: by how much the board's time is ahead of this machine's, in µs.
+    """
+
+    ahead = floor = 0
 
     def saw(self, instant: int) -> None:
         self.floor = max(self.floor, instant)
-        self._ahead = max(self._ahead, instant - int(time.time() * 1e6))
-
-    @property
-    def ahead(self) -> int:
-        """By how much the board's time is ahead of this machine's, in µs."""
-        return self._ahead
+        self.ahead = max(self.ahead, instant - int(time.time() * 1e6))
 
     def now(self) -> int:
-        return int(time.time() * 1e6) + self._ahead
+        return int(time.time() * 1e6) + self.ahead
 
 
 class EtcdStore(Store):
@@ -173,50 +177,44 @@ class EtcdStore(Store):
 
     # Reading
 
-    def gets(self, keys: Sequence[str]) -> tuple[list[KV | None], int]:
-        """What lies there, all of one revision."""
+    def gets(self, keys: Sequence[str], at: int = 0) -> tuple[list[KV | None], int]:
+        """What lies there, all of one revision: of this one, or of the latest."""
         if not keys:
             return [], 0
-        answer = self.link.read([get(key) for key in keys])
+        answer = self.link.read([get(key, at=at) for key in keys])
         return [each[0] if each else None for each in answer.found], answer.revision
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now = self.clock.now()
         side_keys = [self.keys.side(kind, key) for kind, key in sides]
-        lease = self.keeper.lease
-        alive = [] if lease is None else [self.keys.alive + lease]
-        places = {uuid: [seen[0].key] if (seen := self._seen.get(uuid)) else [] for uuid in uuids}
-        found: dict[str, KV | None] = {}
-        waiting = list(places)
-        for _ in range(_TRIES):
-            keys = [key for uuid in waiting for key in (self.keys.job(uuid), *places[uuid])]
-            keys += [key for key in (*side_keys, *alive) if key not in found]
-            found.update(zip(keys, self.gets(keys)[0], strict=True))
-            again = []
-            for uuid in waiting:
-                pointer = found[self.keys.job(uuid)]
-                wanted = [] if pointer is None else self._led_to(pointer.value.decode())
-                if wanted and not any(found.get(key) for key in wanted if key in places[uuid]):
-                    again.append(uuid)
-                places[uuid] = wanted
-            waiting = again
-            if not waiting:
-                break
-        kvs = [next((kv for key in places[uuid] if (kv := found.get(key)) is not None), None) for uuid in uuids]
-        told: dict[str | None, bool] = {None: True}
-        jobs = self._assembled(kvs, told if lease is None else told | {lease: found[alive[0]] is not None})
+        alive = [self.keys.alive + self.keeper.lease] if self.keeper.lease else []
+        pointers = {uuid: self.keys.job(uuid) for uuid in uuids}
+        # Where they were seen last, most of them still are.
+        seen = {uuid: self._seen[uuid][0].key for uuid in pointers if uuid in self._seen}
+        keys = list(dict.fromkeys([*pointers.values(), *seen.values(), *side_keys, *alive]))
+        kvs, revision = self.gets(keys)
+        found = dict(zip(keys, kvs, strict=True))
+        jobs = {uuid: found.get(seen.get(uuid, "")) for uuid in pointers}
+        led = {
+            place: uuid
+            for uuid, key in pointers.items()
+            if jobs[uuid] is None and (pointer := found[key]) is not None
+            for place in self._led_to(pointer.value.decode())
+        }
+        for uuid, kv in zip(led.values(), self.gets(list(led), revision)[0], strict=True):
+            jobs[uuid] = kv or jobs[uuid]
+        lives: dict[str | None, bool] = {key[len(self.keys.alive) :]: found[key] is not None for key in alive}
         read = [
             Side(kind, key, None, None, None)
             if (kv := found[place]) is None
             else unpack_side(kind, key, kv.value, kv.revision)
             for (kind, key), place in zip(sides, side_keys, strict=True)
         ]
-        return Found(max(now, self.clock.floor), jobs, read)
+        return Found(max(now, self.clock.floor), self._assembled([jobs[uuid] for uuid in uuids], lives), read)
 
     def _led_to(self, pointer: str) -> list[str]:
-        if pointer.startswith("trash/"):
-            return [self.keys.root + pointer]
-        return [f"{self.keys.root}{tree}/{pointer}" for tree in LIVE_TREES]
+        places = [pointer] if pointer.startswith("trash/") else [f"{tree}/{pointer}" for tree in LIVE_TREES]
+        return [self.keys.root + place for place in places]
 
     def stored(self, kv: KV, alive: bool = True) -> Stored | None:
         """None: it is damaged."""
@@ -227,18 +225,21 @@ class EtcdStore(Store):
             return None
         if record.state != TRASHED:
             self.clock.saw(record.modified_on)
-        tag = EtcdTag(kv.key, kv.revision, lease)
-        self.remember(record, tag)
-        return Stored(record, tag, alive)
+        stored = Stored(record, EtcdTag(kv.key, kv.revision, lease), alive)
+        self.remember(stored)
+        return stored
 
-    def remember(self, record: Record, tag: EtcdTag | None) -> None:
+    def remember(self, stored: Stored) -> None:
+        record = stored.record
         self._seen.pop(record.uuid, None)
-        if tag is not None:
-            self._seen[record.uuid] = tag, record.token
-            if len(self._seen) > _CACHED:
-                # Another thread may be at it.
-                with contextlib.suppress(RuntimeError):
-                    self._seen.pop(next(iter(self._seen), ""), None)
+        self._seen[record.uuid] = tag_of(stored), record.token
+        if len(self._seen) > _CACHED:
+            # Another thread may be at it.
+            with contextlib.suppress(RuntimeError):
+                self._seen.pop(next(iter(self._seen), ""), None)
+
+    def forget(self, uuid: str) -> None:
+        self._seen.pop(uuid, None)
 
     def steady(self, held: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
         """Those of these claims, by uuid and token, that are as they were seen last, and kept by the lease of now. It
@@ -249,37 +250,38 @@ class EtcdStore(Store):
         found = self.link.read([get(tag.key, only="keys") for _, tag in mine]).found if mine else []
         return {claim for (claim, tag), kvs in zip(mine, found, strict=True) if kvs and kvs[0].revision == tag.revision}
 
-    def _assembled(self, kvs: Sequence[KV | None], told: dict[str | None, bool]) -> list[Stored | None]:
-        """These jobs, and whether what keeps their claims lives. ``told``: of which leases that is known."""
+    def _assembled(self, kvs: Sequence[KV | None], lives: dict[str | None, bool]) -> list[Stored | None]:
+        """These jobs, and whether what keeps their claims lives.
+
+        :param lives: of which leases that is known; takes in the others.
+        """
         jobs = [None if kv is None else self.stored(kv) for kv in kvs]
-        leases = list({_lease(job): None for job in jobs if job is not None and _lease(job) not in told})
+        lives[None] = True
+        leases = list({tag_of(job).lease for job in jobs if job is not None} - lives.keys())
         there = self.gets([f"{self.keys.alive}{lease}" for lease in leases])[0]
-        lives = told | {lease: kv is not None for lease, kv in zip(leases, there, strict=True)}
-        return [None if job is None else job._replace(alive=lives[_lease(job)]) for job in jobs]
+        lives.update(zip(leases, (kv is not None for kv in there), strict=True))
+        return [None if job is None else job._replace(alive=lives[tag_of(job).lease]) for job in jobs]
 
     def records(self, places: Sequence[str]) -> list[Stored]:
         """What lies at these places, below the board's root."""
         kvs = self.gets([self.keys.root + place for place in places])[0]
-        return [job for job in self._assembled(kvs, {None: True}) if job is not None]
+        return [job for job in self._assembled(kvs, {}) if job is not None]
 
-    def orphans(self, limit: int) -> list[Stored]:
-        """Claims whose keepers are gone."""
+    def orphans(self) -> Iterator[Stored]:
+        """Claims whose keepers are gone. Of a keeper without any, nothing is left then: it can't have made another."""
         keys = self.keys
         holders, alive = self.link.read(
             [span(start, end_of(start), only="keys") for start in (keys.holders, keys.alive)]
         ).found
-        live = {kv.key[len(keys.alive) :] for kv in alive}
-        found: list[Stored] = []
-        for holder in holders:
-            lease = holder.key[len(keys.holders) :]
-            if lease in live:
-                continue
-            kept = f"{keys.root}kept/{lease}/"
-            [claims] = self.link.read([span(kept, end_of(kept), limit, only="keys")]).found
-            found += self.records([f"busy/{kv.key[len(kept) :]}" for kv in claims])
-            if not claims and not self.read_only:
-                self.keeper.bury(lease)
-        return found
+        dead = {kv.key[len(keys.holders) :] for kv in holders} - {kv.key[len(keys.alive) :] for kv in alive}
+        done = set(dead)
+        for kvs in self.link.pages(busy := f"{keys.root}busy/", end_of(busy)) if dead else ():
+            for job in filter(None, map(self.stored, kvs)):
+                if (lease := tag_of(job).lease) in dead:
+                    done.discard(lease)
+                    yield job._replace(alive=False)
+        if done and not self.read_only:
+            self.link.txn((), [delete(keys.holders + lease) for lease in done], changes=False)
 
     def listed(self, kind: str) -> Found:
         start = self.keys.side(kind, "")
@@ -304,7 +306,7 @@ class EtcdStore(Store):
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
         keys, now = self.keys, self.clock.now()
-        start = "" if after is None else place_of(after, after.sequence) + " "
+        start = "" if after is None else place_of(after) + " "
         jobs: list[Stored] = []
         while True:
             trees = [f"{keys.root}{tree}/" for tree in LIVE_TREES]
@@ -315,9 +317,9 @@ class EtcdStore(Store):
                 ]
             ).found
             kvs = list(heapq.merge(*found, key=lambda kv: kv.key[-16:]))[:limit]
-            lives = {None: True} | {kv.key[len(keys.alive) :]: True for kv in alive}
+            lives = {None, *(kv.key[len(keys.alive) :] for kv in alive)}
             read = [job for kv in kvs if (job := self.stored(kv)) is not None]
-            jobs += [job._replace(alive=lives.get(_lease(job), False)) for job in read]
+            jobs += [job._replace(alive=tag_of(job).lease in lives) for job in read]
             if len(jobs) >= limit or len(kvs) < limit:
                 return max(now, self.clock.floor), jobs[:limit]
             start = kvs[-1].key[-16:] + " "
@@ -329,27 +331,20 @@ class EtcdStore(Store):
         for _, record in self._over():
             if record.state == TRASHED and (after is None or _trashed_at(record) < _trashed_at(after)):
                 lying.append(record)
-        while True:
-            [kvs] = self.link.read([span(start, end_of(trash), limit)]).found
+        for kvs in self.link.pages(start, end_of(trash), limit):
             lying += [job.record for kv in kvs if (job := self.stored(kv)) is not None]
-            if len(lying) >= limit or len(kvs) < limit:
+            if len(lying) >= limit:
                 break
-            start = kvs[-1].key + " "
         return heapq.nlargest(limit, {record.uuid: record for record in lying}.values(), key=_trashed_at)
 
     def _over(self) -> Iterator[tuple[Stored, Record]]:
         """What has ended by itself, and nobody has written down: as it is stored, and as it stands."""
         times, now = self.keys.times, self.clock.now()
-        found = self.orphans(0)
-        start = times
-        while True:
-            [kvs] = self.link.read([span(start, f"{times}{now:014x}g", _AT_ONCE)]).found
-            found += self.records([kv.value.decode() for kv in kvs])
-            if len(kvs) < _AT_ONCE:
-                break
-            start = kvs[-1].key + " "
-        for job in found:
+        for job in self.orphans():
             yield job, standing(job, now)
+        for kvs in self.link.pages(times, f"{times}{now:014x}g"):
+            for job in self.records([kv.value.decode() for kv in kvs]):
+                yield job, standing(job, now)
 
     def counts(self) -> dict[State, int]:
         trees = {state: f"{self.keys.root}{tree}/" for state, tree in TREES.items()}
@@ -373,24 +368,16 @@ class EtcdStore(Store):
     def tidy(self) -> bool:
         now = self.clock.now()
         for kind in ("entity", "answer", "purged"):
-            start = folder = self.keys.side(kind, "")
-            while True:
-                [kvs] = self.link.read([span(start, end_of(folder), _AT_ONCE)]).found
+            folder = self.keys.side(kind, "")
+            for kvs in self.link.pages(folder, end_of(folder)):
                 sides = [(kv, unpack_side(kind, "", kv.value, kv.revision)) for kv in kvs]
                 over = [kv for kv, side in sides if side.until is not None and side.until <= now]
                 if over:
                     self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
-                if len(kvs) < _AT_ONCE:
-                    break
-                start = kvs[-1].key + " "
         return self.outcomes.tidy(now)
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)
-
-
-def _lease(job: Stored) -> str | None:
-    return job.tag.lease if isinstance(job.tag, EtcdTag) else None
 
 
 def _trashed_at(record: Record) -> tuple[int, int]:

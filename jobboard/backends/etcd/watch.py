@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from typing import TYPE_CHECKING
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
 
+from jobboard import retry
 from jobboard.backends.etcd.keys import end_of
 from jobboard.backends.etcd.requests import watch
 from jobboard.exceptions import JobBoardError
@@ -41,31 +43,30 @@ class WakeWatch:
         self._over.set()
 
     def _run(self) -> None:
-        failures = 0
+        failures, keys = 0, self._store.keys
         while not self._over.is_set():
+            why: object = "the connection has ended"
+            wanted = watch(keys.wake, end_of(keys.wake), self._revision + 1, "NODELETE")
+            wanted += watch(keys.alive, end_of(keys.alive), self._revision + 1, "NOPUT")
             try:
-                self._listen()
-                failures = 0
-            except (JobBoardError, OSError, ValueError) as error:
-                failures += 1
-                if not self._over.is_set():
-                    LOG.info("the watch has ended, and begins anew: %s", error)
+                for line in self._store.link.stream("/v3/watch", wanted):
+                    self._hear(json.loads(line))
+                    failures = 0
+            except (JobBoardError, OSError, HTTPException, ValueError) as error:
+                why = error
+            if not self._over.is_set():
+                LOG.info("the watch has ended, and begins anew: %s", why)
             # What came while nobody listened is found by a look.
             self._store.news()
-            self._over.wait(min(2.0, 0.05 * 2**failures) if failures else 0)
+            failures += 1
+            self._over.wait(retry.backoff(failures, 0.05, 2.0))
 
-    def _listen(self) -> None:
-        """Until it breaks, or what it began with has been compacted."""
-        keys, behind = self._store.keys, self._revision + 1
-        body = watch(keys.wake, end_of(keys.wake), behind, "NODELETE")
-        body += watch(keys.alive, end_of(keys.alive), behind, "NOPUT")
-        for line in self._store.link.stream("/v3/watch", body):
-            told = json.loads(line)
-            result = told.get("result", {})
-            if "error" in told or result.get("canceled"):
-                self.looked(int(result.get("compact_revision", 0)))
-                raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
-            self.looked(int(result["header"]["revision"]))
-            if result.get("events"):
-                self._store.news()
-        raise OSError("the connection has ended")
+    def _hear(self, told: Any) -> None:
+        result = told.get("result", {})
+        if "error" in told or result.get("canceled"):
+            # What it was to begin with may have been compacted.
+            self.looked(int(result.get("compact_revision", 0)))
+            raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
+        self.looked(int(result["header"]["revision"]))
+        if result.get("events"):
+            self._store.news()

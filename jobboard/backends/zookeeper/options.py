@@ -15,7 +15,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
 from jobboard.backends.zookeeper.handler import PollingHandler, impatient
-from jobboard.conf import Option, Settings, bracketed, flag, mapping, port, seconds, text
+from jobboard.conf import Option, Settings, bracketed, flag, mapping, path, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 
 KAZOO_LOG = logging.getLogger("jobboard.drivers.kazoo")
@@ -49,15 +49,8 @@ def _hosts(value: Any) -> str:
     return hosts
 
 
-def _path(value: Any) -> str:
-    parts = text(value).strip("/").split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        raise ValueError("must be a path of plain names, as in 'services/jobs'")
-    return "/".join(parts)
-
-
 def _chroot(value: Any) -> str:
-    return "/" + _path(value) if text(value).strip("/") else ""
+    return "/" + path(value) if text(value).strip("/") else ""
 
 
 def _retry(value: Any) -> Any:
@@ -152,7 +145,7 @@ OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the servers: 'a:2181,b:2181', a list of such, or a dict of hosts and ports"),
     "port": Option(port, None, "the port of the hosts that come without one"),
     "chroot": Option(_chroot, "", "the path under which everything lies"),
-    "namespace": Option(_path, "jobboard", "the path, under the chroot, of this and other boards"),
+    "namespace": Option(path, "jobboard", "the path, under the chroot, of this and other boards"),
     "timeout": Option(seconds(0.1, 3600), 10.0, "how long connect() waits for a server, in seconds"),
     "handler": Option(_handler, PollingHandler, "threading, gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),

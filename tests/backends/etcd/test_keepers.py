@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jobboard.backends.etcd.keys import end_of
+from jobboard.backends.etcd.requests import span
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
 from jobboard.testing import eventually
@@ -60,6 +62,12 @@ def test_a_closed_board_leaves_no_lease(make_board: Callable[..., Any]) -> None:
     assert int(link.call("/v3/lease/timetolive", json.dumps({"ID": lease}))["TTL"]) == -1
     assert other.claim_next("bert") == job
     assert other.get(job.uuid).attempts == 1
+    # Nothing is left of it once its claims are free: there is no need to look for them again.
+    assert other.claim_next("bert") is None
+    holders = other.engine._opened.keys.holders
+    assert [kv.key for kv in link.read([span(holders, end_of(holders))]).found[0]] == [
+        holders + other.engine._opened.keeper.lease
+    ]
 
 
 def test_a_watch_whose_revision_was_compacted_begins_anew(make_board: Callable[..., Any], far: Any) -> None:

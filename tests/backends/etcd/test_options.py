@@ -8,6 +8,7 @@ import pytest
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import Posting
 from jobboard.testing.etcd_servers import Etcd
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
@@ -133,10 +134,12 @@ def test_users(guarded: Etcd) -> None:
         board.engine._opened.link._token = "stale.1"
         board.consume(job, "anna")
         board.post("resize")
+        # Nor is more asked for where there is much to compare.
+        board.post_many([Posting("resize", key=str(number)) for number in range(100)])
         with pytest.raises(JobFailure, match="readwrite on the prefix of the namespace"):
             jobboard.fetch("board", {"board": uri("anna:annapw"), "namespace": "others"}).connect()
     with jobboard.backend("board", uri("bert:bertpw") + "&read_only=true") as board:
-        assert board.job_count == 1
+        assert board.job_count == 101
     with pytest.raises(JobFailure, match="permission denied"):
         jobboard.fetch("other", uri("bert:bertpw")).connect()
     with pytest.raises(ConnectionFailure, match="refused the user or the password") as refused:

@@ -42,6 +42,30 @@ def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
     assert counter.count == 1
 
 
+def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., Any], monkeypatch: Any) -> None:
+    """Each thing more costs each job."""
+    monkeypatch.setattr("jobboard.backends.etcd.looking._KEPT", 600.0)
+    board = make_board()
+    board.post_many([Posting("resize")] * 40)
+    for _ in range(4):
+        board.consume(board.claim_next("anna"), "anna")
+    link = board.engine._opened.link
+    original, sent = link.txn, []
+
+    def counting(compare: Any, success: Any, *args: Any, **kwargs: Any) -> Any:
+        if success and "request_range" not in success[0]:
+            sent.append((len(compare), len(success)))
+        return original(compare, success, *args, **kwargs)
+
+    monkeypatch.setattr(link, "txn", counting)
+    board.consume(board.claim_next("anna"), "anna")
+    held = board.claim_many("anna", 5)
+    board.consume_many(held, "anna")
+    # The record, the answer, the lease, the gate; and of a job seen ahead, twice that nothing has come in before. The
+    # record moves, the name goes, the answer is put. To end it, the record and the uuid go, and the answer is put.
+    assert sent == [(6, 4), (2, 3), (8, 16), (6, 11)]
+
+
 def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
     """However many claims it keeps: the lease is renewed, and what has changed since is read; only that."""
     board, proxy = far
