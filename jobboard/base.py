@@ -35,6 +35,9 @@ LOG = logging.getLogger(__name__)
 BATCH = 100
 """How many jobs one request claims or finishes at most."""
 
+POST_BYTES = 512 * 1024
+"""How much postings, or what jobs leave, may have together in one request."""
+
 RENEW_BATCH = 1000
 """How many claims one request renews at most."""
 

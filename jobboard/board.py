@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, final
 
 from jobboard import arguments, codec, logs, notifier
-from jobboard.base import BATCH, about
+from jobboard.base import BATCH, POST_BYTES, about
 from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
@@ -30,7 +30,6 @@ from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNC
 LOG = logging.getLogger(__name__)
 
 POST_BATCH = 500
-POST_BYTES = 512 * 1024
 PAGE = 500
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, final
 
 from jobboard import arguments, codec, notifier
-from jobboard.base import BATCH, about
+from jobboard.base import BATCH, POST_BYTES, about
 from jobboard.done import Keeping
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailure, JobFailures
 from jobboard.job import Act, Claim, Job
@@ -30,6 +30,21 @@ class _End(NamedTuple):
     refund: bool = False
     retry: bool = False
     result: codec.Returned = codec.NOTHING
+
+
+def _batches(asked: list[tuple[int, Finish]], ends: list[_End]) -> Iterator[list[tuple[int, Finish]]]:
+    """As many at once as a request may have: of those that leave an outcome, with its details, no more than fit."""
+    batch: list[tuple[int, Finish]] = []
+    size = 0
+    for index, act in asked:
+        more = 0 if act.keep is None else len(ends[index].job._record.posting) + len(act.result or "")
+        if batch and (len(batch) == BATCH or size + more > POST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append((index, act))
+        size += more
+    if batch:
+        yield batch
 
 
 class Finishing(Keeping):
@@ -167,8 +182,7 @@ class Finishing(Keeping):
                 asked.append((index, act))
             else:
                 repeated.append((index, original))
-        for start in range(0, len(asked), BATCH):
-            chunk = asked[start : start + BATCH]
+        for chunk in _batches(asked, ends):
             # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
             kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
             try:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -118,19 +118,28 @@ def show(settings: BoardOptions, uuid: str) -> None:
 
     The first characters of its uuid will do, four at least, unless there are more than 1000 jobs.
     """
-    from jobboard.priorities import JobPriority
-
     with opened(settings) as board:
         shown = job_as_dict(find_job(board, uuid), details=True)
     if settings.json:
         say_json(shown)
-        return
+    else:
+        say_job(shown)
+
+
+def say_job(shown: dict[str, Any]) -> None:
+    """A job as a dict, for people."""
+    from jobboard.priorities import JobPriority
+
     _, errors, details = shown.pop("error"), shown.pop("errors"), shown.pop("details")
+    results = {"result": shown.pop("result")} if "result" in shown else {}
+    workers = shown.pop("workers", None)
+    shown |= {"workers": ", ".join(workers)} if workers else {}
     shown["priority"] = JobPriority.convert(shown["priority"])
     for field, value in shown.items():
         if value is not None:
             say(f"{field.replace('_', ' ')}: {safe(value)}")
-    say("details: " + json.dumps(details, ensure_ascii=False, indent=2))
+    for what, value in {"details": details, **results}.items():
+        say(f"{what}: " + json.dumps(value, ensure_ascii=False, indent=2))
     for error in errors:
         by = f" by {safe(error['who'])}" if error["who"] is not None else ""
         say(f"error {error['when'][:19].replace('T', ' ')}, attempt {error['attempt']}{by}:\n{error['text']}")

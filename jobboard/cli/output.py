@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from jobboard.job import Job
+
+T = TypeVar("T")
 
 # Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -102,24 +104,26 @@ def as_table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: 
 
 
 def say_jobs(
-    jobs: Iterator[Job],
+    jobs: Iterator[T],
     limit: int | None,
     *,
     as_json: bool,
     title: str,
     nothing: Callable[[], str],
     columns: Sequence[str],
-    row: Callable[[Job], Iterable[object]],
-    go_on: Callable[[Job], str] = lambda last: "see --limit",
+    row: Callable[[T], Iterable[object]],
+    told: Callable[[T], dict[str, Any]] | None = None,
+    go_on: Callable[[T], str] = lambda last: "see --limit",
 ) -> None:
-    """All jobs on a terminal, page by page, and as JSON; elsewhere the first :data:`SHOWN`; or the first ``limit``.
+    """All jobs, or outcomes: on a terminal page by page, and as JSON; elsewhere the first :data:`SHOWN`; or ``limit``.
 
     :param title: stands above them; ``nothing``, in their place.
+    :param told: what is shown of one as JSON, if it is no job.
     :param go_on: what to do to see those behind the last one.
     """
     if as_json:
         for job in itertools.islice(jobs, limit):
-            say_json(job_as_dict(job))
+            say_json(told(job) if told is not None else job_as_dict(job))  # type: ignore[arg-type]
         return
     paged = limit is None and sys.stdout.isatty()
     room = max(1, console().height - _AROUND) if paged else limit or SHOWN

@@ -47,6 +47,7 @@ COMMANDS = {
     "cancel": "acting:cancel",
     "trash": "trashing:trash",
     "schedule": "scheduling:schedule",
+    "done": "done:done",
     "move": "moving:move",
     "loop": "loops:loop",
     "demo": "demo:demo",

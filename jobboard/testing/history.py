@@ -31,7 +31,8 @@ class HistoryEntry(NamedTuple):
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
     ``rank`` (of the priority, 0 first), ``ready`` (claimable at once) and ``name`` go with a post. ``chosen``: the
     board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
-    ``occasion``, of a job that a schedule has posted: which schedule it was, and for which due time.
+    ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted: which schedule it
+    was, and for which due time.
     """
 
     began: float
@@ -48,6 +49,7 @@ class HistoryEntry(NamedTuple):
     chosen: bool = False
     name: str = ""
     occasion: str | None = None
+    keeps: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """A map of JSON's shape, for :meth:`from_dict`."""
@@ -73,7 +75,7 @@ class Pausing(NamedTuple):
 
 
 class LeftJob(NamedTuple):
-    """A job as it was left on the board, or in its trash."""
+    """A job as it was left on the board, or in its trash; COMPLETE: what a consumed one has left."""
 
     state: State
     token: int
@@ -91,6 +93,7 @@ def judge(
         *lost(history, board),
         *invented(history, board),
         *consumed_again(history, board),
+        *lost_outcomes(history, board),
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
@@ -132,7 +135,7 @@ def consumed_again(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
         end = first.get(entry.uuid)
         if end is not None and entry.began > end.ended:
             faults.append(f"claimed after it was consumed: {entry.uuid}, by {entry.process}")
-    faults += [f"consumed and still there: {uuid}" for uuid in first if uuid in board]
+    faults += [f"consumed and still there: {uuid}" for uuid in first if uuid in board and not _is_outcome(board, uuid)]
     return faults
 
 
@@ -147,6 +150,22 @@ def posted_twice(entries: Sequence[HistoryEntry]) -> list[str]:
         for occasion, uuids in sorted(jobs.items())
         if len(uuids) > 1
     ]
+
+
+def lost_outcomes(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
+    """Jobs that were to leave an outcome, and have left none; and outcomes of jobs that nobody has consumed so."""
+    consumed = _happened(entries, Verb.CONSUME, perhaps=True)
+    told = {entry.uuid for entry in consumed if entry.keeps and entry.outcome == "ok"}
+    may = {entry.uuid for entry in consumed if entry.keeps}
+    return [f"outcome lost: {uuid}" for uuid in sorted(told) if not _is_outcome(board, uuid)] + [
+        f"outcome of a job that nobody has consumed: {uuid}"
+        for uuid in board
+        if _is_outcome(board, uuid) and uuid not in may
+    ]
+
+
+def _is_outcome(board: Board, uuid: str) -> bool:
+    return uuid in board and board[uuid].state == State.COMPLETE
 
 
 def fallen_tokens(entries: Sequence[HistoryEntry], board: Board) -> list[str]:

@@ -109,7 +109,7 @@ def test_killed_and_stopped_holders(crew: Crew) -> None:
     ttl = 1.0
     crew.poster.post_many([Posting("job") for _ in range(300)])
     for number in range(6):
-        crew.start("anna", together=1 + number % 2, pause=0.02, claim_ttl=ttl)
+        crew.start("anna", together=1 + number % 2, pause=0.02, claim_ttl=ttl, keep_done=600)
     killed, stopped = crew.processes[0], crew.processes[1]
     eventually(lambda: crew.board.job_count < 270, 30)
     os.kill(killed.pid, signal.SIGKILL)

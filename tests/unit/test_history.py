@@ -41,6 +41,11 @@ FINE = {
     "posted and still there": ([entry(0, POST)], {"a": LeftJob(State.UNCLAIMED, 0)}),
     "trashed": ([entry(0, POST)], {"a": LeftJob(State.TRASHED, 0)}),
     "purged": ([entry(0, POST), entry(1, PURGE)], {}),
+    "an outcome": ([*WELL[:-1], WELL[-1]._replace(keeps=True)], {"a": LeftJob(State.COMPLETE, 2)}),
+    "an outcome of a consume of which nobody knows": (
+        [*WELL[:-1], WELL[-1]._replace(keeps=True, outcome="unknown")],
+        {"a": LeftJob(State.COMPLETE, 2)},
+    ),
     "perhaps consumed": ([entry(0, POST), entry(1, CONSUME, token=1, outcome="unknown", ended=math.inf)], {}),
     "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": LeftJob(State.UNCLAIMED, 0)}),
     "a post that was refused": ([entry(0, POST, outcome="refused")], {}),
@@ -167,6 +172,8 @@ FAULTY = {
     "invented: b": ([*WELL, entry(6, CLAIM, "b", token=1)], {}),
     "consumed twice": ([*WELL, entry(4.9, CONSUME, token=2)], {}),
     "claimed after it was consumed": ([*WELL, entry(6, CLAIM, token=3)], {}),
+    "outcome lost": ([*WELL[:-1], WELL[-1]._replace(keeps=True)], {}),
+    "outcome of a job that nobody has consumed": (WELL[:-1], {"a": LeftJob(State.COMPLETE, 2)}),
     "consumed and still there": (WELL, {"a": LeftJob(State.UNCLAIMED, 2)}),
     "token fell: a, from 2 to 1": (
         [

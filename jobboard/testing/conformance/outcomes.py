@@ -123,6 +123,14 @@ class TestOutcomes:
         keeper.finish_many([Act(job, "consume", result=number) for number, job in enumerate(mine[2:])], "anna")
         assert [job.result(0) for job in jobs] == [None, None, 0, 1, 2, 3]
 
+    def test_more_than_one_request_can_hold(self, keeper: JobBoard) -> None:
+        details, result = {"a": "x" * 40_000}, "y" * 60_000
+        jobs = keeper.post_many([Posting("resize", details=details)] * 12)
+        keeper.finish_many([Act(job, "consume", result=result) for job in keeper.claim_many("anna", 12)], "anna")
+        left = list(keeper.outcomes())
+        assert {each.uuid for each in left} == set(uuids(jobs))
+        assert all((each.details, each.result) == (details, result) for each in left)
+
     def test_a_claim_of_ones_own(self, keeper: JobBoard) -> None:
         keeper.post("resize")
         job = take(keeper)

@@ -110,7 +110,8 @@ class Recorder:
         entries = []
         for job in jobs:
             token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
-            entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token)
+            keeps = verb == Verb.CONSUME and self.board._keep is not None
+            entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token, keeps=keeps)
             entries.append((self._put(entry), job, entry))
         # By the handle: of two claims of one job, one may have ended.
         failed: dict[int, JobBoardError] = {}
@@ -171,9 +172,10 @@ def from_files(paths: Iterable[Path]) -> list[HistoryEntry]:
 
 
 def left_on(board: JobBoard) -> Mapping[str, LeftJob]:
-    """All that is on a board and in its trash."""
+    """All that is on a board and in its trash, and what consumed jobs have left. What is still there comes last."""
+    left = (outcome.job for outcome in board.outcomes())
     return {
         job.uuid: LeftJob(job.seen_state, job._record.token)
-        for jobs in (board.iterjobs(ensure_fresh=True), board.trashed())
+        for jobs in (left, board.iterjobs(ensure_fresh=True), board.trashed())
         for job in jobs
     }
