@@ -62,6 +62,17 @@ def test_in_processes_that_are_killed_when_a_job_takes_too_long(
     assert "its timeout" in hanging.error
 
 
+def test_what_fails_too_often_goes_to_the_trash(make_board: Callable[..., Any], work: Start) -> None:
+    board = make_board()
+    board.post("hang")
+    limits = ("--max-attempts", "2", "--retry-base", "0.01", "--retry-cap", "0.01")
+    process = work("--processes", "--jobs", "1", "--job-timeout", "0.1", "--max-jobs", "2", *limits)
+    out, _ = process.communicate(timeout=30)
+    assert json.loads(out) == {"dispatched": 2, "consumed": 0, "abandoned": 1, "trashed": 1, "lost": 0}
+    [trashed] = board.trashed()
+    assert trashed.attempts == 2
+
+
 def test_it_ends_in_time_whatever_still_runs(make_board: Callable[..., Any], work: Start, tmp_path: Path) -> None:
     board = make_board()
     hanging = board.post("hang")

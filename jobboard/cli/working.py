@@ -22,6 +22,7 @@ from jobboard.cli.common import BoardOptions, Duration, board_options, example, 
 from jobboard.cli.naming import warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 from jobboard.exceptions import ConnectionFailure
+from jobboard.outcomes import USUAL, RetryPolicy
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -39,6 +40,7 @@ NAMED = 10
         "jobboard work handlers:resize",
         "jobboard work app.jobs:HANDLERS --jobs 16",
         "jobboard work app.jobs:HANDLERS --processes --job-timeout 10m --drain-timeout 25s",
+        "jobboard work app.jobs:HANDLERS --max-attempts 5 --retry-cap 1h",
         "jobboard work app.jobs:HANDLERS --metrics-port 9100 --log-format json",
     )
 )
@@ -47,6 +49,11 @@ NAMED = 10
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
 @click.option("--job-timeout", **SECONDS, help="Give a job up that takes longer, as a failure.")
 @click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Trash what has failed so often.  [default: never]")
+@click.option(
+    "--retry-base", default=USUAL.base, **SECONDS, help="About how long after the first failure to try again."
+)
+@click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="At most how long after any failure.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("--who", help="The name to claim as.  [default: host and process]")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus here; 0 is any free port.")
@@ -62,6 +69,9 @@ def work(
     processes: bool,
     job_timeout: float | None,
     drain_timeout: float | None,
+    max_attempts: int | None,
+    retry_base: float,
+    retry_cap: float,
     max_jobs: int | None,
     who: str | None,
     metrics_port: int | None,
@@ -94,6 +104,7 @@ def work(
             job_timeout=job_timeout,
             drain_timeout=drain_timeout,
             schedules=schedules,
+            retry=RetryPolicy(retry_base, retry_cap, max_attempts),
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
