@@ -58,6 +58,7 @@ DRIVERS = {
     "taskflow": {"contrib", "testing"},
     "prometheus_client": {"contrib"},
     "opentelemetry": {"contrib"},
+    "django": {"contrib"},
 }
 # Calls that take a statement as it stands, whatever it looks like.
 STATEMENT_CALLS = {"text", "DDL", "exec_driver_sql"}

@@ -1,0 +1,74 @@
+"""What Django's ``TASKS`` names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from django.core import checks
+from django.tasks.backends.base import BaseTaskBackend
+from django.tasks.base import Task, TaskResult
+from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
+from django.tasks.signals import task_enqueued
+
+from jobboard.board import JobBoard
+from jobboard.contrib.django import boards
+from jobboard.contrib.django.options import TaskOptions
+from jobboard.contrib.django.results import is_task, posting_of, result_of
+from jobboard.exceptions import NotFound
+
+
+class JobboardBackend(BaseTaskBackend):
+    """Tasks as jobs on a board: a job's name is the task's queue.
+
+    ``OPTIONS`` are ``board``, a URI; ``name``, the board's name (``jobboard`` unless given); ``retry``, the arguments
+    of a :class:`~jobboard.outcomes.RetryPolicy`; and whatever :func:`jobboard.fetch` takes for that board.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @functools.cached_property
+    def checked(self) -> TaskOptions:
+        """Not when it is made: Django does that while it imports tasks, before any check.
+
+        :raises InvalidTaskBackend: an option is wrong.
+        """
+        try:
+            return TaskOptions.of(self.options)
+        except ValueError as error:
+            raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
+
+    @property
+    def board(self) -> JobBoard:
+        """Connected, and shared by the process."""
+        return boards.connected(self.checked)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
+        """:raises InvalidTask, TypeError, ValueError: the task or an argument does not fit; nothing was posted."""
+        self.validate_task(task)
+        [job] = self.board.post_many([posting_of(task, args, kwargs)])
+        result = result_of(job, self.alias, task)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """:raises TaskResultDoesNotExist: there is no such task; or it is done, and its time to be kept is over.
+        :raises InvalidTask: its function is not in this program."""
+        try:
+            job = self.board.get(result_id)
+        except NotFound:
+            raise TaskResultDoesNotExist(result_id) from None
+        if not is_task(job):
+            raise TaskResultDoesNotExist(result_id)
+        return result_of(job, self.alias)
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        try:
+            TaskOptions.of(self.options)
+        except ValueError as error:
+            return [checks.Error(f"TASKS[{self.alias!r}]: {error}", id="jobboard.E001")]
+        return []

@@ -1,0 +1,87 @@
+"""``OPTIONS`` of a task backend, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode
+
+from jobboard import backends
+from jobboard import conf as configuration
+from jobboard.exceptions import JobBoardError
+from jobboard.outcomes import RetryPolicy
+
+OWN = ("board", "name", "retry")
+"""Those that are not the board's."""
+
+POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
+
+
+class TaskOptions(NamedTuple):
+    """The board's name and configuration, and when a task is run again that has failed: unless said, never."""
+
+    name: str
+    conf: Mapping[str, Any]
+    retry: RetryPolicy
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """:raises ValueError: names the option that is wrong, and the way out."""
+        options = {"name": "jobboard", **given}
+        name, retry = options.pop("name"), options.pop("retry", None)
+        if not isinstance(options.get("board"), str):
+            raise ValueError("the option 'board' is missing: the URI of a board, as in 'redis://redis1:6379/0'")
+        try:
+            if options["board"].startswith("django:"):
+                raise ValueError(DJANGO)
+            engine = backends.fetch(name, {"board": options["board"]}).engine
+            _check_names("the backend", given, (*OWN, *configuration.COMMON, *engine.options))
+            backends.fetch(name, options)
+            return cls(name, options, _policy(retry))
+        except (TypeError, JobBoardError) as error:
+            raise ValueError(str(error)) from error
+
+    @property
+    def uri(self) -> str:
+        """The configuration as the command line takes it.
+
+        :raises ValueError: an option has no place in a URI.
+        """
+        options = {name: value for name, value in self.conf.items() if name != "board" and value is not None}
+        for name, value in options.items():
+            if not isinstance(value, str | int | float):
+                raise ValueError(f"the option {name!r} can't be told to a command: only text, numbers and flags can")
+        board: str = self.conf["board"]
+        if not options:
+            return board
+        where = board if "://" in board else f"{board}://"
+        return f"{where}{'&' if '?' in where else '?'}{urlencode(options)}"
+
+
+def _policy(given: object) -> RetryPolicy:
+    # The first exception ends a task, as in Django's own backends; a claim that lapses is none.
+    usual: dict[str, Any] = {"max_attempts": 1}
+    if given is None:
+        return RetryPolicy(**usual)
+    if not isinstance(given, Mapping):
+        raise TypeError(f"option retry must be a dict, as in {{'max_attempts': 5}}, not {type(given).__name__}")
+    _check_names("option retry", given, POLICY)
+    if given.get("max_attempts") is None:
+        raise ValueError("option retry needs 'max_attempts': with which failed attempt a task is given up")
+    return RetryPolicy(**given)
+
+
+def _check_names(who: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
+            raise ValueError(f"{who} has no option {name!r}; {hint}")
+
+
+DJANGO = (
+    "a board can't use Django's own database connection: give the database's URI as 'board', and post from "
+    "transaction.on_commit() what depends on a transaction"
+)

@@ -1,0 +1,154 @@
+"""Of a task a job, and of a job a task's result."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import re
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.tasks.base import Task, TaskError, TaskResult, TaskResultStatus
+from django.tasks.exceptions import InvalidTask
+from django.utils import timezone
+from django.utils.json import normalize_json
+from django.utils.module_loading import import_string
+
+from jobboard.job import Job, Posting
+from jobboard.outcomes import Reject
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Failure
+
+STATUSES = {
+    SCHEDULED: TaskResultStatus.READY,
+    UNCLAIMED: TaskResultStatus.READY,
+    CLAIMED: TaskResultStatus.RUNNING,
+    TRASHED: TaskResultStatus.FAILED,
+    COMPLETE: TaskResultStatus.SUCCESSFUL,
+}
+
+LOST_WORKER = "lost"
+"""Stands for a worker of which nothing is known but that its claim has lapsed."""
+
+_NOTE = re.compile(r"\nThe task began (\S+) and failed by (\S+)\n?\Z")
+
+
+def posting_of(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> Posting:
+    """:raises TypeError: an argument is nothing that JSON has.
+    :raises InvalidTask: no worker could find the task by its path."""
+    task_at(task.module_path)
+    details = {"task": task.module_path, "args": normalize_json(list(args)), "kwargs": normalize_json(kwargs)}
+    due = task.run_after
+    if due is not None:
+        due = due if timezone.is_aware(due) else timezone.make_aware(due)
+        details["run_after"] = due.isoformat()
+    return Posting(task.queue_name, None, details, task.priority, due=due)
+
+
+def is_task(job: Job) -> bool:
+    """Others may lie on the same board."""
+    return isinstance(job.details.get("task"), str)
+
+
+def task_at(path: str) -> Task:
+    """:raises InvalidTask: there is no task."""
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise InvalidTask(f"{path!r} can't be imported, and so no worker could run it: {error}") from error
+    if not isinstance(found, Task):
+        raise InvalidTask(f"{path!r} is not a task: decorate the function itself with @task, under its own name")
+    return found
+
+
+def task_of(job: Job, alias: str) -> Task:
+    """The task as it was posted.
+
+    :raises InvalidTask: there is none any more, or the backend does not take it.
+    """
+    if not is_task(job):
+        raise InvalidTask(f"{job} was not posted as a task: it names no function")
+    run_after = job.details.get("run_after")
+    return task_at(job.details["task"]).using(
+        priority=int(job.priority),
+        queue_name=job.name,
+        run_after=None if run_after is None else in_zone(datetime.datetime.fromisoformat(run_after)),
+        backend=alias,
+    )
+
+
+def result_of(job: Job, alias: str, task: Task | None = None) -> TaskResult:
+    """What is known of the job, as it was last seen.
+
+    :raises InvalidTask: its task is not there any more.
+    """
+    state = job.seen_state
+    began = [when for failure in job.errors if (when := began_at(failure)) is not None]
+    if state in (CLAIMED, COMPLETE):
+        began.append(job.last_modified)
+    return TaskResult(
+        task=task or task_of(job, alias),
+        id=job.uuid,
+        status=STATUSES[state],
+        enqueued_at=in_zone(job.created_on),
+        started_at=in_zone(began[0]) if began else None,
+        last_attempted_at=in_zone(began[-1]) if began else None,
+        finished_at=in_zone(job.last_modified) if state in (TRASHED, COMPLETE) else None,
+        args=job.details["args"],
+        kwargs=job.details["kwargs"],
+        backend=alias,
+        errors=[error_of(failure) for failure in job.errors],
+        worker_ids=_workers(job),
+    )
+
+
+def _workers(job: Job) -> list[str]:
+    """One for each attempt. Of a claim that has lapsed the board remembers no more than that there was one."""
+    known = [failure.who for failure in job.errors if failure.who is not None]
+    who = job._record.who
+    if who is not None and job.seen_state != TRASHED:
+        known.append(who)
+    return [*[LOST_WORKER] * (job.attempts - len(known)), *known]
+
+
+def class_path(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def note(error: BaseException, began: datetime.datetime) -> None:
+    """Have what the board keeps of a failure, its traceback or reason, end with what :class:`TaskError` needs."""
+    told = f"The task began {began.isoformat()} and failed by {class_path(error)}"
+    if isinstance(error, Reject):
+        error.reason += f"\n{told}"
+    else:
+        error.add_note(told)
+
+
+def task_error(error: BaseException) -> TaskError:
+    return TaskError(exception_class_path=class_path(error), traceback="".join(traceback.format_exception(error)))
+
+
+def error_of(failure: Failure) -> TaskError:
+    found = _NOTE.search(failure.text)
+    if found is None:
+        return TaskError(exception_class_path=_path_in(failure.text), traceback=failure.text)
+    return TaskError(exception_class_path=found[2], traceback=failure.text[: found.start() + 1])
+
+
+def began_at(failure: Failure) -> datetime.datetime | None:
+    found = _NOTE.search(failure.text)
+    return None if found is None else datetime.datetime.fromisoformat(found[1])
+
+
+def _path_in(text: str) -> str:
+    """What is not raised by a task, but by who runs it, or is not an exception at all: an operator's reason."""
+    name = text.strip().rpartition("\n")[2].partition(":")[0]
+    if isinstance(getattr(builtins, name, None), type):
+        return f"builtins.{name}"
+    return name if re.fullmatch(r"(\w+\.)+\w+", name) else "jobboard.exceptions.JobTrashed"
+
+
+def in_zone(moment: datetime.datetime) -> datetime.datetime:
+    """As the project has its times."""
+    return moment if settings.USE_TZ else timezone.make_naive(moment)

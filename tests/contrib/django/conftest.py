@@ -1,0 +1,77 @@
+"""The backend for Django's tasks, tested in an environment of its own: ``tox run -e django``.
+
+There a missing Django fails the run, as nothing is collected. Elsewhere nobody needs it, and Python 3.11 can't have it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+if find_spec("django") is None:
+    collect_ignore_glob = ["test_*.py", "released.py"]
+else:
+    import django
+    from django.conf import settings
+    from django.test.utils import setup_test_environment
+
+    from tests.contrib.django import released
+
+    if not released.FOLDER.exists():
+        raise pytest.UsageError("Django's own tests are missing: run 'python tests/contrib/django/released.py'")
+    # They call themselves tasks.tasks, and a test of theirs compares that.
+    sys.path.append(str(released.FOLDER))
+    settings.configure(
+        INSTALLED_APPS=["jobboard.contrib.django"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        TASKS={"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend", "QUEUES": []}},
+        USE_TZ=True,
+    )
+    django.setup()
+    setup_test_environment()
+
+
+@pytest.fixture
+def tasks_on(board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
+    """``tasks_on(**options)``: the default task backend, on the test's board until the test ends."""
+    from django.tasks import default_task_backend
+    from django.test import override_settings
+
+    from jobboard.contrib.django import boards
+
+    overridden = []
+
+    def use(backend: str = "jobboard.contrib.django.JobboardBackend", queues: Any = (), **options: Any) -> Any:
+        configured = {"BACKEND": backend, "QUEUES": list(queues), "OPTIONS": {**board_conf, **options}}
+        overridden.append(override_settings(TASKS={"default": configured}))
+        overridden[-1].enable()
+        return default_task_backend
+
+    yield use
+    for each in reversed(overridden):
+        each.disable()
+    boards.close()
+
+
+@pytest.fixture
+def work(start: Any) -> Callable[..., Any]:
+    """``work()``: a conductor that runs the tasks, until the test ends; ``work(3)`` has run three."""
+    from django.tasks import task_backends
+
+    from jobboard.conductor import Conductor
+    from jobboard.contrib.django import worker
+
+    def begin(count: int | None = None, **options: Any) -> Conductor:
+        backend = task_backends["default"]
+        options = {"retry": backend.checked.retry, **options}
+        conductor = Conductor("worker", backend.board, worker.handlers("default"), **options)
+        start(conductor, count)
+        if count is not None:
+            assert conductor.wait(30)
+        return conductor
+
+    return begin

@@ -1,0 +1,101 @@
+"""Tasks of the tests."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from pathlib import Path
+
+from django.db import connection
+from django.tasks import task
+
+from jobboard import Reject, Retry
+
+release = threading.Event()
+
+
+@task
+def add(a, b=1):
+    return a + b
+
+
+@task(priority=5, queue_name="sums")
+async def add_async(a, b):
+    return a + b
+
+
+@task
+def fail(message="no"):
+    raise KeyError(message)
+
+
+@task
+def chatter():
+    error = ValueError("one\nTraceback (most recent call last):\nOSError: two")
+    error.add_note("three")
+    raise error
+
+
+@task
+def leave():
+    raise SystemExit(3)
+
+
+@task
+def unfit():
+    return {1, 2}
+
+
+@task
+def endless():
+    return [math.nan]
+
+
+@task(takes_context=True)
+def third_time(context, folder):
+    """Fails twice."""
+    Path(folder, str(context.attempt)).touch()
+    if context.attempt < 3:
+        raise OSError(f"attempt {context.attempt}")
+    return context.task_result.id
+
+
+@task
+def later(delay):
+    raise Retry("not now", delay=delay)
+
+
+@task
+def refuse():
+    raise Reject("never")
+
+
+@task
+def hold():
+    release.wait(30)
+
+
+@task
+def sleep(seconds):
+    time.sleep(seconds)
+
+
+@task
+def touch_database():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        return cursor.fetchone()[0]
+
+
+@task
+def where():
+    return os.getpid()
+
+
+def _hidden(a):
+    return a
+
+
+hidden = task(_hidden)

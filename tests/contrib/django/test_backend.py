@@ -1,0 +1,172 @@
+"""What the backend makes of a task, and what it tells of it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.tasks import TaskResultStatus, task_backends
+from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
+from django.tasks.signals import task_enqueued
+from django.test import override_settings
+from django.utils import timezone
+
+import jobboard
+from jobboard.contrib.django import boards
+from jobboard.states import SCHEDULED, UNCLAIMED
+from tests.contrib.django import tasks
+
+Use = Callable[..., Any]
+pytestmark = pytest.mark.backends("sqlite", "redis")
+
+
+def test_it_can_do_all_that_there_is(tasks_on: Use) -> None:
+    backend = tasks_on()
+    assert backend.supports_defer
+    assert backend.supports_async_task
+    assert backend.supports_get_result
+    assert backend.supports_priority
+
+
+def test_a_task_is_a_job(tasks_on: Use) -> None:
+    backend = tasks_on()
+    told = []
+
+    def listen(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        told.append((sender.__name__, task_result))
+
+    task_enqueued.connect(listen)
+    try:
+        result = tasks.add_async.enqueue((1, 2), b="é")
+    finally:
+        task_enqueued.disconnect(listen)
+    job = backend.board.get(result.id)
+    assert (job.name, job.priority, job.seen_state) == ("sums", 5, UNCLAIMED)
+    assert job.details == {"task": "tests.contrib.django.tasks.add_async", "args": [[1, 2]], "kwargs": {"b": "é"}}
+    assert told == [("JobboardBackend", result)]
+    assert result.status == TaskResultStatus.READY
+    assert result.enqueued_at == job.created_on
+    assert (result.args, result.kwargs, result.attempts, result.errors) == ([[1, 2]], {"b": "é"}, 0, [])
+    assert tasks.add_async.get_result(result.id) == result
+
+
+def test_run_after(tasks_on: Use) -> None:
+    backend = tasks_on()
+    after = timezone.now() + datetime.timedelta(hours=1)
+    result = tasks.add.using(run_after=after, priority=-100).enqueue(1)
+    job = backend.board.get(result.id)
+    assert (job.seen_state, job.due, job.priority) == (SCHEDULED, after, -100)
+    assert backend.get_result(result.id) == result
+    assert result.status == TaskResultStatus.READY
+    assert result.task.run_after == after
+
+
+def test_times_without_zones(tasks_on: Use) -> None:
+    backend = tasks_on()
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+        after = timezone.now().replace(microsecond=0) + datetime.timedelta(hours=1)
+        result = tasks.add.using(run_after=after).enqueue(1)
+        found = backend.get_result(result.id)
+        assert found.task.run_after == after
+        assert found.enqueued_at.tzinfo is None
+        assert abs(found.enqueued_at - timezone.now()) < datetime.timedelta(minutes=1)
+    assert abs(backend.board.get(result.id).due - timezone.now()) < datetime.timedelta(minutes=61)
+
+
+@pytest.mark.parametrize("uuid", ["123", "6f1f1a0e-0000-4000-8000-000000000000", "", "a\x00b"])
+def test_a_result_that_is_not_there(tasks_on: Use, uuid: str) -> None:
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks_on().get_result(uuid)
+
+
+def test_a_job_of_others_is_no_task(tasks_on: Use) -> None:
+    backend = tasks_on()
+    job = backend.board.post("default", details={"task": 1})
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(job.uuid)
+
+
+def test_what_can_not_be_run_is_not_posted(tasks_on: Use) -> None:
+    backend = tasks_on()
+    with pytest.raises(InvalidTask, match=r"tests\.contrib\.django\.tasks\._hidden.* is not a task"):
+        tasks.hidden.enqueue(1)
+    with pytest.raises(TypeError, match="Unsupported type"):
+        tasks.add.enqueue({1})
+    with pytest.raises(ValueError, match="nan"):
+        tasks.add.enqueue(float("nan"))
+    assert backend.board.job_count == 0
+
+
+async def _aenqueue() -> Any:
+    result = await tasks.add.aenqueue(1)
+    assert await tasks.add.aget_result(result.id) == result
+    return result
+
+
+def test_coroutines_enqueue(tasks_on: Use) -> None:
+    from asgiref.sync import async_to_sync
+
+    backend = tasks_on()
+    assert backend.board.get(async_to_sync(_aenqueue)().id).details["args"] == [1]
+
+
+def test_all_backends_of_a_process_share_a_board(tasks_on: Use) -> None:
+    backend = tasks_on()
+    configured = task_backends.settings["default"]
+    assert task_backends.create_connection("default").board is backend.board
+    with override_settings(TASKS={"default": configured, "other": configured}):
+        assert task_backends["other"].board is backend.board
+    boards.close()
+    assert backend.board.job_count == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"retyr": {}}, "no option 'retyr'; did you mean 'retry'?"),
+        ({"claim_tll": 3}, "no option 'claim_tll'; did you mean 'claim_ttl'?"),
+        ({"claim_ttl": "long"}, "option claim_ttl='long': must be a number of seconds"),
+        ({"retry": {"max_attempt": 3}}, "option retry has no option 'max_attempt'; did you mean 'max_attempts'?"),
+        ({"retry": 3}, "option retry must be a dict"),
+        ({"retry": {"base": 3}}, "option retry needs 'max_attempts'"),
+        ({"retry": {"max_attempts": 0}}, "max_attempts"),
+        ({"name": 3}, "name"),
+        ({"board": None}, "the option 'board' is missing"),
+        ({"board": "sqlit:///x.db"}, "there is no backend 'sqlit'; did you mean 'sqlite'?"),
+        ({"board": "django:default"}, "transaction.on_commit()"),
+    ],
+)
+def test_what_the_check_finds(tasks_on: Use, options: dict[str, Any], told: str) -> None:
+    tasks_on(**options)
+    [found] = checks.run_checks()
+    assert (found.id, found.level) == ("jobboard.E001", checks.ERROR)
+    assert found.msg.startswith("TASKS['default']: ")
+    assert told in found.msg
+    with pytest.raises(InvalidTaskBackend) as raised:
+        tasks.add.enqueue(1)
+    assert str(raised.value) == found.msg
+
+
+def test_what_the_check_lets_pass(tasks_on: Use) -> None:
+    tasks_on(claim_ttl=5, name="other", retry={"max_attempts": 3, "cap": 60})
+    assert checks.run_checks() == []
+
+
+@pytest.mark.backends("redis")
+def test_the_check_shows_no_password(tasks_on: Use) -> None:
+    tasks_on(board="redis://me:sesame@nowhere/0", claim_tll=3)
+    [found] = checks.run_checks()
+    assert "claim_ttl" in found.msg
+    assert "sesame" not in found.msg
+
+
+@pytest.mark.backends("sqlite")
+def test_a_configuration_for_the_command(tasks_on: Use) -> None:
+    given = {"board": "sqlite:///a b.db?table=x", "claim_ttl": 5, "notify": None, "auto_setup": False}
+    backend = tasks_on(**given)
+    assert backend.checked.uri == "sqlite:///a b.db?table=x&claim_ttl=5&auto_setup=False"
+    there = jobboard.fetch(backend.checked.name, backend.checked.uri)
+    assert (there._conf["claim_ttl"], there._conf["auto_setup"], there._conf["table"]) == (5.0, False, "x")
