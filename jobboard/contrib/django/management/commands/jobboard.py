@@ -1,0 +1,56 @@
+"""``manage.py jobboard``: the command line, on the board of a task backend."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import metadata
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError
+from django.tasks import task_backends
+from django.tasks.exceptions import InvalidTaskBackend
+
+from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.contrib.django.options import TaskOptions
+
+
+class Command(BaseCommand):
+    help = "Run a command of jobboard's on the project's board: 'work' runs its tasks, 'help' lists the others."
+    requires_system_checks: ClassVar[list[str]] = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which one of TASKS.")
+        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="As in 'work --jobs 16'.")
+
+    def handle(self, *args: Any, backend: str, words: list[str], **options: Any) -> None:
+        try:
+            found = task_backends[backend]
+            if not isinstance(found, JobboardBackend):
+                raise CommandError(f"TASKS[{backend!r}] is a {type(found).__name__}, which has no board")
+            place = found.checked
+            environment = {"JOBBOARD_URL": place.uri, "JOBBOARD_NAME": place.name}
+        except (InvalidTaskBackend, ValueError) as error:
+            raise CommandError(str(error)) from None
+        if words[:1] == ["work"]:
+            words = [*_work(backend, place), *words[1:]]
+        elif words in ([], ["help"]):
+            words = ["--help"]
+        [command] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
+        before = dict(os.environ)
+        os.environ.update(environment)
+        try:
+            status = command.load()(words)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        if status:
+            sys.exit(status)
+
+
+def _work(alias: str, place: TaskOptions) -> list[str]:
+    # What is said behind it counts instead.
+    retry = place.retry
+    given = {"--max-attempts": retry.max_attempts, "--retry-base": retry.base, "--retry-cap": retry.cap}
+    return ["work", f"jobboard.contrib.django.worker:{alias}", *(f"{name}={value}" for name, value in given.items())]

@@ -1,0 +1,105 @@
+"""Runs tasks, as the handler of a conductor.
+
+``manage.py jobboard work`` starts one; ``jobboard work jobboard.contrib.django.worker:default`` is the same, where
+``default`` is an alias in ``TASKS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import django
+from django.apps import apps
+from django.db import close_old_connections, reset_queries
+from django.tasks import task_backends
+from django.tasks.base import TaskContext, TaskResult, TaskResultStatus
+from django.tasks.signals import task_finished, task_started
+from django.utils import timezone
+from django.utils.json import normalize_json
+
+from jobboard.contrib.django import results
+from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.job import Job
+from jobboard.outcomes import Reject, Retry
+
+
+class TaskRunner:
+    """Runs the tasks of one backend.
+
+    :param alias: the backend's, in ``TASKS``.
+    """
+
+    def __init__(self, alias: str) -> None:
+        if not apps.ready:
+            django.setup()
+        self._alias = alias
+        self.backend: JobboardBackend = task_backends[alias]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Into a process that has no Django yet.
+        return TaskRunner, (self._alias,)
+
+    def __call__(self, job: Job) -> object:
+        """What the task returns, as JSON has it.
+
+        :raises Exception: whatever the task does; the board keeps its traceback."""
+        began = job.last_modified
+        _let_go()
+        try:
+            return self._run(results.result_of(job, self._alias))
+        except Retry:
+            raise
+        except BaseException as error:
+            results.note(error, began)
+            raise
+        finally:
+            _let_go()
+
+    def _run(self, result: TaskResult) -> object:
+        task_started.send(type(self.backend), task_result=result)
+        context = (TaskContext(task_result=result),) if result.task.takes_context else ()
+        try:
+            value = normalize_json(result.task.call(*context, *result.args, **result.kwargs))
+        except Retry:
+            raise
+        except BaseException as error:
+            retry = self.backend.checked.retry
+            if isinstance(error, Reject) or retry.max_attempts is None or result.attempts >= retry.max_attempts:
+                result.errors.append(results.task_error(error))
+                self._finish(result, TaskResultStatus.FAILED)
+            raise
+        _set(result, _return_value=value)
+        self._finish(result, TaskResultStatus.SUCCESSFUL)
+        return value
+
+    def _finish(self, result: TaskResult, status: TaskResultStatus) -> None:
+        _set(result, status=status, finished_at=timezone.now())
+        task_finished.send(type(self.backend), task_result=result)
+
+
+def handlers(alias: str) -> Mapping[str, TaskRunner] | TaskRunner:
+    """For a conductor: the runner by the queues of the backend, or for all jobs of its board where it has any queue.
+
+    :raises InvalidTaskBackend: there is no such backend, or an option of it is wrong.
+    """
+    runner = TaskRunner(alias)
+    queues = sorted(runner.backend.queues)
+    return dict.fromkeys(queues, runner) if queues else runner
+
+
+def __getattr__(alias: str) -> Mapping[str, TaskRunner] | TaskRunner:
+    if alias.startswith("__") or not isinstance(task_backends.settings.get(alias), dict):
+        raise AttributeError(f"TASKS has no backend {alias!r}")
+    return handlers(alias)
+
+
+def _let_go() -> None:
+    """What a request of the web does before and after it: no connection grows too old, no list of queries too long."""
+    reset_queries()
+    close_old_connections()
+
+
+def _set(result: TaskResult, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(result, name, value)

@@ -1,0 +1,186 @@
+"""What becomes of tasks when a conductor runs them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.tasks import TaskResultStatus
+from django.tasks.signals import task_finished, task_started
+
+from jobboard.contrib.django import worker
+from jobboard.contrib.django.results import LOST_WORKER
+from jobboard.testing import eventually
+from tests.contrib.django import tasks
+
+Use = Callable[..., Any]
+pytestmark = pytest.mark.backends("sqlite", "redis")
+MINUTE = datetime.timedelta(minutes=1)
+
+
+@pytest.fixture
+def signals() -> Any:
+    told: list[tuple[str, str, TaskResultStatus]] = []
+
+    def listener(name: str) -> Callable[..., None]:
+        def listen(sender: Any, task_result: Any, **kwargs: Any) -> None:
+            told.append((name, task_result.id, task_result.status))
+
+        return listen
+
+    started, finished = listener("started"), listener("finished")
+    task_started.connect(started)
+    task_finished.connect(finished)
+    yield told
+    task_started.disconnect(started)
+    task_finished.disconnect(finished)
+
+
+def test_an_exception_ends_a_task(tasks_on: Use, work: Use, signals: list[Any]) -> None:
+    backend = tasks_on()
+    result = tasks.fail.enqueue("sesame")
+    conductor = work(1)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    [error] = result.errors
+    assert error.exception_class_path == "builtins.KeyError"
+    assert error.exception_class is KeyError
+    assert error.traceback.startswith("Traceback (most recent call last):\n")
+    assert error.traceback.endswith("KeyError: 'sesame'\n")
+    assert result.worker_ids == ["worker"]
+    assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
+    assert conductor.tally.trashed == 1
+    assert [job.uuid for job in backend.board.trashed()] == [result.id]
+    assert signals == [
+        ("started", result.id, TaskResultStatus.RUNNING),
+        ("finished", result.id, TaskResultStatus.FAILED),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "last"),
+    [
+        (tasks.chatter, "builtins.ValueError", "three\n"),
+        (tasks.leave, "builtins.SystemExit", "SystemExit: 3\n"),
+        (tasks.unfit, "builtins.TypeError", "Unsupported type: <class 'set'>\n"),
+        (tasks.refuse, "jobboard.outcomes.Reject", "never\n"),
+    ],
+)
+def test_other_ways_to_fail(tasks_on: Use, work: Use, task: Any, path: str, last: str) -> None:
+    tasks_on()
+    result = task.enqueue()
+    work(1)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    [error] = result.errors
+    assert error.exception_class_path == path
+    assert error.traceback.endswith(last)
+    assert "The task began" not in error.traceback
+    assert result.enqueued_at <= result.started_at <= result.finished_at
+
+
+def test_a_retry_policy(tasks_on: Use, work: Use, signals: list[Any], tmp_path: Path) -> None:
+    tasks_on(retry={"max_attempts": 2, "base": 0.01, "cap": 0.01})
+    result = tasks.third_time.enqueue(str(tmp_path))
+    work(2)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [error.traceback.splitlines()[-1] for error in result.errors] == ["OSError: attempt 1", "OSError: attempt 2"]
+    assert result.worker_ids == ["worker", "worker"]
+    assert result.attempts == 2
+    assert result.started_at < result.last_attempted_at < result.finished_at
+    assert [name for name, *_ in signals] == ["started", "started", "finished"]
+
+
+def test_a_task_that_asks_to_be_run_later(tasks_on: Use, work: Use, signals: list[Any]) -> None:
+    backend = tasks_on()
+    result = tasks.later.enqueue(3600)
+    work(1)
+    result.refresh()
+    assert result.status == TaskResultStatus.READY
+    assert backend.board.get(result.id).due - result.enqueued_at > 59 * MINUTE
+    assert [name for name, *_ in signals] == ["started"]
+
+
+def test_a_task_that_takes_too_long(tasks_on: Use, work: Use) -> None:
+    tasks_on()
+    tasks.release.clear()
+    result = tasks.hold.enqueue()
+    conductor = work(job_timeout=0.1)
+    try:
+        eventually(lambda: result.refresh() or result.is_finished)
+        assert result.status == TaskResultStatus.FAILED
+        assert result.errors[0].exception_class is TimeoutError
+    finally:
+        conductor.stop()
+        tasks.release.set()
+
+
+def test_a_task_at_work(tasks_on: Use, work: Use) -> None:
+    tasks_on()
+    tasks.release.clear()
+    result = tasks.hold.enqueue()
+    work()
+    try:
+        eventually(lambda: result.refresh() or result.status == TaskResultStatus.RUNNING)
+        assert result.worker_ids == ["worker"]
+        assert result.started_at == result.last_attempted_at
+        assert result.finished_at is None
+    finally:
+        tasks.release.set()
+
+
+def test_a_task_that_an_operator_cancels(tasks_on: Use) -> None:
+    backend = tasks_on()
+    result = tasks.add.enqueue(1)
+    backend.board.cancel(backend.board.get(result.id), reason="not needed")
+    result.refresh()
+    assert (result.status, result.worker_ids, result.started_at) == (TaskResultStatus.FAILED, [], None)
+    [error] = result.errors
+    assert (error.exception_class_path, error.traceback) == ("jobboard.exceptions.JobTrashed", "not needed")
+
+
+def test_a_claim_that_lapsed_is_an_attempt(tasks_on: Use) -> None:
+    backend = tasks_on()
+    result = tasks.fail.enqueue()
+    job = backend.board.claim_next("first", expiry=0.01)
+    again = eventually(lambda: backend.board.claim_next("second"))
+    assert job == again
+    result.refresh()
+    assert result.worker_ids == [LOST_WORKER, "second"]
+    assert result.status == TaskResultStatus.RUNNING
+
+
+def test_a_task_of_another_program_fails(tasks_on: Use, work: Use) -> None:
+    backend = tasks_on()
+    details = {"task": "tests.contrib.django.tasks.gone", "args": [], "kwargs": {}}
+    job = backend.board.post("default", details=details)
+    other = backend.board.post("default")
+    work(2)
+    told = {each.uuid: each.error for each in backend.board.trashed()}
+    assert "'tests.contrib.django.tasks.gone' can't be imported" in told[job.uuid]
+    assert "was not posted as a task" in told[other.uuid]
+
+
+def test_queues_are_names(tasks_on: Use) -> None:
+    tasks_on(queues=["default", "sums"])
+    assert sorted(worker.default) == ["default", "sums"]
+    tasks_on()
+    assert callable(worker.default)
+    with pytest.raises(AttributeError, match="TASKS has no backend 'other'"):
+        _ = worker.other
+
+
+def test_connections_are_let_go_of_around_each_task(tasks_on: Use, work: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks_on()
+    closed: list[str] = []
+    monkeypatch.setattr(worker, "close_old_connections", lambda: closed.append("closed"))
+    monkeypatch.setattr(worker, "reset_queries", lambda: closed.append("reset"))
+    tasks.fail.enqueue()
+    work(1)
+    assert closed == ["reset", "closed"] * 2
+    assert not connection.in_atomic_block
