@@ -48,7 +48,7 @@ USERS = {
     "testing": set(),
 }
 DRIVERS = {
-    "sqlalchemy": {"sql", "backends.sql", "taskloop", "orm", "testing"},
+    "sqlalchemy": {"contrib", "sql", "backends.sql", "taskloop", "orm", "testing"},
     "psycopg": {"backends.sql", "testing"},
     "pymysql": {"backends.sql", "testing"},
     # Beside its backend, what reads TaskFlow's boards.

@@ -13,7 +13,7 @@ from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
 from django.tasks.signals import task_enqueued
 
 from jobboard.board import JobBoard
-from jobboard.contrib.django import boards
+from jobboard.contrib.django import boards, joining
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
 from jobboard.exceptions import NotFound
@@ -43,6 +43,11 @@ class JobboardBackend(BaseTaskBackend):
             raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
 
     @property
+    def database(self) -> str | None:
+        """The alias of Django's own database in which the board is; None where it is elsewhere."""
+        return self.checked.database
+
+    @property
     def board(self) -> JobBoard:
         """Connected, and shared by the process."""
         return boards.connected(self.checked)
@@ -50,7 +55,8 @@ class JobboardBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
         """:raises InvalidTask, TypeError, ValueError: the task or an argument does not fit; nothing was posted."""
         self.validate_task(task)
-        [job] = self.board.post_many([posting_of(task, args, kwargs)])
+        posting = posting_of(task, args, kwargs)
+        [job] = joining.within(self.database, lambda joined: self.board.post_many([posting], **joined))
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from jobboard import backends
 from jobboard import conf as configuration
+from jobboard.contrib.django import joining
 from jobboard.exceptions import JobBoardError
 from jobboard.outcomes import RetryPolicy
 
@@ -20,26 +21,33 @@ POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 
 
 class TaskOptions(NamedTuple):
-    """The board's name and configuration, and when a task is run again that has failed: unless said, never."""
+    """The board's name and configuration, and when a task is run again that has failed: unless said, never.
+
+    ``database``: the alias of Django's own in which the board is; None where it is elsewhere.
+    """
 
     name: str
     conf: Mapping[str, Any]
     retry: RetryPolicy
+    database: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """:raises ValueError: names the option that is wrong, and the way out."""
         options = {"name": "jobboard", **given}
         name, retry = options.pop("name"), options.pop("retry", None)
-        if not isinstance(options.get("board"), str):
+        board = options.get("board")
+        if not isinstance(board, str):
             raise ValueError("the option 'board' is missing: the URI of a board, as in 'redis://redis1:6379/0'")
+        database = None
+        if board.startswith(joining.SCHEME):
+            database = board.removeprefix(joining.SCHEME)
+            options |= joining.conf_of(database)
         try:
-            if options["board"].startswith("django:"):
-                raise ValueError(DJANGO)
             engine = backends.fetch(name, {"board": options["board"]}).engine
             _check_names("the backend", given, (*OWN, *configuration.COMMON, *engine.options))
             backends.fetch(name, options)
-            return cls(name, options, _policy(retry))
+            return cls(name, options, _policy(retry), database)
         except (TypeError, JobBoardError) as error:
             raise ValueError(str(error)) from error
 
@@ -79,9 +87,3 @@ def _check_names(who: str, given: Iterable[str], known: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
             raise ValueError(f"{who} has no option {name!r}; {hint}")
-
-
-DJANGO = (
-    "a board can't use Django's own database connection: give the database's URI as 'board', and post from "
-    "transaction.on_commit() what depends on a transaction"
-)

@@ -5,6 +5,7 @@ There a missing Django fails the run, as nothing is collected. Elsewhere nobody 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -16,7 +17,6 @@ if find_spec("django") is None:
     collect_ignore_glob = ["test_*.py", "released.py"]
 else:
     import django
-    from django.conf import settings
     from django.test.utils import setup_test_environment
 
     from tests.contrib.django import released
@@ -25,12 +25,7 @@ else:
         raise pytest.UsageError("Django's own tests are missing: run 'python tests/contrib/django/released.py'")
     # They call themselves tasks.tasks, and a test of theirs compares that.
     sys.path.append(str(released.FOLDER))
-    settings.configure(
-        INSTALLED_APPS=["jobboard.contrib.django"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-        TASKS={"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend", "QUEUES": []}},
-        USE_TZ=True,
-    )
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.contrib.django.project"
     django.setup()
     setup_test_environment()
 

@@ -78,11 +78,6 @@ def hold():
 
 
 @task
-def sleep(seconds):
-    time.sleep(seconds)
-
-
-@task
 def touch_database():
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
@@ -99,3 +94,9 @@ def _hidden(a):
 
 
 hidden = task(_hidden)
+
+
+@task
+def slow_square(number):
+    time.sleep(0.02)
+    return number**2

@@ -136,7 +136,8 @@ def test_all_backends_of_a_process_share_a_board(tasks_on: Use) -> None:
         ({"name": 3}, "name"),
         ({"board": None}, "the option 'board' is missing"),
         ({"board": "sqlit:///x.db"}, "there is no backend 'sqlit'; did you mean 'sqlite'?"),
-        ({"board": "django:default"}, "transaction.on_commit()"),
+        ({"board": "django:default"}, "'default' is in the memory of one connection"),
+        ({"board": "django:other"}, "DATABASES has no 'other'; it has default"),
     ],
 )
 def test_what_the_check_finds(tasks_on: Use, options: dict[str, Any], told: str) -> None:

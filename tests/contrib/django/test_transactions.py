@@ -1,0 +1,132 @@
+"""Tasks and the transactions of Django's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.tasks import TaskResultStatus, task_backends
+from django.test import override_settings
+
+from jobboard.contrib.django import boards, joining
+from jobboard.testing import eventually
+from tests.contrib.django import tasks
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mariadb": "mysql"}
+
+
+class _RollBackError(Exception):
+    pass
+
+
+@pytest.fixture
+def project(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A task backend on ``django:project``, a database of Django's with one table of the project's; its tables are
+    those that ``migrate`` has made."""
+    settings: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[backend]}"}
+    if backend == "sqlite":
+        settings |= {"NAME": tmp_path / "project.sqlite3", "OPTIONS": {"transaction_mode": "IMMEDIATE"}}
+    else:
+        url = sqlalchemy.make_url(request.getfixturevalue("database_uri")(backend))
+        settings |= {"NAME": url.database, "USER": url.username, "PASSWORD": url.password or ""}
+        settings |= {"HOST": url.host, "PORT": url.port or ""}
+    if backend == "mariadb":
+        pymysql = pytest.importorskip("pymysql")
+        pymysql.install_as_MySQLdb()
+    configured = connections.settings
+    connections.settings = connections.configure_settings({"default": configured["default"], "project": settings})
+    options = {"board": "django:project", "name": tmp_path.name}
+    tasks_setting = {"BACKEND": "jobboard.contrib.django.JobboardBackend", "QUEUES": [], "OPTIONS": options}
+    with override_settings(TASKS={"default": tasks_setting}):
+        call_command("migrate", database="project", verbosity=0)
+        with connections["project"].cursor() as cursor:
+            cursor.execute("CREATE TABLE orders (number INTEGER)")
+        yield task_backends["default"]
+        with connections["project"].cursor() as cursor:
+            cursor.execute("DROP TABLE orders")
+        boards.close()
+    connections["project"].close()
+    del connections["project"]
+    joining._engine.cache_clear()
+    connections.settings = configured
+
+
+def fail_in_transaction(number: int) -> None:
+    with transaction.atomic(using="project"):
+        order(number)
+        tasks.add.enqueue(number)
+        raise _RollBackError
+
+
+def order(number: int) -> None:
+    with connections["project"].cursor() as cursor:
+        cursor.execute("INSERT INTO orders VALUES (%s)", [number])
+
+
+def orders() -> int:
+    with connections["project"].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM orders")
+        count: int = cursor.fetchone()[0]
+        return count
+
+
+def test_migrate_makes_the_tables(project: Any) -> None:
+    with connections["project"].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM jobboard")
+    assert checks.run_checks() == []
+
+
+def test_a_task_comes_with_the_commit(project: Any) -> None:
+    with transaction.atomic(using="project"):
+        order(1)
+        result = tasks.add.enqueue(1)
+        assert result.status == TaskResultStatus.READY
+        assert project.board.job_count == 0
+    assert project.board.job_count == 1
+    assert orders() == 1
+    assert project.get_result(result.id) == result
+
+
+def test_a_rollback_takes_the_task_back(project: Any) -> None:
+    for number in range(200):
+        with pytest.raises(_RollBackError):
+            fail_in_transaction(number)
+    assert orders() == 0
+    assert project.board.job_count == 0
+
+
+def test_a_rollback_to_a_savepoint(project: Any) -> None:
+    with transaction.atomic(using="project"):
+        kept = tasks.add.enqueue(1)
+        with pytest.raises(_RollBackError):
+            fail_in_transaction(2)
+        with transaction.atomic(using="project"):
+            also = tasks.add.enqueue(3)
+    assert {job.uuid for job in project.board.iterjobs(ensure_fresh=True)} == {kept.id, also.id}
+
+
+def test_without_a_transaction(project: Any) -> None:
+    tasks.add.enqueue(1)
+    assert project.board.job_count == 1
+
+
+def test_the_commit_wakes_a_worker(project: Any, work: Callable[..., Any]) -> None:
+    conductor = work()
+    with transaction.atomic(using="project"):
+        tasks.fail.enqueue()
+    eventually(lambda: conductor.tally.trashed == 1)
+
+
+def test_a_transaction_that_is_broken(project: Any) -> None:
+    with transaction.atomic(using="project"):
+        transaction.set_rollback(True, using="project")
+        with pytest.raises(transaction.TransactionManagementError):
+            tasks.add.enqueue(1)
+    assert project.board.job_count == 0
