@@ -17,6 +17,7 @@ from jobboard.contrib.django import boards, joining
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
 from jobboard.exceptions import NotFound
+from jobboard.states import COMPLETE
 
 
 class JobboardBackend(BaseTaskBackend):
@@ -66,11 +67,12 @@ class JobboardBackend(BaseTaskBackend):
         :raises InvalidTask: its function is not in this program."""
         try:
             job = self.board.get(result_id)
+            outcome = self.board.outcome(job) if job.seen_state == COMPLETE else None
         except NotFound:
             raise TaskResultDoesNotExist(result_id) from None
         if not is_task(job):
             raise TaskResultDoesNotExist(result_id)
-        return result_of(job, self.alias)
+        return result_of(job, self.alias, outcome=outcome)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
         try:

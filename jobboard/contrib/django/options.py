@@ -17,6 +17,9 @@ from jobboard.outcomes import RetryPolicy
 OWN = ("board", "name", "retry")
 """Those that are not the board's."""
 
+DAY = 86400
+"""Seconds for which results are kept unless ``keep_done`` says otherwise."""
+
 POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 
 
@@ -34,7 +37,7 @@ class TaskOptions(NamedTuple):
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """:raises ValueError: names the option that is wrong, and the way out."""
-        options = {"name": "jobboard", **given}
+        options = {"name": "jobboard", "keep_done": DAY, **given}
         name, retry = options.pop("name"), options.pop("retry", None)
         board = options.get("board")
         if not isinstance(board, str):

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
+from jobboard.done import Outcome
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Failure
@@ -31,7 +32,8 @@ STATUSES = {
 LOST_WORKER = "lost"
 """Stands for a worker of which nothing is known but that its claim has lapsed."""
 
-_NOTE = re.compile(r"\nThe task began (\S+) and failed by (\S+)\n?\Z")
+_NOTE = re.compile(r"\nThe task failed by (\S+), begun at (\S+): .*\n?\Z")
+_SAID = 300
 
 
 def posting_of(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> Posting:
@@ -78,16 +80,19 @@ def task_of(job: Job, alias: str) -> Task:
     )
 
 
-def result_of(job: Job, alias: str, task: Task | None = None) -> TaskResult:
+def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome | None = None) -> TaskResult:
     """What is known of the job, as it was last seen.
 
+    :param outcome: what it has left that is COMPLETE.
     :raises InvalidTask: its task is not there any more.
     """
     state = job.seen_state
     began = [when for failure in job.errors if (when := began_at(failure)) is not None]
-    if state in (CLAIMED, COMPLETE):
+    if outcome is not None:
+        began.append(outcome.begun_on)
+    elif state == CLAIMED:
         began.append(job.last_modified)
-    return TaskResult(
+    result = TaskResult(
         task=task or task_of(job, alias),
         id=job.uuid,
         status=STATUSES[state],
@@ -101,6 +106,15 @@ def result_of(job: Job, alias: str, task: Task | None = None) -> TaskResult:
         errors=[error_of(failure) for failure in job.errors],
         worker_ids=_workers(job),
     )
+    if outcome is not None:
+        put(result, _return_value=outcome.result)
+    return result
+
+
+def put(result: TaskResult, **values: Any) -> None:
+    """Change what Django has frozen, as its own backends do."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
 
 
 def _workers(job: Job) -> list[str]:
@@ -118,7 +132,8 @@ def class_path(error: BaseException) -> str:
 
 def note(error: BaseException, began: datetime.datetime) -> None:
     """Have what the board keeps of a failure, its traceback or reason, end with what :class:`TaskError` needs."""
-    told = f"The task began {began.isoformat()} and failed by {class_path(error)}"
+    said = traceback.format_exception_only(error)[0].partition("\n")[0][:_SAID]
+    told = f"The task failed by {class_path(error)}, begun at {began.isoformat()}: {said}"
     if isinstance(error, Reject):
         error.reason += f"\n{told}"
     else:
@@ -133,12 +148,12 @@ def error_of(failure: Failure) -> TaskError:
     found = _NOTE.search(failure.text)
     if found is None:
         return TaskError(exception_class_path=_path_in(failure.text), traceback=failure.text)
-    return TaskError(exception_class_path=found[2], traceback=failure.text[: found.start() + 1])
+    return TaskError(exception_class_path=found[1], traceback=failure.text[: found.start() + 1])
 
 
 def began_at(failure: Failure) -> datetime.datetime | None:
     found = _NOTE.search(failure.text)
-    return None if found is None else datetime.datetime.fromisoformat(found[1])
+    return None if found is None else datetime.datetime.fromisoformat(found[2])
 
 
 def _path_in(text: str) -> str:

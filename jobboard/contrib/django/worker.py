@@ -18,6 +18,7 @@ from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
 from django.utils.json import normalize_json
 
+from jobboard import codec
 from jobboard.contrib.django import results
 from jobboard.contrib.django.backend import JobboardBackend
 from jobboard.job import Job
@@ -47,7 +48,7 @@ class TaskRunner:
         began = job.last_modified
         _let_go()
         try:
-            return self._run(results.result_of(job, self._alias))
+            return self._run(results.result_of(job, self._alias), job.board._keeps)
         except Retry:
             raise
         except BaseException as error:
@@ -56,11 +57,14 @@ class TaskRunner:
         finally:
             _let_go()
 
-    def _run(self, result: TaskResult) -> object:
+    def _run(self, result: TaskResult, keeps: tuple[int, codec.Wire] | None) -> object:
         task_started.send(type(self.backend), task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
             value = normalize_json(result.task.call(*context, *result.args, **result.kwargs))
+            if keeps is not None:
+                # A conductor would take the work for done, and only the result for lost.
+                codec.encode_result(value, *keeps)
         except Retry:
             raise
         except BaseException as error:
@@ -69,12 +73,12 @@ class TaskRunner:
                 result.errors.append(results.task_error(error))
                 self._finish(result, TaskResultStatus.FAILED)
             raise
-        _set(result, _return_value=value)
+        results.put(result, _return_value=value)
         self._finish(result, TaskResultStatus.SUCCESSFUL)
         return value
 
     def _finish(self, result: TaskResult, status: TaskResultStatus) -> None:
-        _set(result, status=status, finished_at=timezone.now())
+        results.put(result, status=status, finished_at=timezone.now())
         task_finished.send(type(self.backend), task_result=result)
 
 
@@ -98,8 +102,3 @@ def _let_go() -> None:
     """What a request of the web does before and after it: no connection grows too old, no list of queries too long."""
     reset_queries()
     close_old_connections()
-
-
-def _set(result: TaskResult, **values: Any) -> None:
-    for name, value in values.items():
-        object.__setattr__(result, name, value)

@@ -166,7 +166,13 @@ def test_the_check_shows_no_password(tasks_on: Use) -> None:
 
 @pytest.mark.backends("sqlite")
 def test_a_configuration_for_the_command(tasks_on: Use) -> None:
-    given = {"board": "sqlite:///a b.db?table=x", "claim_ttl": 5, "notify": None, "auto_setup": False}
+    given = {
+        "board": "sqlite:///a b.db?table=x",
+        "claim_ttl": 5,
+        "notify": None,
+        "auto_setup": False,
+        "keep_done": None,
+    }
     backend = tasks_on(**given)
     assert backend.checked.uri == "sqlite:///a b.db?table=x&claim_ttl=5&auto_setup=False"
     there = jobboard.fetch(backend.checked.name, backend.checked.uri)
