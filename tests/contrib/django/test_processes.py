@@ -1,0 +1,119 @@
+"""``manage.py jobboard``, and workers in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.tasks import TaskResultStatus, task_backends
+
+from jobboard.testing import eventually
+from tests.contrib.django import tasks
+
+Use = Callable[..., Any]
+Manage = Callable[..., subprocess.Popen[str]]
+pytestmark = pytest.mark.backends("sqlite", "redis")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def manage() -> Iterator[Manage]:
+    """``manage("jobboard", "work")``: a command of the project's, killed when the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*words: str) -> subprocess.Popen[str]:
+            env = {**os.environ, "TASKS": json.dumps(task_backends.settings), "PYTHONUNBUFFERED": "1"}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "django", *words],
+                env=env,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield begin
+
+
+def test_a_killed_worker_loses_no_task(tasks_on: Use, manage: Manage) -> None:
+    backend = tasks_on(claim_ttl=3)
+    results = [tasks.slow_square.enqueue(number) for number in range(200)]
+    doomed, other = manage("jobboard", "work", "--who", "doomed"), manage("jobboard", "work", "--who", "other")
+
+    def claimed_by_both() -> bool:
+        owners = {job.owner for job in backend.board.iterjobs(states=["CLAIMED"])}
+        return owners == {"doomed", "other"} and backend.board.job_count < 150
+
+    eventually(claimed_by_both, 60)
+    doomed.kill()
+    eventually(lambda: backend.board.job_count == 0, 60)
+    other.send_signal(signal.SIGTERM)
+    assert other.wait(30) == 0
+    for number, result in enumerate(results):
+        result.refresh()
+        assert result.status == TaskResultStatus.SUCCESSFUL
+        assert result.return_value == number**2
+        assert result.attempts in (1, 2)
+    assert any(result.attempts == 2 for result in results)
+    assert list(backend.board.trashed()) == []
+
+
+@pytest.mark.backends("sqlite")
+def test_tasks_in_processes(tasks_on: Use, manage: Manage) -> None:
+    tasks_on(retry={"max_attempts": 2, "base": 0.01})
+    good, bad = tasks.where.enqueue(), tasks.fail.enqueue()
+    worker = manage("jobboard", "work", "--processes", "--jobs", "1", "--max-jobs", "3")
+    assert worker.wait(60) == 0
+    good.refresh()
+    bad.refresh()
+    assert good.return_value not in (worker.pid, None)
+    assert bad.status == TaskResultStatus.FAILED
+    assert [error.exception_class for error in bad.errors] == [KeyError, KeyError]
+
+
+def test_the_command_line_on_the_project_board(tasks_on: Use, capfd: pytest.CaptureFixture[str]) -> None:
+    backend = tasks_on(name="mine")
+    tasks.add.enqueue(1)
+    before = dict(os.environ)
+    call_command("jobboard", "stats", "--json")
+    told = json.loads(capfd.readouterr().out)
+    assert told["unclaimed"] == 1
+    call_command("jobboard", "setup")
+    assert "mine" in capfd.readouterr().out
+    call_command("jobboard")
+    assert "Commands:" in capfd.readouterr().out
+    assert dict(os.environ) == before
+    with pytest.raises(SystemExit) as ended:
+        call_command("jobboard", "show", "6f1f1a0e-0000-4000-8000-000000000000")
+    assert ended.value.code == 1
+    with pytest.raises(CommandError, match="The connection 'other' doesn't exist"):
+        call_command("jobboard", "--backend", "other", "stats")
+    assert backend.board.job_count == 1
+
+
+@pytest.mark.backends("sqlite")
+def test_the_command_line_without_a_board(tasks_on: Use) -> None:
+    with pytest.raises(CommandError, match="is a DummyBackend, which has no board"):
+        call_command("jobboard", "stats")
+    tasks_on(claim_tll=3)
+    with pytest.raises(CommandError, match="did you mean 'claim_ttl'"):
+        call_command("jobboard", "stats")
+
+
+@pytest.mark.backends("sqlite")
+def test_check_names_a_wrong_option(tasks_on: Use, manage: Manage) -> None:
+    tasks_on(retyr=3)
+    told, _ = manage("check").communicate(timeout=60)
+    assert "(jobboard.E001) TASKS['default']: the backend has no option 'retyr'; did you mean 'retry'?" in told
