@@ -8,7 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-from django.db import connection
 from django.tasks import task
 
 from jobboard import Reject, Retry
@@ -75,13 +74,6 @@ def refuse():
 @task
 def hold():
     release.wait(30)
-
-
-@task
-def touch_database():
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-        return cursor.fetchone()[0]
 
 
 @task
