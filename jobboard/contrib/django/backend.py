@@ -16,7 +16,7 @@ from jobboard.board import JobBoard
 from jobboard.contrib.django import boards, joining
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
-from jobboard.exceptions import NotFound
+from jobboard.exceptions import JobFailure, NotFound
 from jobboard.states import COMPLETE
 
 
@@ -63,8 +63,11 @@ class JobboardBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """:raises TaskResultDoesNotExist: there is no such task; or it is done, and its time to be kept is over.
-        :raises InvalidTask: its function is not in this program."""
+        """
+        :raises TaskResultDoesNotExist: there is no such task; or it is done, and its time to be kept is over.
+        :raises InvalidTask: its function is not in this program.
+        :raises JobFailure: what it has returned is damaged.
+        """
         try:
             job = self.board.get(result_id)
             outcome = self.board.outcome(job) if job.seen_state == COMPLETE else None
@@ -72,6 +75,8 @@ class JobboardBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id) from None
         if not is_task(job):
             raise TaskResultDoesNotExist(result_id)
+        if outcome is not None and outcome.refused is not None:
+            raise JobFailure(f"{job} is done, and its result can't be read: {outcome.refused}")
         return result_of(job, self.alias, outcome=outcome)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:

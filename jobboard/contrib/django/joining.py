@@ -95,7 +95,7 @@ def _engine(alias: str) -> Engine:
 
 
 def _dialect(alias: str) -> str:
-    driver = connections[alias].Database.__name__
+    driver = getattr(getattr(connections[alias], "Database", None), "__name__", "that is not known")
     if driver not in DIALECTS:
         raise ValueError(f"the database {alias!r} uses the driver {driver}; a board knows {', '.join(DIALECTS)}")
     return DIALECTS[driver]

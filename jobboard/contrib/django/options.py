@@ -45,7 +45,8 @@ class TaskOptions(NamedTuple):
         database = None
         if board.startswith(joining.SCHEME):
             database = board.removeprefix(joining.SCHEME)
-            options |= joining.conf_of(database)
+            place = joining.conf_of(database)
+            options = {**place, **options, "board": place["board"]}
         try:
             engine = backends.fetch(name, {"board": options["board"]}).engine
             _check_names("the backend", given, (*OWN, *configuration.COMMON, *engine.options))

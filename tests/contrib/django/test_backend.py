@@ -137,7 +137,8 @@ def test_all_backends_of_a_process_share_a_board(tasks_on: Use) -> None:
         ({"board": None}, "the option 'board' is missing"),
         ({"board": "sqlit:///x.db"}, "there is no backend 'sqlit'; did you mean 'sqlite'?"),
         ({"board": "django:default"}, "'default' is in the memory of one connection"),
-        ({"board": "django:other"}, "DATABASES has no 'other'; it has default"),
+        ({"board": "django:empty"}, "'empty' uses the driver that is not known; a board knows sqlite3.dbapi2, psycopg"),
+        ({"board": "django:other"}, "DATABASES has no 'other'; it has default, empty"),
     ],
 )
 def test_what_the_check_finds(tasks_on: Use, options: dict[str, Any], told: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from jobboard.testing import eventually
 from tests.contrib.django import tasks
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+BACKEND = "jobboard.contrib.django.JobboardBackend"
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mariadb": "mysql"}
 
 
@@ -41,10 +43,9 @@ def project(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
         pymysql = pytest.importorskip("pymysql")
         pymysql.install_as_MySQLdb()
     configured = connections.settings
-    connections.settings = connections.configure_settings({"default": configured["default"], "project": settings})
+    connections.settings = connections.configure_settings({**configured, "project": settings})
     options = {"board": "django:project", "name": tmp_path.name}
-    tasks_setting = {"BACKEND": "jobboard.contrib.django.JobboardBackend", "QUEUES": [], "OPTIONS": options}
-    with override_settings(TASKS={"default": tasks_setting}):
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         call_command("migrate", database="project", verbosity=0)
         with connections["project"].cursor() as cursor:
             cursor.execute("CREATE TABLE orders (number INTEGER)")
@@ -110,6 +111,22 @@ def test_a_rollback_to_a_savepoint(project: Any) -> None:
         with transaction.atomic(using="project"):
             also = tasks.add.enqueue(3)
     assert {job.uuid for job in project.board.iterjobs(ensure_fresh=True)} == {kept.id, also.id}
+
+
+def test_further_options_of_the_board(project: Any) -> None:
+    options = {**project.options, "table": "other"}
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
+        call_command("migrate", database="project", verbosity=0)
+        with transaction.atomic(using="project"):
+            tasks.add.enqueue(1)
+        assert task_backends["default"].board.job_count == 1
+    assert project.board.job_count == 0
+
+
+def test_the_command_line(project: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    tasks.add.enqueue(1)
+    call_command("jobboard", "stats", "--json")
+    assert json.loads(capfd.readouterr().out)["unclaimed"] == 1
 
 
 def test_without_a_transaction(project: Any) -> None:
