@@ -23,11 +23,10 @@ SCHEME = "django:"
 DIALECTS = {
     "sqlite3.dbapi2": "sqlite+pysqlite",
     "psycopg": "postgresql+psycopg",
-    "psycopg2": "postgresql+psycopg2",
     "MySQLdb": "mysql+mysqldb",
     "pymysql": "mysql+pymysql",
 }
-"""By the driver's module."""
+"""By the driver's module. Django takes psycopg 2 only where psycopg 3 is missing, which the board itself needs."""
 
 _PARTS = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 _TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")

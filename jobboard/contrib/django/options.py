@@ -74,9 +74,8 @@ class TaskOptions(NamedTuple):
 
 def _policy(given: object) -> RetryPolicy:
     # The first exception ends a task, as in Django's own backends; a claim that lapses is none.
-    usual: dict[str, Any] = {"max_attempts": 1}
     if given is None:
-        return RetryPolicy(**usual)
+        return RetryPolicy(max_attempts=1)
     if not isinstance(given, Mapping):
         raise TypeError(f"option retry must be a dict, as in {{'max_attempts': 5}}, not {type(given).__name__}")
     _check_names("option retry", given, POLICY)

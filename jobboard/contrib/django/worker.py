@@ -26,10 +26,7 @@ from jobboard.outcomes import Reject, Retry
 
 
 class TaskRunner:
-    """Runs the tasks of one backend.
-
-    :param alias: the backend's, in ``TASKS``.
-    """
+    """Runs the tasks of the backend that has this alias in ``TASKS``."""
 
     def __init__(self, alias: str) -> None:
         if not apps.ready:
