@@ -16,6 +16,7 @@ from django.tasks import TaskResultStatus, task_backends
 from django.test import override_settings
 
 from jobboard.contrib.django import boards, joining
+from jobboard.notifier import POSTED
 from jobboard.testing import eventually
 from tests.contrib.django import tasks
 
@@ -134,11 +135,25 @@ def test_without_a_transaction(project: Any) -> None:
     assert project.board.job_count == 1
 
 
-def test_the_commit_wakes_a_worker(project: Any, work: Callable[..., Any]) -> None:
+def test_a_post_is_told_of_when_it_is_committed(project: Any) -> None:
+    told: list[str] = []
+    project.board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
+    with pytest.raises(_RollBackError):
+        fail_in_transaction(1)
+    with transaction.atomic(using="project"):
+        result = tasks.add.enqueue(1)
+        assert told == []
+    eventually(lambda: told)
+    assert told == [result.id]
+
+
+def test_a_worker_runs_what_was_committed(project: Any, work: Callable[..., Any]) -> None:
     conductor = work()
     with transaction.atomic(using="project"):
-        tasks.fail.enqueue()
-    eventually(lambda: conductor.tally.trashed == 1)
+        result = tasks.add.enqueue(1)
+    eventually(lambda: conductor.tally.consumed == 1)
+    result.refresh()
+    assert result.return_value == 2
 
 
 def test_a_transaction_that_is_broken(project: Any) -> None:
