@@ -31,7 +31,7 @@ _OVERDUE = 100
 _SPAN = 10_000
 """How many tags one span of outcomes has."""
 
-_TIDIED = 1000
+_TIDIED = 200
 """How many outcomes are dropped while nobody else gets a turn."""
 
 _Place = tuple[int, int, str]
@@ -383,6 +383,8 @@ class MemoryStore(Store):
         while more:
             with shelf.lock:
                 more = shelf.outcomes.tidy(now, _TIDIED)
+            # Or this thread would have the lock again before one who waits for it wakes up.
+            time.sleep(0.0005)
         return False
 
 
