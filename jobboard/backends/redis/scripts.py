@@ -43,6 +43,7 @@ _WORDS = {
     "DAY": str(DAY),
     "CAP": str(10_000_000),  # a waiter sleeps no longer, as RedisEngine.poll_cap has it
     "OVERDUE": "100",  # how many a take sweeps at most
+    "DROPPED": "200",  # how many side records a tidying drops before others have their turn
     "MOST": "1000",  # a script that has met so many strays looks no further
 }
 """What scripts have in capitals. As locals of theirs, all these would cost each call more than what most of them do."""

@@ -35,7 +35,7 @@ SCANS, SCANNED = 200, 1000
 """How often, and through how many keys each time, the server is searched for other boards."""
 
 TIDIED = 100
-"""How many thousands of side records are dropped at once, at most."""
+"""How many steps one tidying has at most, with what others do in between."""
 
 _LISTED = LISTED | PAGED
 

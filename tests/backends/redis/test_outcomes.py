@@ -11,6 +11,7 @@ from jobboard.engine import Mark, StoreEngine
 from jobboard.job import Job
 from jobboard.primitives import Finish, Nonce
 from jobboard.states import Holder, Verb
+from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG
 
 pytestmark = pytest.mark.backends("redis")
@@ -95,6 +96,7 @@ def test_what_has_ended_is_dropped_with_all_that_leads_to_it(
     board = make_board(keep_done=0.001)
     for _ in range(3):
         consumed(board)
+    eventually(lambda: not list(board.outcomes()))
     board.engine.tidy()
     keys = board.engine._live.keys
     assert client.zcard(keys.of("listed")) == 0

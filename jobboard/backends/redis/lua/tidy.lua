@@ -2,7 +2,7 @@
 -- args: none
 -- Answers whether there may be more.
 
-local ends = call('ZRANGEBYSCORE', ENDS, '-inf', exact(now), 'LIMIT', 0, MOST)
+local ends = call('ZRANGEBYSCORE', ENDS, '-inf', exact(now), 'LIMIT', 0, DROPPED)
 for _, field in ipairs(ends) do
   local blob = call('HGET', SIDES, field)
   local fine, side = pcall(side_in, blob or '')
@@ -21,4 +21,4 @@ for index = 1, #bells, 2 do
   local fine, bell = pcall(waiters().bell_in, bells[index + 1])
   if not (fine and bell and bell[1] >= now - HOUR) then waiters().forget(bells[index]) end
 end
-return reply(#ends == MOST)
+return reply(#ends == DROPPED)
