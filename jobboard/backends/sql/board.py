@@ -324,4 +324,4 @@ def _plain(draft: Draft) -> bool:
 
 
 def _consumes(act: Finish) -> bool:
-    return act.verb == Verb.CONSUME and act.holder.token is not None and act.keep is None
+    return act.verb == Verb.CONSUME and act.holder.token is not None

@@ -47,6 +47,7 @@ def examine(store: SQLStore, durable: bool) -> Iterator[Oddity]:
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
     yield from _rows(store)
     yield from _answers(store)
+    yield from _outcomes(store)
 
 
 def _settings(store: SQLStore, durable: bool) -> Iterator[Oddity]:
@@ -154,3 +155,14 @@ def _answers(store: SQLStore) -> Iterator[Oddity]:
     if count:
         advice = "boards drop these when they connect: see whether their user may delete from it"
         yield Oddity(f"table {answers.name}", f"{count} answers are older than an hour", advice)
+
+
+def _outcomes(store: SQLStore) -> Iterator[Oddity]:
+    st = store.statements
+    outcomes = st.tables.outcomes
+    [(count,)] = store.query(
+        Prepared(sa.select(sa.func.count()).select_from(outcomes).where(outcomes.c.until < st.instant - HOUR))
+    )
+    if count:
+        advice = "boards drop these every ten minutes: see whether one is open, and whether its user may delete from it"
+        yield Oddity(f"table {outcomes.name}", f"{count} outcomes have ended more than an hour ago", advice)

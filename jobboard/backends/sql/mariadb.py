@@ -16,8 +16,9 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
-from jobboard.backends.sql.statements import Statements, now
+from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore, answered
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.backends.sql.writing import claimed
@@ -25,7 +26,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
 from jobboard.sql.links import ConstraintViolated, Link
-from jobboard.sql.prepared import Compound, Prepared, param, text
+from jobboard.sql.prepared import Compound, Prepared, elements, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED, Record
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ _DRAFTS = f"""JSON_TABLE(:p_drafts, '$[*]' COLUMNS (
   uuid VARCHAR(64) {_TEXT} PATH '$[0]', name VARCHAR(255) {_TEXT} PATH '$[1]', priority SMALLINT PATH '$[2]',
   version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) {_TEXT} PATH '$[5]',
   due BIGINT PATH '$[6]', delay BIGINT PATH '$[7]', posting LONGTEXT CHARACTER SET utf8mb4 PATH '$[8]')) AS draft"""
+_RESULTS = f"""JSON_TABLE(:p_results, '$[*]' COLUMNS (
+  uuid VARCHAR(64) {_TEXT} PATH '$[0]', result LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS act"""
 _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
 
 
@@ -57,7 +60,7 @@ class MariaDBShortcuts(Shortcuts):
         self._insert_many = self._committed(_insert_many(st))
         self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
         self._claim = self._committed(st.claim.batch, lists=("p_ids",))
-        self._consume = self._committed(st.consume, _ALL, lists=("p_uuids",))
+        self._ends: dict[Leaves, Compound] = {}
 
     def _run(self, work: Callable[[Link], T]) -> T:
         if self._able is None:
@@ -90,7 +93,7 @@ class MariaDBShortcuts(Shortcuts):
         else:
             statement = self._insert_many
             rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
-            params["p_drafts"] = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+            params["p_drafts"] = _as_json(rows)
         rows = self._run(lambda link: link.compound(statement, params))
         places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
         return [draft.record(*places[draft.uuid]) for draft in drafts]
@@ -121,22 +124,49 @@ class MariaDBShortcuts(Shortcuts):
         return Glance(records, False, 0) if records else nothing_ready(self.store)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        if not of_one_token(acts):
+        left = left_by(acts)
+        if left is None or not of_one_token(acts):
             return False
         params = {
             **self.store.base,
             **answered(nonce, [whole(len(acts))]),
+            **left.params,
             "p_uuids": [act.uuid for act in acts],
             "p_token": acts[0].holder.token,
             "p_count": len(acts),
         }
-        self._run(lambda link: link.compound(self._consume, params))
+        if left.leaves == "own":
+            params["p_results"] = _as_json([[act.uuid, act.result] for act in acts])
+        statement = self._end(left.leaves)
+        self._run(lambda link: link.compound(statement, params))
         return True
+
+    def _end(self, leaves: Leaves) -> Compound:
+        if leaves not in self._ends:
+            left = () if leaves == "nothing" else (_leave(self.statements, leaves), _ALL)
+            self._ends[leaves] = self._committed(*left, self.statements.consume, _ALL, lists=("p_uuids",))
+        return self._ends[leaves]
+
+
+def _as_json(rows: list[list[Any]]) -> str:
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def _given(draft: Draft) -> tuple[Any, ...]:
     uuid, name, priority, _, version, posting, max_attempts, _, _, _, group, *_ = draft
     return uuid, name, priority, version, max_attempts, group, posting
+
+
+def _leave(st: Statements, leaves: Leaves) -> Prepared:
+    """Before the jobs go: both statements must meet all of them, or nothing is done."""
+    c = st.jobs.c
+    mine = (c.uuid.in_(elements("uuids", sa.String())), st.mine_too, c.token == param("token"), held(st.jobs))
+    if leaves == "alike":
+        return Prepared(leaving(st.tables, c, *mine), "p_uuids")
+    results = sa.text(_RESULTS).bindparams(text("results"))
+    result: sa.ColumnElement[str] = sa.literal_column("act.result")
+    same = c.uuid == sa.literal_column("act.uuid")
+    return Prepared(leaving(st.tables, c, *mine, same, result=result, source=results), "p_uuids")
 
 
 def _insert_one(st: Statements) -> Prepared:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.tables import OUTCOME
+from jobboard.backends.sql.tables import OUTCOME, Tables
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import Done, Mark
+from jobboard.primitives import Finish
 from jobboard.sql.dialects import by_index, insert_new
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elements, param, text
@@ -27,6 +28,63 @@ now = Now()
 Rows = Callable[..., list[Row]]
 
 
+_COPIED = (
+    *("uuid", "board", "name", "priority", "id", "key", "version", "posting", "attempts", "max_attempts", "token"),
+    *("who", "created_on", "errors", "retries", "job_group"),
+)
+"""The columns that are as they were in the job's row."""
+
+Leaves = Literal["nothing", "alike", "own"]
+"""What the jobs of one call leave: nothing, outcomes with the same result, or each with a result of its own."""
+
+
+class KeepTerms(NamedTuple):
+    """:param params: ``p_keep`` and, if ``alike``, ``p_result`` and ``p_refused``."""
+
+    leaves: Leaves
+    params: dict[str, Any]
+
+
+NOTHING = KeepTerms("nothing", {})
+
+
+def left_by(acts: Sequence[Finish]) -> KeepTerms | None:
+    """What these acts leave; None where that is too mixed for one statement."""
+    keep = acts[0].keep
+    if any(act.keep != keep for act in acts):
+        return None
+    if not keep:
+        return NOTHING
+    first = acts[0].result, acts[0].refused
+    if all((act.result, act.refused) == first for act in acts):
+        return KeepTerms("alike", {"p_keep": keep, "p_result": first[0], "p_refused": first[1]})
+    return None if any(act.refused is not None for act in acts) else KeepTerms("own", {"p_keep": keep})
+
+
+def leaving(
+    tables: Tables,
+    jobs: Any,
+    *conditions: sa.ColumnElement[bool],
+    result: sa.ColumnElement[Any] | None = None,
+    source: Any = None,
+) -> sa.Insert:
+    """Insert the outcomes of these rows of the jobs' table.
+
+    :param jobs: its columns, by name.
+    :param result: each row's own, of ``source``; None: ``p_result`` and ``p_refused`` are those of all.
+    """
+    told = {"result": text("result"), "refused": text("refused")} if result is None else {"result": result}
+    values = {
+        **{name: jobs[name] for name in _COPIED},
+        "begun": jobs["modified_on"],
+        "modified_on": now,
+        "until": now + param("keep"),
+        **told,
+    }
+    rows = by_index(sa.select(*values.values()).where(*conditions), tables.jobs, f"{tables.prefix}_uuid")
+    return sa.insert(tables.outcomes).from_select(list(values), rows if source is None else rows.select_from(source))
+
+
 class OutcomeRows:
     """:param query: runs a statement that reads, by itself."""
 
@@ -37,7 +95,9 @@ class OutcomeRows:
         prefix = statements.tables.prefix
         self._mine = t.c.board == text("board")
         of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), self._mine)
-        found = sa.select(*(t.c[name] for name in OUTCOME)).where(t.c.until > now)
+        # For rows that another index finds: by the one on this column PostgreSQL might walk past all that have ended.
+        until = t.c.until + sa.literal_column("0", sa.Integer)
+        found = sa.select(*(t.c[name] for name in OUTCOME)).where(until > now)
         self._insert = Prepared(insert_new(t, statements.product.dialect).values(self._values()))
         self._of = Prepared(found.where(of), "p_uuids")
         in_order = found.where(self._mine).order_by(t.c.modified_on.desc(), t.c.id.desc()).limit(param("limit"))
@@ -50,7 +110,7 @@ class OutcomeRows:
         most = sa.literal(DROPPED, sa.Integer(), literal_execute=True)
         old = sa.select(t.c.uuid).where(ended).order_by(t.c.until).limit(most)
         self._old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
-        self._gone = Prepared(sa.delete(t).where(of, ended), "p_uuids")
+        self._gone = Prepared(sa.delete(t).where(of, until <= now), "p_uuids")
 
     def _values(self) -> dict[str, Any]:
         columns = (column for column in self._table.c)

@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
 from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
+from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.shortcuts import Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
@@ -104,15 +105,22 @@ class PostgreSQLShortcuts(Shortcuts):
         return Glance(records, False, left)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        left = left_by(acts)
+        if left is None:
+            return False
         if len(acts) == 1:
             [act] = acts
-            done = len(self._run(self.single.consume, nonce, {"p_uuid": act.uuid, "p_token": act.holder.token}))
+            params = {**left.params, "p_uuid": act.uuid, "p_token": act.holder.token}
+            done = len(self._run(self.single.end(False, left.leaves), nonce, params))
         else:
             params = {
+                **left.params,
                 "p_uuids": ",".join([act.uuid for act in acts]),
                 "p_tokens": ",".join([str(act.holder.token) for act in acts]),
             }
-            [(done,)] = self._run(self.single.consume_many, nonce, params)
+            if left.leaves == "own":
+                params["p_results"] = _joined([act.result for act in acts], sa.Text())
+            [(done,)] = self._run(self.single.end(True, left.leaves), nonce, params)
         if done < len(acts):
             raise ConstraintViolated("not all of these claims stand")
         return True
@@ -132,8 +140,9 @@ class Single:
         self._calls = calls
         self._takes: dict[tuple[str, int], Prepared] = {}
         self.claim = self._claim()
-        self.consume = self._consume()
-        self.consume_many = self._consume_many()
+        self._ends: dict[tuple[bool, Leaves], Prepared] = {}
+        self.consume = self.end(False, "nothing")
+        self.consume_many = self.end(True, "nothing")
         self._insert_one = self._inserting(None)
         self._insert_many = self._inserting(_drafts())
 
@@ -259,30 +268,45 @@ class Single:
 
     # Ending claims
 
-    def _consume(self) -> Prepared:
+    def end(self, many: bool, leaves: Leaves) -> Prepared:
+        """What consumes one job, or several."""
+        statement = self._ends.get((many, leaves))
+        if statement is None:
+            statement = self._consume_many(leaves) if many else self._consume(leaves)
+            self._ends[many, leaves] = statement
+        return statement
+
+    def _leaving(self, taken: sa.CTE, leaves: Leaves) -> list[sa.CTE]:
+        if leaves == "nothing":
+            return []
+        result = taken.c.result if leaves == "own" else None
+        return [leaving(self.tables, taken.c, result=result).cte(self._as("left"))]
+
+    def _consume(self, leaves: Leaves) -> Prepared:
         c = self.jobs.c
         found = sa.and_(c.uuid == text("uuid"), self._statements.mine_too)
         taken = (
             sa.delete(self.jobs)
             .where(found, c.token == param("token"), held(self.jobs))
-            .returning(c.id)
+            .returning(*(c.id,) if leaves == "nothing" else c)
             .cte(self._as("taken"))
         )
-        return Prepared(
-            sa.select(_ONE).select_from(taken).add_cte(self._answer(taken, sa.select(_ALONE).select_from(taken)))
-        )
+        answer = self._answer(taken, sa.select(_ALONE).select_from(taken))
+        return Prepared(sa.select(_ONE).select_from(taken).add_cte(answer, *self._leaving(taken, leaves)))
 
-    def _consume_many(self) -> Prepared:
+    def _consume_many(self, leaves: Leaves) -> Prepared:
         c = self.jobs.c
         comma = sa.literal_column("','", sa.String)
         # Texts: to write out an array costs the driver more than to split it does the server.
         uuids = sa.func.string_to_array(text("uuids"), comma)
         tokens = sa.cast(sa.func.string_to_array(text("tokens"), comma), ARRAY(sa.BigInteger))
-        acts = (
-            sa.func.unnest(uuids, tokens)
-            .table_valued(sa.column("uuid", sa.String), sa.column("token", sa.BigInteger), name="act")
-            .render_derived()
-        )
+        lists: dict[sa.ColumnClause[Any], Any] = {
+            sa.column("uuid", sa.String): uuids,
+            sa.column("token", sa.BigInteger): tokens,
+        }
+        if leaves == "own":
+            lists[sa.column("result", sa.String)] = _list("results", sa.Text())
+        acts = sa.func.unnest(*lists.values()).table_valued(*lists, name="act").render_derived()
         # Looked up one by one: a plan made while the table was small and joined as a whole would be kept as it grows.
         found = (
             sa.select(c.id, c.token, held(self.jobs).label("held"))
@@ -292,17 +316,19 @@ class Single:
             .lateral("found")
         )
         wanted = sa.select(found.c.id).select_from(acts.join(found, sa.true()))
-        taken = (
-            sa.delete(self.jobs)
-            .where(among(self.jobs, wanted.where(found.c.token == acts.c.token, found.c.held)))
-            .returning(c.uuid, c.token)
-            .cte(self._as("taken"))
-        )
+        wanted = wanted.where(found.c.token == acts.c.token, found.c.held)
+        ended = sa.delete(self.jobs)
+        if leaves == "own":
+            each = wanted.add_columns(acts.c.result).cte(self._as("wanted"))
+            taken = ended.where(c.id == each.c.id).returning(*c, each.c.result).cte(self._as("taken"))
+        else:
+            returned = (c.uuid, c.token) if leaves == "nothing" else c
+            taken = ended.where(among(self.jobs, wanted)).returning(*returned).cte(self._as("taken"))
         # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
         answer = self._answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
-        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(answer))
+        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(answer, *self._leaving(taken, leaves)))
 
     # Answers
 
@@ -353,11 +379,14 @@ def _joined(values: Sequence[Any], type_: Any) -> str:
     return _SEPARATOR.join(values)
 
 
-def _drafts() -> sa.TableValuedAlias:
+def _list(name: str, type_: Any) -> sa.ColumnElement[Any]:
+    """A parameter that :func:`_joined` has made, as an array."""
     separator, null = (sa.literal_column(f"chr({ord(each)})", sa.String) for each in (_SEPARATOR, _NULL))
-    columns = (
-        sa.cast(sa.func.string_to_array(text(name), separator, null), ARRAY(type_)) for name, type_ in _DRAFT.items()
-    )
+    return sa.cast(sa.func.string_to_array(text(name), separator, null), ARRAY(type_))
+
+
+def _drafts() -> sa.TableValuedAlias:
+    columns = (_list(name, type_) for name, type_ in _DRAFT.items())
     types = (sa.column(name, type_) for name, type_ in _DRAFT.items())
     return sa.func.unnest(*columns).table_valued(*types, with_ordinality="place", name="draft").render_derived()
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from jobboard.backends.sql.answers import Items, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.outcomes import NOTHING, left_by
 from jobboard.backends.sql.store import SQLStore
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated
@@ -45,8 +46,8 @@ class Shortcuts:
         return None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        """End these claims: all of them."""
-        if not of_one_token(acts):
+        """End these claims, all of them, and leave their outcomes."""
+        if not of_one_token(acts) or left_by(acts) is not NOTHING:
             return False
         params = {**self.store.base, "p_uuids": [act.uuid for act in acts], "p_token": acts[0].holder.token}
 

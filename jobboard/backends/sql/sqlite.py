@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import Items, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import claimed_values, held, now
@@ -43,8 +44,10 @@ class SQLiteShortcuts(Shortcuts):
             for swept in (False, True)
         }
         given = sa.func.json_each(text("uuids")).table_valued("value")
-        mine = (c.uuid.in_(sa.select(given.c.value)), st.mine_too)
-        self._consume = Prepared(sa.delete(self.jobs).where(*mine, c.token == param("token"), held(self.jobs)))
+        self._these = c.uuid.in_(sa.select(given.c.value))
+        self._held = sa.and_(c.token == param("token"), held(self.jobs))
+        self._consume = Prepared(sa.delete(self.jobs).where(self._these, st.mine_too, self._held))
+        self._leaves: dict[Leaves, Prepared] = {}
 
     def _insertion(self) -> tuple[str, list[str]]:
         """The text, and which value goes where."""
@@ -106,19 +109,40 @@ class SQLiteShortcuts(Shortcuts):
         return Glance(records, False, 0) if records else nothing_ready(self.store)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        if not of_one_token(acts):
+        left = left_by(acts)
+        if left is None or not of_one_token(acts):
             return False
         uuids = json.dumps([act.uuid for act in acts])
-        params = {**self.store.base, "p_uuids": uuids, "p_token": acts[0].holder.token}
+        params = {**self.store.base, **left.params, "p_uuids": uuids, "p_token": acts[0].holder.token}
+        if left.leaves == "own":
+            params["p_results"] = json.dumps([[act.uuid, act.result] for act in acts], ensure_ascii=False)
 
         def work(link: Link) -> None:
             link.begin()
+            if left.leaves != "nothing":
+                link.count(self._leave(left.leaves), params)
             if link.count(self._consume, params) < len(acts):
                 raise ConstraintViolated("not all of these claims stand")
             self._commit(link, nonce, [whole(len(acts))])
 
         self.store.links.run(work)
         return True
+
+    def _leave(self, leaves: Leaves) -> Prepared:
+        """Before the jobs go."""
+        statement = self._leaves.get(leaves)
+        if statement is None:
+            tables, c = self.statements.tables, self.jobs.c
+            if leaves == "alike":
+                insert = leaving(tables, c, self._these, self.statements.mine_too, self._held)
+            else:
+                act = sa.func.json_each(text("results")).table_valued("value", name="act").c.value
+                # No condition for another index: each of the acts is to look up its job, and not each job its act.
+                mine = sa.func.coalesce(c.board, sa.literal("")) == text("board")
+                same = c.uuid == sa.func.json_extract(act, "$[0]")
+                insert = leaving(tables, c, same, mine, self._held, result=sa.func.json_extract(act, "$[1]"))
+            statement = self._leaves[leaves] = Prepared(insert)
+        return statement
 
     def _commit(self, link: Link, nonce: Nonce, items: Items) -> None:
         self.store.keep(link, nonce, items)

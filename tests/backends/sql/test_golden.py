@@ -8,7 +8,7 @@ writes the files anew. They are read like code: a change in one is a change of w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import sqlalchemy as sa
 
 from jobboard import Act
 from jobboard.board import JobBoard
+from jobboard.primitives import Finish
+from jobboard.states import Holder, Verb
 from jobboard.testing.conformance.support import let_lapse, trash_one
 from tests.backends.sql.recorder import Recorder, readable
 
@@ -42,9 +44,18 @@ def three(board: JobBoard) -> Any:
     return None
 
 
+def ending(jobs: Sequence[Any], *results: str | None) -> list[Finish]:
+    acts = [Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME) for job in jobs]
+    return [act._replace(keep=60_000_000, result=result) for act, result in zip(acts, results, strict=True)]
+
+
+def keep(board: JobBoard, jobs: Sequence[Any], *results: str | None) -> Any:
+    return board._session.mutate(board.engine.finish, ending(jobs, *results))
+
+
 # What comes before a verb, and the verb itself, which is given what that answers.
-Verb = tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], Any]]
-VERBS: dict[str, Verb] = {
+Sent = tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], Any]]
+VERBS: dict[str, Sent] = {
     "post": (lambda b: None, lambda b, _: b.post("a", details={"n": 1})),
     "post_delayed": (lambda b: None, lambda b, _: b.post("a", delay=60)),
     "post_key": (lambda b: None, lambda b, _: b.post("a", key="k")),
@@ -62,6 +73,11 @@ VERBS: dict[str, Verb] = {
     "renew": (claimed, lambda b, job: b.engine.renew(b._session.handle, [(job.uuid, job.claim.token)], 5_000_000)),
     "consume": (claimed, lambda b, job: b.consume(job, "anna")),
     "consume_many": (many, lambda b, jobs: b.consume_many(jobs, "anna")),
+    "consume_kept": (claimed, lambda b, job: keep(b, [job], "1")),
+    "consume_many_kept": (many, lambda b, jobs: keep(b, jobs, None, None, None)),
+    "consume_many_results": (many, lambda b, jobs: keep(b, jobs, "1", "2", None)),
+    "outcomes": (lambda b: None, lambda b, _: b.engine.outcomes(["x"])),
+    "outcomes_page": (lambda b: None, lambda b, _: b.engine.done_page(None, 10)),
     "finish_many": (
         lambda b: [claimed(b), claimed(b)],
         lambda b, jobs: b.finish_many([Act(jobs[0], "consume"), Act(jobs[1], "abandon", error="x")], "anna"),
@@ -95,6 +111,9 @@ VERBS: dict[str, Verb] = {
 JOINED: dict[str, Callable[[JobBoard, Any, sa.Connection], Any]] = {
     "post_connection": lambda b, job, connection: b.post("a", connection=connection),
     "consume_connection": lambda b, job, connection: b.consume(job, "anna", connection=connection),
+    "consume_connection_kept": lambda b, job, connection: b.engine.finish(
+        ending([job], "1"), None, connection=connection
+    ),
 }
 
 

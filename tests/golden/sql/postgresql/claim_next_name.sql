@@ -48,8 +48,9 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT AND jobboard.name =
   %(p_name)s::VARCHAR ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) IS NOT NULL ELSE false END AS anon_7, coalesce((SELECT jobboard_sides.version
+ LIMIT 1) IS NOT NULL ELSE false END AS anon_7, CASE WHEN (taken_jobboard.uuid IS NULL) THEN coalesce((SELECT
+  jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS coalesce_1
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) END AS anon_8
 FROM event_jobboard LEFT OUTER JOIN taken_jobboard ON true;

@@ -48,6 +48,10 @@ SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT;
+SELECT count(*) AS count_1
+FROM jobboard_outcomes
+WHERE jobboard_outcomes.until < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+  %(param_1)s::BIGINT;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
