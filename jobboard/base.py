@@ -197,6 +197,7 @@ class BoardBase(Board):
             renew=self._renew_held,
             on_lost=self._claim_lost,
             on_doubt=self.engine.doubt,
+            slot_calls=self.engine.slot_calls,
         )
 
     def _claim_lost(self, claim: Claim) -> None:

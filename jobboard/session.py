@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class Session:
     :param renew: renews what this session holds, at each beat, and has :meth:`confirm` take in the answer.
     :param on_lost: told once about each claim that is lost.
     :param on_doubt: told of a mutation whose retries have run out and whose outcome is unknown.
+    :param slot_calls: after how many calls a slot is no longer used.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Session:
         renew: Callable[[Session], None],
         on_lost: Callable[[Claim], None],
         on_doubt: Callable[[Nonce], None] = lambda nonce: None,
+        slot_calls: float = math.inf,
     ) -> None:
         self.handle = uuidutils.generate_uuid(dashed=False)
         self.entities: dict[tuple[str, str], Any] = {}
@@ -63,6 +66,7 @@ class Session:
         self._retry_for = retry_for
         self._on_lost = on_lost
         self._on_doubt = on_doubt
+        self._slot_calls = slot_calls
         self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
         self._beating = False
         # By themselves, for the order in which they came.
@@ -89,9 +93,13 @@ class Session:
         """
         nonce = self._borrow()
         around, _calls.until = _calls.until, self._until()
+        worn = False
         try:
             sent = boottime()
-            return primitive(*args, nonce, **extra), sent
+            answer = primitive(*args, nonce, **extra), sent
+            # A try that may still be on its way is refused because of the next call of its slot.
+            worn = nonce.call >= self._slot_calls
+            return answer
         except ConnectionFailure as error:
             attempts = itertools.count(2)
 
@@ -108,7 +116,8 @@ class Session:
             raise
         finally:
             _calls.until = around
-            self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
+            if not worn:
+                self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
     def query(self, primitive: Callable[..., T], *args: Any) -> T:
         """Call a primitive that changes nothing, or that may be repeated as it is."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -89,6 +90,9 @@ class Engine(abc.ABC):
 
     poll_cap: float = POLL_CAP
     """The longest that ``wait`` may sleep without looking, in seconds; larger where the server wakes it."""
+
+    slot_calls: float = math.inf
+    """After how many calls a slot is better replaced by a new one, where what is written again and again gets dear."""
 
     characteristics: Characteristics
     """What the board promises; set by :meth:`open`."""
