@@ -141,7 +141,7 @@ def test_no_password_in_a_message_of_a_driver_s(run: Run, monkeypatch: pytest.Mo
     from jobboard.base import BoardBase
 
     monkeypatch.setattr(BoardBase, "connect", connect)
-    parsed = {"claim_ttl": 1.0, "clock": None, "auto_setup": True, "read_only": False}
+    parsed = {"claim_ttl": 1.0, "clock": None, "auto_setup": True, "read_only": False, "keep_done": 0}
     monkeypatch.setattr("jobboard.conf.parse", lambda *_: parsed)
     uri = "memory://me:p%40ss@host/?password=hush"
     monkeypatch.setenv("JOBBOARD_URL", uri if given == "environment" else "memory")

@@ -122,6 +122,7 @@ def test_every_command(
     run("trash", "purge", "--all")
     command("work", f"handlers_{backend}:anything", "--max-jobs", "2")
     assert board.job_count == 0
+    assert command("done", "list", "--json") == command("schedule", "list", "--json") == ""
     assert set(COMMANDS) - ran <= {"move"}
 
 

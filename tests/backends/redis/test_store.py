@@ -64,13 +64,13 @@ class TestTags:
         tags = []
         for _ in range(3):
             for value in (b"same", b"same", None):
-                [side] = store.read([], [("limit", "a")]).sides
+                [side] = store.read([], [("entity", "a")]).sides
                 for written in store.commit([], [Mark(side, value)]).sides:
                     assert (written.value, written.until) == (value, None)
-                    assert store.listed("limit").sides == [written]
+                    assert store.listed("entity").sides == [written]
                     tags.append(written.tag)
         assert len(tags) == len(set(tags)) == 6
-        assert store.listed("limit").sides == []
+        assert store.listed("entity").sides == []
 
 
 class TestCommit:
