@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.statements import TIDIED, Statements
 from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
@@ -89,12 +89,15 @@ class SideRows:
         if any(side.stands(now) and side.value != taken[side.key].encode() for side in found):
             raise Stale
 
-    def tidy(self, query: Rows, clean: Callable[..., None]) -> None:
+    def tidy(self, query: Rows, clean: Callable[..., None]) -> bool:
+        """Drop some whose time has gone by; whether there may be more."""
         places: dict[str, list[str]] = defaultdict(list)
-        for kind, place in query(self._st.sides_old):
+        found = query(self._st.sides_old)
+        for kind, place in found:
             places[kind].append(place)
         for kind, some in places.items():
             clean(self._st.sides_gone, p_kind=kind, p_places=some)
+        return len(found) >= TIDIED
 
 
 def _told(found: Any) -> tuple[int, list[Side]]:

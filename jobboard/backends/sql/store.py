@@ -18,7 +18,7 @@ from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of, restated
 from jobboard.backends.sql.sides import ELSEWHERE, SideRows
-from jobboard.backends.sql.statements import DAY, Statements
+from jobboard.backends.sql.statements import DAY, TIDIED, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
 from jobboard.conf import Settings
@@ -364,12 +364,13 @@ class SQLStore(Store):
         self.transact(None, work)
 
     def tidy(self) -> bool:
-        st = self.statements
+        st, more = self.statements, False
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
-        self._sides.tidy(self.query, self.clean)
-        return self.outcomes.tidy(self.clean)
+                more = more or len(found) >= TIDIED
+        more = self._sides.tidy(self.query, self.clean) or more
+        return self.outcomes.tidy(self.clean) or more
 
 
 def slot_of(nonce: Nonce) -> dict[str, Any]:
