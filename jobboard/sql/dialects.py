@@ -18,6 +18,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 
 from jobboard.exceptions import JobFailure
+from jobboard.sql.expressions import XACT
 
 Raw = Any
 """A connection of the driver's own, as PEP 249 has it."""
@@ -215,7 +216,8 @@ class PostgreSQLDatabase(Database):
         raw.cursor().execute("SELECT 1")
 
     def begin(self, cursor: Any) -> None:
-        cursor.execute("BEGIN")
+        # It has its id before anything else, as what looks behind floors relies on.
+        cursor.execute("BEGIN; SELECT " + XACT)
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")

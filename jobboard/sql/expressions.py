@@ -14,6 +14,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 
+XACT = "CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END"
+"""Has PostgreSQL give the transaction its id; a server that takes no writes refuses these in its own words."""
+
 
 class Now(ColumnElement[int]):
     """The time at which the statement began. Stable within it, so that a condition on it can use an index."""

@@ -104,9 +104,9 @@ def leads_to(run: Runner, place: Prepared) -> object:
     """Where a connection leads. Equal for all ways to one database: by whatever name, socket or pooler, as the server
     itself is asked. No two databases share it, one and its copy neither, which anything stored in them would.
 
-    :param place: selects a :class:`~jobboard.sql.expressions.Place`.
+    :param place: selects a :class:`~jobboard.sql.expressions.Place` first.
     """
-    [(told,)] = run.rows(place, {})
+    told = run.rows(place, {})[0][0]
     if told and run.connection.dialect.name == "sqlite":
         with contextlib.suppress(OSError):
             file = Path(told).stat()

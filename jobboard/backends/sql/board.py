@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -31,6 +32,9 @@ from jobboard.states import OK, Holder, Record, Status, Verb
 T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
+
+SLOT_CALLS = 250
+"""Old versions of an answer that a call then meets, at most: a page holds some fifty."""
 
 
 class SQLEngine(StoreEngine[SQLStore]):
@@ -106,6 +110,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         self._writer = RowWriter(store.statements, self._name, fenced=not (product.skip_locked or product.exclusive))
         self._shortcuts = shortcuts_for(store)
         self._taker = Taker(store, self._writer, self._shortcuts)
+        # Each call of a slot leaves an old version of its answer, which stays while an older snapshot may need it.
+        self.slot_calls = SLOT_CALLS if product.returning else math.inf
         self._place: object = None
 
     def _links(self) -> Links:

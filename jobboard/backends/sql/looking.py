@@ -57,6 +57,8 @@ class Glance(NamedTuple):
     :param event: µs until the next job is due or lapses.
     :param margin: only of claims that an earlier try had made: for how long they stand.
     :param gate: its version, where nothing was found. Where it is not that of the request, nothing was looked for.
+    :param since: the instant of the first event, before which nothing is overdue.
+    :param came_back: it has taken nothing, as jobs have come back of which it can't tell the first.
     """
 
     records: list[Record]
@@ -64,6 +66,8 @@ class Glance(NamedTuple):
     event: int | None
     margin: int | None = None
     gate: int | None = None
+    since: int = 0
+    came_back: bool = False
 
 
 class Candidates:

@@ -55,8 +55,11 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 
 
 def _side_records(connection: Connection, tables: Tables) -> None:
-    """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job."""
-    _added(connection, tables.jobs, tables.jobs.c.key_until)
+    """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
+    comes back is found apart."""
+    _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
+    if connection.dialect.name == "postgresql":
+        tables.returned.create(connection, checkfirst=True)
     sa.Table(f"{tables.prefix}_entities", sa.MetaData()).drop(connection, checkfirst=True)
 
 

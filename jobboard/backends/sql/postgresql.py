@@ -15,7 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
+from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
+from jobboard.backends.sql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.shortcuts import Shortcuts
@@ -49,6 +51,13 @@ _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"jo
 """The columns that are stored as they are, and the fields of a draft that they hold."""
 
 now = Now()
+# Read once the transaction has its id; see floors.
+_INSTANT = sa.case(
+    (
+        sa.func.txid_current().is_not(None),
+        sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * sa.literal_column("1000000"), sa.BigInteger),
+    )
+)
 _ALONE = sa.literal_column(f"'{ALL} 1'", sa.String)
 _ZERO = sa.literal_column("0", sa.Integer)
 _ONE = sa.literal(1, sa.Integer(), literal_execute=True)
@@ -59,6 +68,7 @@ class PostgreSQLShortcuts(Shortcuts):
         super().__init__(store)
         self.single = Single(store.statements, bool(store.call["p_notify"]))
         self._candidates = Candidates(store.statements)
+        self._lookout = Lookout(store, self.single)
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
@@ -76,8 +86,7 @@ class PostgreSQLShortcuts(Shortcuts):
 
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance:
         if request.direct:
-            statement = self.single.take("any" if request.names is None else "named", request.limit)
-            return self._take(statement, request, nonce)
+            return self._behind(request, nonce) or self._first(request, nonce)
         if request.where is None:
             statement = self.single.take("ids", request.limit)
         else:
@@ -91,14 +100,38 @@ class PostgreSQLShortcuts(Shortcuts):
                 busy = True
         return look._replace(event=_soon(look.event)) if busy else look
 
+    def _first(self, request: TakeRequest, nonce: Nonce) -> Glance:
+        look = self._take(self.single.take("any" if request.names is None else "named", request.limit), request, nonce)
+        self._lookout.taken(request, len(look.records))
+        return look
+
+    def _behind(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
+        """Behind floors; None: there are none, or it can't tell the first."""
+        floors = self._lookout.floors(request)
+        if floors is None:
+            return None
+        behind, where = self._lookout.behind(request), floors.params()
+        look = self._take(behind.take(request.limit), request, nonce, **where)
+        if look.came_back and not (look.overdue and not request.swept):
+            found = self.store.query(behind.candidates(request.limit), **request.params, **where)
+            if not found or found[0][1] >= RETURNED:
+                return None
+            ids = [id_ for id_, _ in found]
+            look = self._take(behind.take_ids(request.limit), request, nonce, **where, p_ids=ids)
+            if not (look.records or look.overdue):
+                return None
+        floors.met(look.records)
+        return look if look.records or look.event is not None else look._replace(event=AHEAD)
+
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
         rows = self._run(statement, nonce, params)
-        now, event, busy, gate = rows[0][RECORD:]
+        now, event, busy, gate, *came_back = rows[0][RECORD:]
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
-            return Glance([], overdue, _soon(left) if busy else left, gate=gate)
+            soonest = _soon(left) if busy else left
+            return Glance([], overdue, soonest, gate=gate, since=event or 0, came_back=came_back == [True])
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
             records.sort(key=_place)
@@ -205,39 +238,51 @@ class Single:
             conditions = {
                 "any": (),
                 "named": (self.jobs.c.name == text("name"),),
-                "ids": (self._chosen(),),
+                "ids": (self.chosen(),),
             }
             statement = self._takes[kind, limit] = self._take(limit, *conditions[kind])
         return statement
 
     def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
         """As ``ids``, of those that still meet a condition."""
-        return self._take(limit, self._chosen(), condition)
+        return self._take(limit, self.chosen(), condition)
 
-    def _chosen(self) -> sa.ColumnElement[bool]:
+    def chosen(self) -> sa.ColumnElement[bool]:
         return self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger)))
 
     def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        return self.taking(limit, self._statements.first_event(), *self.ready(*conditions))
+
+    def ready(self, *conditions: sa.ColumnElement[bool]) -> tuple[sa.Select[Any], sa.ColumnElement[bool]]:
+        """The ready jobs in serving order, locked; whether there are any, locked or not."""
         c = self.jobs.c
-        event = sa.select(self._statements.first_event().scalar_subquery().label("event")).cte(self._as("event"))
+        jobs = sa.select(c.id).where(self._statements.ready_condition(), *conditions).order_by(c.priority, c.id)
+        return locking(jobs, self._statements.product), self._statements.any_ready(*conditions)
+
+    def taking(
+        self,
+        limit: int,
+        first_event: sa.Select[Any],
+        ready: sa.Select[Any],
+        there: sa.ColumnElement[bool],
+        *more: sa.ColumnElement[Any],
+    ) -> Prepared:
+        """:param more: what stands at the end of each row."""
+        event = sa.select(first_event.scalar_subquery().label("event")).cte(self._as("event"))
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
         overdue = sa.select(event.c.event <= now).scalar_subquery()
         picked = (
-            sa.select(c.id)
-            .where(self._statements.ready_condition(), *conditions)
-            .where(sa.or_(param("swept", sa.Boolean()), overdue.is_not(sa.true())))
-            .order_by(c.priority, c.id)
+            ready.where(sa.or_(param("swept", sa.Boolean()), overdue.is_not(sa.true())))
             # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
             .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
         )
-        taken = self._claimed(among(self.jobs, locking(picked, self._statements.product)))
+        taken = self._claimed(among(self.jobs, picked))
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
-        ready = self._statements.any_ready(*conditions)
-        busy = sa.case((taken.c.uuid.is_(None), ready), else_=sa.false())
+        busy = sa.case((taken.c.uuid.is_(None), there), else_=sa.false())
         # Looked at once more only where it may be why nothing was taken.
         gate = sa.case((taken.c.uuid.is_(None), self._statements.gate()))
         return Prepared(
-            sa.select(*taken.c, now, event.c.event, busy, gate)
+            sa.select(*taken.c, now, event.c.event, busy, gate, *more)
             .select_from(event.outerjoin(taken, sa.true()))
             .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )
@@ -251,8 +296,7 @@ class Single:
 
     def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
-        instant = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * sa.literal_column("1000000"), sa.BigInteger)
-        clock = sa.select(instant.label("now")).cte(self._as("clock")).prefix_with("MATERIALIZED")
+        clock = sa.select(_INSTANT.label("now")).cte(self._as("clock")).prefix_with("MATERIALIZED")
         values = self._statements.claim.values(sa.select(clock.c.now).scalar_subquery())
         return (
             sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self._as("taken"))
@@ -351,7 +395,9 @@ class Single:
         upsert = self._kept(sa.select(text("done")))
         earlier = self.tables.answers.c.call < upsert.excluded.call
         return (
-            self._replacing(upsert, upsert.excluded.call, earlier).returning(now.label("now")).cte(self._as("answer"))
+            self._replacing(upsert, upsert.excluded.call, earlier)
+            .returning(_INSTANT.label("now"))
+            .cte(self._as("answer"))
         )
 
     def _kept(self, done: sa.Select[Any]) -> Insert:

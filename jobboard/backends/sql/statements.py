@@ -12,7 +12,7 @@ from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
 from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
 from jobboard.sql.dialects import PRIMARY, Database, by_index, delete_by_index, insert_new
-from jobboard.sql.expressions import Greatest, Now, Place, Veiled
+from jobboard.sql.expressions import XACT, Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -95,6 +95,9 @@ class Statements:
         self.instant = now
         self.clock = Prepared(sa.select(now))
         self.place = Prepared(sa.select(Place(jobs)))
+        # Of a caller's transaction, which has its id from here on.
+        own = [sa.literal_column(XACT, sa.BigInteger)] if product.returning else []
+        self.place_joined = Prepared(sa.select(Place(jobs), *own))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         # A small table would be read as a whole, and wait for rows of others.
         named = by_index(sa.select(*tables.record, now).where(by_uuid), jobs, f"{tables.prefix}_uuid")
@@ -111,9 +114,14 @@ class Statements:
 
         self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))
         same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
-        self.store = Prepared(sa.update(jobs).where(*same).values({name: self._typed(name) for name in _STORED}))
+        returned = self._returned(text("state"))
+        self.store = Prepared(
+            sa.update(jobs).where(*same).values({**{name: self._typed(name) for name in _STORED}, **returned})
+        )
         self.restate = Prepared(
-            sa.update(jobs).where(*same).values({name: self._typed(name) for name in (*_STORED, *_POSTED)})
+            sa.update(jobs)
+            .where(*same)
+            .values({**{name: self._typed(name) for name in (*_STORED, *_POSTED)}, **returned})
         )
         self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
@@ -149,14 +157,16 @@ class Statements:
         self.overdue = Prepared(
             locking(
                 sa.select(*tables.record, now)
-                .where(self.mine, c.wake_at <= now)
+                .where(self.mine, c.wake_at >= param("since"), c.wake_at <= now)
                 .order_by(c.wake_at)
                 .limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True)),
                 product,
             )
         )
         gone = {"wake_at": sa.null(), "lock_until": sa.null()}
-        self.freed = Prepared(sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone), "p_ids")
+        self.freed = Prepared(
+            sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone, **self._returned()), "p_ids"
+        )
         # Damaged: see oddities.
         self.aside = Prepared(
             sa.update(jobs)
@@ -254,6 +264,16 @@ class Statements:
         if index is not None:
             select = by_index(select, self.jobs, f"{self.tables.prefix}_{index}")
         return select
+
+    def _returned(self, state: sa.ColumnElement[str] | None = None) -> dict[str, sa.ColumnElement[Any]]:
+        """What tells, where looks begin behind floors, that a job is ready again.
+
+        :param state: what it becomes, if it may be another one.
+        """
+        if not self.product.returning:
+            return {}
+        own = sa.func.txid_current(type_=sa.BigInteger)
+        return {"returned": own if state is None else sa.case((state == literal(UNCLAIMED), own))}
 
     def _typed(self, name: str) -> sa.BindParameter[Any]:
         type_ = self.jobs.c[name].type

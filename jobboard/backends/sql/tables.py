@@ -89,6 +89,8 @@ class Tables:
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
             # writes and which no index may contain if those writes are to stay cheap.
             sa.Column("wake_at", sa.BigInteger),
+            # On PostgreSQL the transaction that gave back a job that has been claimed or delayed; see floors.
+            sa.Column("returned", sa.BigInteger),
             **options,
         )
         c = jobs.c
@@ -106,6 +108,9 @@ class Tables:
         keyed = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, c.state)
         counted.ddl_if(dialect="postgresql")
         keyed.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
+        came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
+        self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
+        self.returned.ddl_if(dialect="postgresql")
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",

@@ -46,7 +46,8 @@ class Taker:
             if look.records or ruled or not (full if request.swept else look.overdue):
                 overdue = look.event is not None and look.event <= 0
                 return look._replace(event=SOON if overdue else look.event), trashed
-            swept_rows, gone = self._store.transact(None, lambda run, _: self._writer.sweep(run))
+            since = look.since
+            swept_rows, gone = self._store.transact(None, lambda run, _, since=since: self._writer.sweep(run, since))  # type: ignore[misc]
             trashed += gone
             # While a sweep finds as much as it may, there may be more.
             request, full = request._replace(swept=True), swept_rows >= SWEEP

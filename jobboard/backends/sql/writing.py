@@ -68,9 +68,12 @@ class RowWriter:
         found = (_still_held(record, token, now) for record, token in held)
         return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
 
-    def sweep(self, run: Runner) -> tuple[tuple[int, list[Record]], Items]:
-        """Sweep what is overdue: how many rows that were, and which jobs went to the trash."""
-        rows = run.rows(self.st.overdue, self._board)
+    def sweep(self, run: Runner, since: int = 0) -> tuple[tuple[int, list[Record]], Items]:
+        """Sweep what is overdue: how many rows that were, and which jobs went to the trash.
+
+        :param since: an instant before which nothing is.
+        """
+        rows = run.rows(self.st.overdue, {**self._board, "p_since": since})
         freed, refiled, trashed = [], [], []
         for row in rows:
             was, now = record_of(row), row[RECORD]

@@ -83,7 +83,7 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
 
         def explained(text: str, *params: Any) -> Any:
             for statement in statements_in(text):
-                if re.search(r"\bplans\b", statement) and not statement.lstrip().startswith("INSERT"):
+                if re.search(r"\bplans\b", statement) and not statement.lstrip().startswith(("INSERT", "EXPLAIN")):
                     run.execute(explain + statement, *params)
                     found.append("\n".join(str(row) for row in run.fetchall()))
             return execute(text, *params)

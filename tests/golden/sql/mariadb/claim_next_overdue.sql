@@ -30,8 +30,8 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.wake_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
+WHERE jobboard.board = %(p_board)s AND jobboard.wake_at >= %(p_since)s AND jobboard.wake_at <=
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
 UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL WHERE jobboard.id IN (…);
 COMMIT;

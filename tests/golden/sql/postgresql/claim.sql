@@ -1,5 +1,6 @@
 WITH clock_jobboard AS MATERIALIZED
-(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
 taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
   token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now

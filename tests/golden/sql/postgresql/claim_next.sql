@@ -1,5 +1,6 @@
 WITH clock_jobboard AS MATERIALIZED
-(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
 event_jobboard AS
 (SELECT (SELECT jobboard.wake_at AS event
 FROM jobboard

@@ -1,5 +1,6 @@
 WITH clock_jobboard AS MATERIALIZED
-(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
 event_jobboard AS
 (SELECT (SELECT jobboard.wake_at AS event
 FROM jobboard
@@ -53,20 +54,22 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) END AS anon_8
 FROM event_jobboard LEFT OUTER JOIN taken_jobboard ON true;
-BEGIN;
+BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
   AS BIGINT) AS anon_1
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) ORDER BY jobboard.wake_at
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at >= %(p_since)s::BIGINT AND jobboard.wake_at <=
+  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
-UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL WHERE jobboard.id IN (%(p_ids_1)s::BIGINT, …);
+UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL, returned=txid_current() WHERE jobboard.id IN
+  (%(p_ids_1)s::BIGINT, …);
 COMMIT;
 WITH clock_jobboard AS MATERIALIZED
-(SELECT CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now),
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
 event_jobboard AS
 (SELECT (SELECT jobboard.wake_at AS event
 FROM jobboard

@@ -2,7 +2,7 @@ SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_
   FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
-BEGIN;
+BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind =
   %(p_kind)s::VARCHAR AND jobboard_sides.place = %(p_place)s::VARCHAR AND jobboard_sides.version = %(p_was)s::BIGINT;
 COMMIT;

@@ -4,7 +4,7 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
   jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
-BEGIN;
+BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 INSERT INTO jobboard_sides (board, kind, place, key, value, until, version) VALUES (%(p_board)s::VARCHAR,
   %(p_kind)s::VARCHAR, %(p_place)s::VARCHAR, %(p_key)s::VARCHAR, %(p_value)s, coalesce(%(p_until)s::BIGINT,
   CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT), %(p_version)s::BIGINT)

@@ -5,7 +5,8 @@ WITH answer_jobboard AS
   excluded.call, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END WHERE jobboard_answers.call <
-  excluded.call RETURNING CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now)
+  excluded.call RETURNING CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) *
+  1000000 AS BIGINT) END AS now)
  INSERT INTO jobboard (uuid, name, priority, version, posting, max_attempts, job_group, board, state, attempts,
   retries, token, created_on, modified_on) SELECT %(p_uuid)s::VARCHAR AS anon_1, %(p_name)s::VARCHAR AS anon_2,
   %(p_priority)s::SMALLINT AS anon_3, %(p_version)s::INTEGER AS anon_4, %(p_posting)s::VARCHAR AS anon_5,

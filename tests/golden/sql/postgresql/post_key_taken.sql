@@ -1,4 +1,4 @@
-BEGIN;
+BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,

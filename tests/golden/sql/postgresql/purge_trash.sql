@@ -39,7 +39,7 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT
   jobboard.max_attempts) ORDER BY jobboard.lock_until DESC, jobboard.id DESC
  LIMIT %(p_limit)s::INTEGER) AS anon_4) AS anon_1 ORDER BY anon_1.trashed_on DESC, anon_1.id DESC
  LIMIT %(p_limit)s::INTEGER;
-BEGIN;
+BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,

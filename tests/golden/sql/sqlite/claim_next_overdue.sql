@@ -34,8 +34,8 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."k
   jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
   1000 AS INTEGER) AS anon_1
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
-  INTEGER) ORDER BY jobboard.wake_at
+WHERE jobboard.board = ? AND jobboard.wake_at >= ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5)
+  * 86400000) * 1000 AS INTEGER) ORDER BY jobboard.wake_at
  LIMIT 100 OFFSET ?;
 UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL WHERE jobboard.id IN (?, …);
 COMMIT;

@@ -1,0 +1,212 @@
+"""Statements that look behind the floors of a connection to PostgreSQL; see :mod:`~jobboard.backends.sql.floors`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
+
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import literal
+from jobboard.sql.expressions import XACT, Now, Place
+from jobboard.sql.prepared import Prepared, param, text
+from jobboard.states import UNCLAIMED
+
+if TYPE_CHECKING:
+    from jobboard.backends.sql.postgresql import Single
+
+RETURNED = 1000
+"""How many that came back one look reads. If there may be more, it can't tell the first."""
+SPARE = 8
+"""How many more than wanted it reads, as others may be at the first ones."""
+
+now = Now()
+
+
+class Behind:
+    """What looks at all jobs, or at those with ``p_name``.
+
+    :param named: at those with ``p_name``.
+    """
+
+    def __init__(self, statements: Statements, single: Single, named: bool) -> None:
+        self._st = statements
+        self._single = single
+        self._jobs = statements.jobs
+        name = (self._jobs.c.name == text("name"),) if named else ()
+        self._unclaimed = sa.and_(self._st.mine, self._jobs.c.state == literal(UNCLAIMED), *name)
+        self._ready = sa.and_(self._st.ready_condition(), *name)
+        self._takes: dict[int, Prepared] = {}
+        self._of_ids: dict[int, Prepared] = {}
+        self._candidates: dict[int, Prepared] = {}
+        self.survey = self._survey()
+        self.probe = self._probe()
+
+    def take(self, limit: int) -> Prepared:
+        """As :meth:`Single.take`. It takes nothing where jobs have come back, and tells so at the end of each row."""
+        statement = self._takes.get(limit)
+        if statement is None:
+            c, since = self._jobs.c, self._since()
+            returned = self._returned(since, self._ready).limit(_written(1)).with_only_columns(c.id).scalar_subquery()
+            ready = self._walk(since, self._ready, limit, locked=True).where(returned.is_(None))
+            there = self._walk(since, self._ready, 1, locked=False).limit(_written(1)).with_only_columns(1)
+            statement = self._takes[limit] = self._single.taking(
+                limit, self._overdue(since), ready, there.scalar_subquery().is_not(None), returned.is_not(None)
+            )
+        return statement
+
+    def take_ids(self, limit: int) -> Prepared:
+        """As :meth:`Single.take` of ``p_ids``."""
+        statement = self._of_ids.get(limit)
+        if statement is None:
+            ready, busy = self._single.ready(self._single.chosen())
+            statement = self._of_ids[limit] = self._single.taking(limit, self._overdue(self._since()), ready, busy)
+        return statement
+
+    def candidates(self, limit: int) -> Prepared:
+        """The ids of the first ready jobs, those that came back among them; and how many that are, beside each."""
+        statement = self._candidates.get(limit)
+        if statement is None:
+            since, count = self._since(), limit + SPARE
+            returned = self._returned(since, self._ready).limit(_written(RETURNED)).cte(self._as("returned"))
+            others = self._walk(since, self._ready, count, locked=False).limit(_written(count)).cte(self._as("others"))
+            columns = ((each.c.id, each.c.priority) for each in (returned, others))
+            both = sa.union(*(sa.select(*each) for each in columns)).subquery("both")
+            many = sa.select(sa.func.count()).select_from(returned).scalar_subquery()
+            statement = self._candidates[limit] = Prepared(
+                sa.select(both.c.id, many).order_by(both.c.priority, both.c.id).limit(_written(count))
+            )
+        return statement
+
+    # Looking around
+
+    def _probe(self) -> Prepared:
+        """What tells how many pages a look without floors reads."""
+        c = self._jobs.c
+        first = sa.select(c.id).where(self._ready).order_by(c.priority, c.id).limit(_written(1)).scalar_subquery()
+        return _Explained(sa.select(self._st.first_event().scalar_subquery(), first))
+
+    def _survey(self) -> Prepared:
+        since = self._since()
+        quoted = self._st.product.dialect.identifier_preparer.format_table(self._jobs)
+        sequence = sa.func.pg_get_serial_sequence(quoted, "id")
+        # Who may not use it must do with what it has seen itself.
+        last = sa.case(
+            (sa.func.has_sequence_privilege(sequence, "USAGE"), sa.func.pg_sequence_last_value(_regclass(sequence)))
+        )
+        # Materialized, each from the one before: it is read before this transaction gets its id.
+        drawn = sa.select(last.label("number")).cte(self._as("drawn")).prefix_with("MATERIALIZED")
+        own = sa.select(drawn.c.number, sa.literal_column(XACT, sa.BigInteger).label("xid"))
+        own_xact = own.cte(self._as("own")).prefix_with("MATERIALIZED")
+        firsts = self._walk(since, self._unclaimed, 1, locked=False).subquery("firsts")
+        pair = sa.cast(firsts.c.priority, sa.Text) + ":" + sa.cast(firsts.c.id, sa.Text)
+        returned = self._returned(since, self._unclaimed).limit(_written(1)).with_only_columns(self._jobs.c.returned)
+        return Prepared(
+            sa.select(
+                sa.cast(sa.func.txid_current_snapshot(), sa.Text),
+                own_xact.c.xid,
+                own_xact.c.number,
+                now,
+                self._place(),
+                returned.scalar_subquery(),
+                self._overdue(since).scalar_subquery(),
+                sa.select(sa.func.string_agg(pair, ",")).scalar_subquery(),
+            )
+        )
+
+    # Parts
+
+    def _since(self) -> sa.CTE:
+        """Where to begin at the latest, as of the doubts some have ended."""
+        doubts = (
+            sa.func.unnest(_array("xids"), _array("numbers"), _array("wakes"))
+            .table_valued(*(sa.column(name, sa.BigInteger) for name in ("xid", "number", "wake")), name="doubt")
+            .render_derived()
+        )
+        # The first one is none: it is as if it had ended where another server answers.
+        ended = sa.func.txid_visible_in_snapshot(doubts.c.xid, sa.func.txid_current_snapshot())
+        return (
+            sa.select(
+                sa.func.min(doubts.c.number).label("number"),
+                sa.func.min(doubts.c.wake).label("wake"),
+                (sa.func.min(doubts.c.xid) - 1).label("returned"),
+            )
+            .where(sa.case((doubts.c.xid == 0, self._place() != text("place")), else_=ended))
+            .cte(self._as("since"))
+            .prefix_with("MATERIALIZED")
+        )
+
+    def _place(self) -> sa.ColumnElement[str]:
+        """Another one after another server has come to answer, or the table was emptied."""
+        quoted = self._st.product.dialect.identifier_preparer.format_table(self._jobs)
+        return sa.func.concat(Place(self._jobs), "/", sa.func.pg_relation_filenode(_regclass(quoted)))
+
+    def _walk(self, since: sa.CTE, condition: sa.ColumnElement[bool], limit: int, locked: bool) -> sa.Select[Any]:
+        """In serving order the first of each priority behind its floor, ``limit`` at most of each."""
+        c = self._jobs.c
+        lanes = (
+            sa.func.unnest(_array("starts"), _array("stops"), _array("floors"))
+            .table_valued(*(sa.column(name, sa.BigInteger) for name in ("start", "stop", "floor")), name="lane")
+            .render_derived()
+        )
+        reached = sa.func.least(lanes.c.floor, since.c.number)
+        first = (
+            sa.select(c.id, c.priority)
+            .where(condition, sa.tuple_(c.priority, c.id) > sa.tuple_(lanes.c.start, reached))
+            .where(c.priority < lanes.c.stop)
+            .order_by(c.priority, c.id)
+            .limit(_written(limit))
+        )
+        if locked:
+            first = first.with_for_update(skip_locked=True)
+        ready = first.lateral("ready")
+        columns = [ready.c.id] if locked else [ready.c.id, ready.c.priority]
+        return sa.select(*columns).select_from(lanes.join(since, sa.true()).join(ready, sa.true()))
+
+    def _returned(self, since: sa.CTE, condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        """What came back behind the floor of that."""
+        c = self._jobs.c
+        floor = sa.func.least(param("returned"), sa.select(since.c.returned).scalar_subquery())
+        # A partial index must be shown its condition.
+        behind = sa.and_(c.returned.is_not(None), c.returned > floor)
+        return sa.select(c.id, c.priority, c.returned).where(condition, behind).order_by(c.board, c.returned)
+
+    def _overdue(self, since: sa.CTE) -> sa.Select[Any]:
+        """The first instant that has passed. What is to come lies behind the entries of all that was claimed lately."""
+        wake_at = self._jobs.c.wake_at
+        floor = sa.func.least(param("wake"), sa.select(since.c.wake).scalar_subquery())
+        return self._st.first_event(wake_at > floor, wake_at <= now)
+
+    def _as(self, name: str) -> str:
+        return f"{name}_{self._single.tables.prefix}"
+
+
+class _Explained(Prepared):
+    """Has a select run, and told how."""
+
+    def _compile(self, dialect: sa.Dialect, size: int) -> Any:
+        text = super()._compile(dialect, size)
+        options = "ANALYZE, BUFFERS, TIMING off, COSTS off, SUMMARY off, FORMAT json"
+        text = self._texts[size] = text._replace(text=f"EXPLAIN ({options}) {text.text}")
+        return text
+
+
+def pages(told: Any) -> int:
+    """How many pages the statement of an :class:`_Explained` has read."""
+    plan = (json.loads(told) if isinstance(told, str) else told)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def _regclass(name: Any) -> sa.ColumnElement[Any]:
+    return sa.cast(name, REGCLASS)
+
+
+def _array(name: str) -> sa.ColumnElement[Any]:
+    # A text: to write out an array costs the driver more than to read one does the server.
+    return sa.cast(text(name), ARRAY(sa.BigInteger))
+
+
+def _written(limit: int) -> sa.BindParameter[int]:
+    return sa.literal(limit, sa.Integer(), literal_execute=True)
