@@ -41,6 +41,9 @@ POST_BYTES = 512 * 1024
 RENEW_BATCH = 1000
 """How many claims one request renews at most."""
 
+_TIDYING = 1 / 30
+"""Which part of a lease one tidying takes at most; heartbeats come after a third."""
+
 TIDY_EVERY = 600.0
 """Every how many seconds a board that renews anything tidies up."""
 
@@ -222,8 +225,9 @@ class BoardBase(Board):
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        # A million outcomes take their time, and nobody waits for that: what is left goes with the next heartbeats.
-        if not self._conf["read_only"] and self.engine.tidy():
+        # A million outcomes take their time, and neither a claim nor who connects waits for that: what is left goes
+        # with the next heartbeats.
+        if not self._conf["read_only"] and self.engine.tidy(min(1.0, self._ttl * _TIDYING / 1e6)):
             self._tidied -= TIDY_EVERY
 
     def _renew_held(self, session: Session) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobboard import conf
-from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine
+from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine, turns
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
 from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
@@ -373,19 +373,17 @@ class MemoryStore(Store):
         if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
             raise Stale(stale)
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float) -> bool:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
             for place in [place for place, side in shelf.sides.items() if side.until is not None and side.until <= now]:
                 del shelf.sides[place]
-        more = True
-        while more:
+        for _ in turns(seconds):
             with shelf.lock:
-                more = shelf.outcomes.tidy(now, _TIDIED)
-            # Or this thread would have the lock again before one who waits for it wakes up.
-            time.sleep(0.0005)
-        return False
+                if not shelf.outcomes.tidy(now, _TIDIED):
+                    return False
+        return True
 
 
 def _clock(value: Any) -> Callable[[], float]:

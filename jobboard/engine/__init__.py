@@ -7,7 +7,7 @@ from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import Due, StoredSchedule
-from jobboard.engine.store import LISTED, PAGED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import LISTED, PAGED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, turns
 
 __all__ = [
     "GATE",
@@ -37,4 +37,5 @@ __all__ = [
     "Stored",
     "StoredSchedule",
     "held_key",
+    "turns",
 ]

@@ -153,11 +153,11 @@ class Engine(abc.ABC):
         """Somebody has begun to listen to the notifier, or the last one has stopped: where ``remote_events``, hear what
         other processes do and report it through ``self._heard(event, record)``."""
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float = 1.0) -> bool:
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
-        ago, outcomes that have ended. For a second at most; whether there may be more. Called when a board is opened,
-        unless for looking only, and every ten minutes while it renews anything; with the next heartbeat where there is
-        more."""
+        ago, outcomes that have ended. For so many seconds at most; whether there may be more. Called when a board is
+        opened, unless for looking only, and every ten minutes while it renews anything; with the next heartbeat where
+        there is more."""
         return False
 
     def examine(self) -> Iterator[Oddity]:

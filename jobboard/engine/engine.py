@@ -134,8 +134,8 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         if self._opened is not None:
             self._opened.listen(on)
 
-    def tidy(self) -> bool:
-        return self._live.tidy()
+    def tidy(self, seconds: float = 1.0) -> bool:
+        return self._live.tidy(seconds)
 
     def examine(self) -> Iterator[Oddity]:
         return self._live.examine()

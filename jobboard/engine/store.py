@@ -11,6 +11,7 @@ store remembers may make a call faster, and never decides one: the commit compar
 from __future__ import annotations
 
 import abc
+import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
@@ -60,6 +61,19 @@ LISTED = frozenset({"entity", "schedule"})
 
 PAGED = frozenset({"outcome"})
 """Those of which :meth:`Store.newest` is asked."""
+
+
+_REST = 0.002
+"""Between two steps of a tidying: a lock is free for long enough that one who waits for it wakes up."""
+
+
+def turns(seconds: float) -> Iterator[None]:
+    """One for each step of a tidying, at least one, between which others have theirs."""
+    until = time.monotonic() + seconds
+    yield
+    while time.monotonic() < until:
+        time.sleep(_REST)
+        yield
 
 
 class Found(NamedTuple):
@@ -218,8 +232,9 @@ class Store(abc.ABC):
         :raises Stale: something is not; nothing was stored.
         """
 
-    def tidy(self) -> bool:
-        """Drop side records whose time has gone by, for a second at most; whether there may be more."""
+    def tidy(self, seconds: float) -> bool:
+        """Drop side records whose time has gone by, in short steps, for so many seconds at most; whether there may be
+        more. See :func:`turns`."""
         return False
 
     def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell

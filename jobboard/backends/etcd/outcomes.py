@@ -7,16 +7,13 @@ from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import end_of
 from jobboard.backends.etcd.requests import delete, span
-from jobboard.engine import Done, Found, Side
+from jobboard.engine import Done, Found, Side, turns
 
 if TYPE_CHECKING:
     from jobboard.backends.etcd.store import EtcdStore
 
 _DROPPED = 40
 """How many one Txn drops; each has three keys."""
-
-_STEPS = 250
-"""How many such Txns one tidying sends at most."""
 
 
 class OutcomeKeys:
@@ -41,10 +38,10 @@ class OutcomeKeys:
             start = kvs[-1].key + " "
         return Found(store.clock.now(), [], sides[:limit])
 
-    def tidy(self, now: int) -> bool:
+    def tidy(self, now: int, seconds: float) -> bool:
         """Drop what has ended, some at a time; whether there may be more."""
         store, keys = self._store, self._store.keys
-        for _ in range(_STEPS):
+        for _ in turns(seconds):
             [kvs] = store.link.read([span(keys.dropped, f"{keys.dropped}{now:014x}", _DROPPED)]).found
             over: list[str] = []
             for kv in kvs:

@@ -365,7 +365,7 @@ class EtcdStore(Store):
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         return self.writer.commit(changes, marks, checks)
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float) -> bool:
         now = self.clock.now()
         for kind in ("entity", "answer", "purged"):
             folder = self.keys.side(kind, "")
@@ -374,7 +374,7 @@ class EtcdStore(Store):
                 over = [kv for kv, side in sides if side.until is not None and side.until <= now]
                 if over:
                     self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
-        return self.outcomes.tidy(now)
+        return self.outcomes.tidy(now, seconds)
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)

@@ -18,7 +18,22 @@ from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
 from jobboard.backends.redis.scripts import Script, command
-from jobboard.engine import GATE, LISTED, PAGED, Change, Committed, Found, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine import (
+    GATE,
+    LISTED,
+    PAGED,
+    Change,
+    Committed,
+    Found,
+    Look,
+    Mark,
+    Seat,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    turns,
+)
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
@@ -33,9 +48,6 @@ WALK = 2000
 
 SCANS, SCANNED = 200, 1000
 """How often, and through how many keys each time, the server is searched for other boards."""
-
-TIDIED = 100
-"""How many steps one tidying has at most, with what others do in between."""
 
 _LISTED = LISTED | PAGED
 
@@ -313,9 +325,8 @@ class RedisStore(Store):
             [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],
         )
 
-    def tidy(self) -> bool:
-        # After a long time without anybody, the next calls go on.
-        return all(self.run("tidy") for _ in range(TIDIED))
+    def tidy(self, seconds: float) -> bool:
+        return all(self.run("tidy") for _ in turns(seconds))
 
     # Events
 

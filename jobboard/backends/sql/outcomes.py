@@ -10,18 +10,15 @@ import sqlalchemy as sa
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import OUTCOME, Tables
 from jobboard.codec import failures_as_json, failures_from_json
-from jobboard.engine import Done, Mark
+from jobboard.engine import Done, Mark, turns
 from jobboard.primitives import Finish
 from jobboard.sql.dialects import by_index, insert_new
 from jobboard.sql.expressions import Now
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elements, param, text
 from jobboard.states import COMPLETE, Record
 
-DROPPED = 1000
+DROPPED = 500
 """How many rows one statement drops at most, so that it is soon done."""
-
-STEPS = 50
-"""How many such statements one tidying sends at most."""
 
 now = Now()
 
@@ -148,9 +145,9 @@ class OutcomeRows:
             rows = self._query(self._next, p_limit=limit, **place)
         return [_done(row) for row in rows]
 
-    def tidy(self, clean: Callable[..., None]) -> bool:
+    def tidy(self, clean: Callable[..., None], seconds: float) -> bool:
         """Drop what has ended, some at a time; whether there may be more."""
-        for _ in range(STEPS):
+        for _ in turns(seconds):
             old = [row[0] for row in self._query(self._old)]
             if old:
                 clean(self._gone, p_uuids=old)

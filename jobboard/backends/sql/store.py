@@ -363,14 +363,14 @@ class SQLStore(Store):
 
         self.transact(None, work)
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float) -> bool:
         st, more = self.statements, False
         for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
                 more = more or len(found) >= TIDIED
         more = self._sides.tidy(self.query, self.clean) or more
-        return self.outcomes.tidy(self.clean) or more
+        return self.outcomes.tidy(self.clean, seconds) or more
 
 
 def slot_of(nonce: Nonce) -> dict[str, Any]:

@@ -11,18 +11,21 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import LISTED, Done, Side
+from jobboard.engine import LISTED, Done, Side, turns
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
+    from jobboard.backends.zookeeper.walking import TimedPlace
 
 LOG = logging.getLogger(__name__)
 
 PAUSE = 600
 """How long nobody tidies up again after somebody has, in seconds."""
 
-_DROPPED = 500
-"""How many outcomes one tidying drops."""
+_DROPPED = 50
+"""How many outcomes are dropped in one step of a tidying."""
+
+_OVER = object()
 
 _TIDIED = 2000
 """How many side records are looked at to find those that are over."""
@@ -71,28 +74,31 @@ class Sides:
                     return sides[:limit]
         return sides
 
-    def drop_outcomes(self) -> bool:
+    def drop_outcomes(self, seconds: float) -> bool:
         """What has ended, some at a time; whether there may be more."""
-        store, left = self._store, _DROPPED
-        for entries in store.walker.minutes("over", (store.now(), 0)):
-            some = entries[:left]
-            data = store.connection.read([get(store.paths.at(entry.path)) for entry in some])
-            sides = store.read([], [("outcome", entry.uuid) for entry in some]).sides
-            for entry, each, side in zip(some, data, sides, strict=True):
-                paths = [entry.path, *([each[0].decode()] if each is not None and each[0] else [])]
-                ops = [delete(store.paths.at(path)) for path in paths]
-                # Unless it was written anew since, and lives longer.
-                if isinstance(side.tag, SideTag) and side.until == entry.when:
-                    path = store.paths.side("outcome", entry.uuid)
-                    ops += [delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)]
-                try:
-                    store.connection.commit(ops)
-                except Refused:
-                    store.connection.try_later(ops)
-            left -= len(some)
-            if left <= 0:
-                return True
+        turn = turns(seconds)
+        for entries in self._store.walker.minutes("over", (self._store.now(), 0)):
+            for start in range(0, len(entries), _DROPPED):
+                if next(turn, _OVER) is _OVER:
+                    return True
+                self._drop(entries[start : start + _DROPPED])
         return False
+
+    def _drop(self, entries: Sequence[TimedPlace]) -> None:
+        store = self._store
+        data = store.connection.read([get(store.paths.at(entry.path)) for entry in entries])
+        sides = store.read([], [("outcome", entry.uuid) for entry in entries]).sides
+        for entry, each, side in zip(entries, data, sides, strict=True):
+            paths = [entry.path, *([each[0].decode()] if each is not None and each[0] else [])]
+            ops = [delete(store.paths.at(path)) for path in paths]
+            # Unless it was written anew since, and lives longer.
+            if isinstance(side.tag, SideTag) and side.until == entry.when:
+                path = store.paths.side("outcome", entry.uuid)
+                ops += [delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)]
+            try:
+                store.connection.commit(ops)
+            except Refused:
+                store.connection.try_later(ops)
 
     def tidy(self) -> None:
         """At most every ten minutes, of all who have opened the board, and at a bounded cost: some folders of side

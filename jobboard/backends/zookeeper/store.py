@@ -405,9 +405,9 @@ class ZooKeeperStore(Store):
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return Found(self.judged([]), [], self._side_records.newest(kind, after, limit))
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float) -> bool:
         self._side_records.tidy()
-        return self._side_records.drop_outcomes()
+        return self._side_records.drop_outcomes(seconds)
 
     # Keepers
 
