@@ -104,5 +104,6 @@ def _told(found: Any) -> tuple[int, list[Side]]:
     now, sides = 0, []
     for kind, (key, value, until, version, at) in found:
         now = at
-        sides.append(Side(kind, key, bytes(value), until, version))
+        if key is not None:
+            sides.append(Side(kind, key, bytes(value), until, version))
     return now, sides

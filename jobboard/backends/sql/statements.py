@@ -319,9 +319,12 @@ class Statements:
         mine = sa.and_(t.c.board == text("board"), t.c.kind == text("kind"))
         of = sa.and_(mine, t.c.place.in_(elements("places", sa.String())))
         found = sa.select(t.c.key, t.c.value, t.c.until, t.c.version, now)
-        self.sides = Prepared(found.where(of), "p_places")
+        # Where there are none, they tell the time all the same.
+        clock = sa.select(now.label("now")).subquery("clock")
+        shown = sa.select(t.c.key, t.c.value, t.c.until, t.c.version, clock.c.now)
+        self.sides = Prepared(shown.select_from(clock.outerjoin(t, of)), "p_places")
         self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
-        self.sides_listed = Prepared(found.where(mine))
+        self.sides_listed = Prepared(shown.select_from(clock.outerjoin(t, mine)))
         one = sa.and_(mine, t.c.place == text("place"))
         ends = sa.func.coalesce(param("until"), now + param("ttl"))
         told = {"value": param("value", sa.LargeBinary()), "until": ends, "version": param("version")}

@@ -46,9 +46,9 @@ def test_a_batch_is_known_ahead(make_board: Any) -> None:
     board = make_board(claim_ttl=60)
     board.post_many([Posting("resize")] * 500)
     warm(board)
-    for _ in range(3):
-        board.consume_many(board.claim_many("anna", 100), "anna")
-    assert sent(board, lambda: board.consume_many(board.claim_many("anna", 100), "anna")) == 2
+    # A look reads two batches: the second one is claimed without.
+    batches = [sent(board, lambda: board.consume_many(board.claim_many("anna", 100), "anna")) for _ in range(4)]
+    assert min(batches) == 2
 
 
 def give_back(board: Any, mine: Any) -> None:

@@ -20,5 +20,5 @@ SELECT jobboard_outcomes.uuid
 FROM jobboard_outcomes FORCE INDEX (jobboard_outcomes_until)
 WHERE jobboard_outcomes.board = %(p_board)s AND jobboard_outcomes.until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01
   00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_outcomes.until
- LIMIT 1000;
+ LIMIT 500;
 ROLLBACK;

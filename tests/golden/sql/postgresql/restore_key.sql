@@ -25,10 +25,9 @@ UPDATE jobboard SET state=%(p_state)s::VARCHAR, attempts=%(p_attempts)s::INTEGER
   live_key=%(p_live_key)s::VARCHAR, wake_at=%(p_wake_at)s::BIGINT, returned=CASE WHEN (%(p_state)s::VARCHAR =
   'UNCLAIMED') THEN txid_current() END WHERE jobboard.id = %(p_id)s::BIGINT AND jobboard.token =
   %(p_was_token)s::BIGINT AND jobboard.state = %(p_was_state)s::VARCHAR;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, CAST(EXTRACT(EPOCH
-  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
   jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 SELECT pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS pg_notify_1;
 UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN

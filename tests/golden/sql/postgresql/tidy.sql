@@ -18,4 +18,4 @@ SELECT jobboard_outcomes.uuid
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(EXTRACT(EPOCH FROM
   statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_outcomes.until
- LIMIT 1000;
+ LIMIT 500;
