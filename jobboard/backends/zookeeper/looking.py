@@ -166,15 +166,22 @@ class View:
         ready: list[Stored] = []
         walk = self._walk(names, readable)
         while len(ready) < limit and (chunk := list(itertools.islice(walk, limit - len(ready)))):
-            unread = [entry for entry, _ in chunk if entry.uuid not in self._read]
+            # What was read before the list that shows the entry may be of where the job was then.
+            unread = [
+                entry
+                for entry, folder in chunk
+                if entry.uuid not in self._read or not _fits(self._heads.get(entry.uuid), entry, folder)
+            ]
             if unread:
                 more = list(itertools.islice(self._guess(names, readable, chunk[-1]), self._more(limit)))
                 unread += [entry for entry, _ in more if entry.uuid not in self._read]
                 self._learn(unread, store.connection.read([get(store.paths.job(entry.uuid)) for entry in unread]))
             found: list[tuple[Entry, str, Head]] = []
+            # Of a job that has moved, the entry of before may stand here beside the one of now.
+            heads = {entry.uuid: self._heads.get(entry.uuid) for entry, _ in chunk}
             for entry, folder in chunk:
-                head = self._heads.get(entry.uuid)
-                if head is None or not (head.is_damaged or _is_at(head, entry, folder)):
+                head = heads[entry.uuid]
+                if head is None or not _fits(head, entry, folder):
                     self._drop(folder, entry)
                     if head is not None and head.tag.keeper not in (None, *self._keepers):
                         # It has come since this look began, and could go again before it counts as known.
@@ -462,6 +469,10 @@ class View:
         if self._armed and store.connection.shared:
             name = f"{store.paths.alive}/{store.handle}"
             store.connection.each([put(store.paths.bell, b""), create(name), delete(name)])
+
+
+def _fits(head: Head | None, entry: Entry, folder: str) -> bool:
+    return head is not None and (head.is_damaged or _is_at(head, entry, folder))
 
 
 def _is_at(head: Head, entry: Entry, folder: str) -> bool:

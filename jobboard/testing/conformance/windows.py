@@ -347,6 +347,13 @@ class TestReplacing:
         assert waiter.wait() == job
         eventually(lambda: "POSTED" in events.of(job), LIMIT)
 
+    def test_one_that_has_moved_is_found_by_who_knew_its_place(self, board: JobBoard, other: JobBoard) -> None:
+        first = board.post("resize", priority="HIGH")
+        job = board.post("resize", key="k", priority="HIGH")
+        assert take(other) == first
+        board.post("resize", key="k", priority="LOW", on_key="replace")
+        assert take(other) == job
+
     def test_claims_and_replacing_posts_at_once(self, make_board: MakeBoard) -> None:
         """What is claimed is what the last replacing post before the claim has brought."""
         poster, worker = make_board(), make_board()

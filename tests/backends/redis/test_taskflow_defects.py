@@ -221,7 +221,8 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., JobBoard]
         assert sent() == {}
         job = poster.post("resize")
         assert waiter.wait() == job
-        looks = {"claim_next": {}, "wait": {"peek": 1, "page": 1}}[verb]
+        # What is listed is what is not paused.
+        looks = {"claim_next": {}, "wait": {"peek": 1, "read": 1, "page": 1}}[verb]
         assert sent() == {"insert": 1, **looks}
     assert limits == [board.engine.poll_cap]
 
