@@ -52,7 +52,7 @@ Configure = Callable[[Callable[[type], dict[str, Any]]], dict[str, Any]]
 
 ITS_CLASS = "compares the backend's class with that of the Dummy or the Immediate backend"
 ITS_LIST = "changes a result within the Dummy's list"
-NO_BOARD = "configures the Dummy or the Immediate backend within the test; test_backend.py has the same for ours"
+NO_BOARD = "configures Dummy or Immediate within the test; what it checks is Django's own validate_task"
 IT_CAN = "the Immediate backend can't do that, and ours can"
 
 SUITES: Mapping[type, tuple[Configure, Mapping[str, str]]] = {
