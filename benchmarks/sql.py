@@ -24,11 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import jobboard
+from jobboard.backends.sql.tables import RECORD
 from jobboard.testing.servers import MariaDB, PostgreSQL
 
 DETAILS = {"path": "/srv/images/" + "x" * 150, "width": 640}
 DATABASES = ("sqlite", "postgresql", "mariadb")
 HANDLE = "f" * 32
+ANY = {"p_readable": 1, "p_gate": 0}
+"""What any job meets that is ready, while nothing is paused."""
 
 
 @contextmanager
@@ -88,12 +91,12 @@ class Raw:
     def claim(self, limit: int) -> list[tuple[str, int, Any]]:
         if self._single is not None:
             self.call += 1
-            self.take({**self.base, **self.lease, "p_call": self.call, "p_readable": 1, "p_swept": False})
+            self.take({**self.base, **self.lease, "p_call": self.call, **ANY, "p_swept": False})
             return [(row[0], row[10], json.loads(row[6])) for row in self.cursor.fetchall() if row[0]]
         self.product.begin(self.cursor)
-        self.take({**self.base, "p_limit": limit, "p_readable": 1})
+        self.take({**self.base, "p_limit": limit, **ANY})
         rows = self.cursor.fetchall()
-        now = rows[0][17] if rows else 0
+        now = rows[0][RECORD] if rows else 0
         if rows:
             self.execute(self.statements.claim.batch, {**self.lease, "p_ids": [row[3] for row in rows], "p_now": now})
             self.keep(f"{'+'.join([str(row[3]) for row in rows])} {now}")
@@ -115,10 +118,11 @@ class Raw:
 
     def ready(self, batch: int) -> None:
         single = self._single
-        every = {**self.base, **self.lease, "p_call": 0, "p_limit": 1, "p_readable": 1, "p_swept": False}
+        every = {**self.base, **self.lease, "p_call": 0, "p_limit": 1, **ANY, "p_swept": False}
         self.take = self.prepared(single.take("any", batch) if single else self.statements.ready, every)
         if single:
-            self.finish = self.prepared(single.consume, {**self.base, "p_call": 0, "p_uuids": "", "p_tokens": ""})
+            ends = {**self.base, "p_call": 0, "p_uuids": "", "p_tokens": ""}
+            self.finish = self.prepared(single.end(True, "nothing"), ends)
 
     def drain(self, jobs: int, batch: int) -> float:
         start = time.perf_counter()

@@ -174,8 +174,6 @@ class Single:
         self._takes: dict[tuple[str, int], Prepared] = {}
         self.claim = self._claim()
         self._ends: dict[tuple[bool, Leaves], Prepared] = {}
-        self.consume = self.end(False, "nothing")
-        self.consume_many = self.end(True, "nothing")
         self._insert_one = self._inserting(None)
         self._insert_many = self._inserting(_drafts())
 
