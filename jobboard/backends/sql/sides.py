@@ -27,7 +27,7 @@ class SideRows:
         self._base = base
 
     def read(self, rows: Rows, locked: bool, asked: Sequence[tuple[str, str]]) -> tuple[int, list[Side]]:
-        """Those that are there, and the time, 0 if none is.
+        """Those that are there, and the time; locked, 0 if none is there.
 
         :param locked: in a transaction, which locks them.
         """

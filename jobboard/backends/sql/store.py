@@ -233,7 +233,7 @@ class SQLStore(Store):
 
     def listed(self, kind: str) -> Found:
         now, sides = self._sides.listed(self._rows, kind)
-        return Found(now or self._clock(), [], sides)
+        return Found(now, [], sides)
 
     def names_but(self, without: Sequence[str]) -> list[str]:
         """The names of what is ready, but for these."""
