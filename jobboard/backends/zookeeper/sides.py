@@ -25,8 +25,6 @@ PAUSE = 600
 _DROPPED = 50
 """How many outcomes are dropped in one step of a tidying."""
 
-_OVER = object()
-
 _TIDIED = 2000
 """How many side records are looked at to find those that are over."""
 
@@ -76,13 +74,14 @@ class Sides:
 
     def drop_outcomes(self, seconds: float) -> bool:
         """What has ended, some at a time; whether there may be more."""
-        turn = turns(seconds)
-        for entries in self._store.walker.minutes("over", (self._store.now(), 0)):
-            for start in range(0, len(entries), _DROPPED):
-                if next(turn, _OVER) is _OVER:
-                    return True
-                self._drop(entries[start : start + _DROPPED])
-        return False
+        minutes = self._store.walker.minutes("over", (self._store.now(), 0))
+        steps = (entries[at : at + _DROPPED] for entries in minutes for at in range(0, len(entries), _DROPPED))
+        for _ in turns(seconds):
+            some = next(steps, None)
+            if some is None:
+                return False
+            self._drop(some)
+        return True
 
     def _drop(self, entries: Sequence[TimedPlace]) -> None:
         store = self._store
