@@ -185,6 +185,11 @@ class Record(NamedTuple):
         return self.max_attempts is not None and self.attempts >= self.max_attempts
 
 
+def serving_order(record: Record) -> tuple[int, int]:
+    """By this jobs are sorted: a higher priority first, and of one priority the oldest post."""
+    return record.priority, record.sequence
+
+
 class Holder(NamedTuple):
     """Who acts on a claim: by its ``token``, or (``token`` None) by the owner's name alone."""
 

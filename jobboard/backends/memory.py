@@ -24,7 +24,7 @@ from jobboard import conf
 from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine, turns
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
-from jobboard.states import TRASHED, UNCLAIMED, Record, State, settle
+from jobboard.states import TRASHED, UNCLAIMED, Record, State, serving_order, settle
 
 _OVERDUE = 100
 
@@ -317,14 +317,14 @@ class MemoryStore(Store):
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
-        behind = (-1, -1) if after is None else _place(after)
+        behind = (-1, -1) if after is None else serving_order(after)
         now, records = self._standing()
         found = (
             record
             for record in records
-            if record.state in states and (names is None or record.name in names) and _place(record) > behind
+            if record.state in states and (names is None or record.name in names) and serving_order(record) > behind
         )
-        return now, [Stored(record, None) for record in heapq.nsmallest(limit, found, key=_place)]
+        return now, [Stored(record, None) for record in heapq.nsmallest(limit, found, key=serving_order)]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         newest: Iterable[Record] = (record for record in self._standing()[1] if record.state == TRASHED)
@@ -412,10 +412,6 @@ def _tag(side: Side) -> int:
 
 def _top(heap: list[_Place]) -> _Place:
     return heap[0]
-
-
-def _place(record: Record) -> tuple[int, int]:
-    return record.priority, record.sequence
 
 
 def _trashed_at(record: Record) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
 from jobboard.sql.links import ConstraintViolated
 from jobboard.sql.prepared import Prepared, Row, param, text
-from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, serving_order
 
 _SEPARATOR = "\x1e"
 """Between the values of many drafts: no name has a control character, and JSON writes them in another way. A driver
@@ -134,7 +134,7 @@ class PostgreSQLShortcuts(Shortcuts):
             return Glance([], overdue, soonest, gate=gate, since=event or 0, came_back=came_back == [True])
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
-            records.sort(key=_place)
+            records.sort(key=serving_order)
         return Glance(records, False, left)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
@@ -411,10 +411,6 @@ class Single:
 
 def _soon(event: int | None) -> int:
     return SOON if event is None else min(event, SOON)
-
-
-def _place(record: Record) -> tuple[int, int]:
-    return record[2], record[3]
 
 
 def _joined(values: Sequence[Any], type_: Any) -> str:

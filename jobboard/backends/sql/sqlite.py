@@ -20,7 +20,7 @@ from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Prepared, param, text
-from jobboard.states import CLAIMED, Record
+from jobboard.states import CLAIMED, Record, serving_order
 
 # As they lie in the table.
 _INSERTED = (
@@ -101,7 +101,7 @@ class SQLiteShortcuts(Shortcuts):
             if not records:
                 link.rollback()
                 return []
-            records.sort(key=_place)
+            records.sort(key=serving_order)
             self._commit(link, nonce, taken(records))
             return records
 
@@ -154,7 +154,3 @@ def _next(jobs: sa.Table) -> Prepared:
     sequence = sa.table("sqlite_sequence", sa.column("name", sa.String), sa.column("seq", sa.BigInteger))
     last = sa.select(sequence.c.seq).where(sequence.c.name == jobs.name).scalar_subquery()
     return Prepared(sa.select(now, sa.func.coalesce(last, 0) + 1))
-
-
-def _place(record: Record) -> tuple[int, int]:
-    return record.priority, record.sequence

@@ -20,7 +20,7 @@ from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.exceptions import JobFailure
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
-from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status
+from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, serving_order
 
 LOG = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class RowWriter:
         now = rows[0][RECORD] if rows else 0
         held = ((r, tokens[r.sequence]) for row in rows if (r := record_of(row)) is not None)
         found = (_still_held(record, token, now) for record, token in held)
-        return sorted((r for r in found if r is not None), key=lambda r: (r.priority, r.sequence)), now
+        return sorted((r for r in found if r is not None), key=serving_order), now
 
     def sweep(self, run: Runner, since: int = 0) -> tuple[tuple[int, list[Record]], Items]:
         """Sweep what is overdue: how many rows that were, and which jobs went to the trash.
