@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jobboard.iterator import JobBoardIterator
     from jobboard.job import Act, Claim, Entity, Job, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
-    from jobboard.primitives import BoardStats, Characteristics, Paused
+    from jobboard.primitives import BoardStats, Characteristics, Limit, Paused
     from jobboard.priorities import JobPriority
     from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
@@ -47,6 +47,7 @@ _HOMES = {
         "JobFailures",
         "JobTrashed",
         "MissingDriver",
+        "Limit",
         "Paused",
         "NotFound",
         "UnclaimableJob",
@@ -55,7 +56,7 @@ _HOMES = {
     "job": ("Act", "Claim", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),
-    "primitives": ("BoardStats", "Characteristics", "Paused"),
+    "primitives": ("BoardStats", "Characteristics", "Limit", "Paused"),
     "scheduling": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
 }
@@ -79,6 +80,7 @@ __all__ = [
     "JobFailures",
     "JobPriority",
     "JobTrashed",
+    "Limit",
     "MissingDriver",
     "NotFound",
     "Outcome",

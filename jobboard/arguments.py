@@ -10,7 +10,7 @@ from oslo_utils import uuidutils
 
 from jobboard import codec
 from jobboard.job import Job, Posting
-from jobboard.primitives import Draft
+from jobboard.primitives import Draft, Limit
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
 
@@ -61,6 +61,40 @@ def limit(value: Any, what: str = "limit") -> int:
     if integer(what, value) < 1:
         raise ValueError(f"{what}={value}: must be 1 or more")
     return int(value)
+
+
+MOST_CLAIMS = 10_000
+"""The highest limit; what it counts is stored as one value."""
+
+
+def bound(name: str, per_what: str, concurrency: int | None, rate: Any) -> Limit:
+    """A limit of claims, checked."""
+    codec.check_text("a job's name", name)
+    per(per_what)
+    if concurrency is None and rate is None:
+        raise ValueError(f"no limit of {name!r} is given: give concurrency= or rate=, or call remove_limit()")
+    if concurrency is not None:
+        _claims("concurrency", concurrency)
+    if rate is None:
+        return Limit(name, per_what, concurrency)
+    if not isinstance(rate, (tuple, list)) or len(rate) != 2:
+        raise TypeError(f"rate={rate!r}: must be how many claims and within how many seconds, as in (100, 60)")
+    span = seconds("the seconds of rate", rate[1], positive=True)
+    assert span is not None
+    return Limit(name, per_what, concurrency, (_claims("the claims of rate", rate[0]), span))
+
+
+def _claims(what: str, value: Any) -> int:
+    if limit(value, what) > MOST_CLAIMS:
+        raise ValueError(f"{what}={value}: must be {MOST_CLAIMS} at most")
+    return int(value)
+
+
+def per(value: Any) -> str:
+    """What a limit counts by itself."""
+    if value not in ("name", "group"):
+        raise ValueError(f"per={value!r}: must be 'name' or 'group'")
+    return str(value)
 
 
 def names(value: Iterable[str] | None) -> tuple[str, ...] | None:

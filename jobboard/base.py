@@ -59,6 +59,7 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.CLAIMED: (UnclaimableJob, "is claimed already"),
     Status.SCHEDULED: (UnclaimableJob, "is not due yet"),
     Status.PAUSED: (UnclaimableJob, "is paused: resume() lets it be claimed again"),
+    Status.LIMITED: (UnclaimableJob, "has to wait: as many of its name or group as set_limit() allows are claimed"),
     Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
     Status.LIVE: (JobFailure, "is not in the trash"),
 }

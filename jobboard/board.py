@@ -20,7 +20,7 @@ from jobboard.claiming import Claiming, nothing_claimed
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Paused, Peeked, Posted, Seen
+from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Posted, Seen
 from jobboard.priorities import JobPriority
 from jobboard.ruling import Ruling
 from jobboard.scheduling import Scheduling
@@ -170,7 +170,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
     ) -> JobBoardIterator:
         """The jobs on the board, in the order in which they are served, whatever their state.
 
-        :param only_unclaimed: only what can be claimed now; not what is paused.
+        :param only_unclaimed: only what can be claimed now; not what is paused, or waits for a limit.
         :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
         :param names: only jobs of these names.
         :param states: only jobs in these states.
@@ -184,17 +184,19 @@ class JobBoard(Claiming, Ruling, Scheduling):
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
         behind = ensure_fresh
-        paused: Paused | None = None if only_unclaimed else Paused()
+        may_go: set[str] | None = None
 
         def read(after: Record | None) -> list[Seen]:
-            nonlocal behind, paused
+            nonlocal behind, may_go
             session = self._live()
             if behind:
                 session.query(self.engine.sync)
                 behind = False
-            if paused is None:
-                paused = session.query(self.engine.rules).paused
-            return session.query(self.engine.page, after, PAGE, wanted_names, wanted)
+            page = session.query(self.engine.page, after, PAGE, wanted_names, wanted)
+            if only_unclaimed:
+                free = [seen.record for seen in page if seen.record is not None and seen.state == UNCLAIMED]
+                may_go = session.query(self.engine.open_to_claims, free) if free else set()
+            return page
 
         # Nothing has been asked for yet: that is left to who iterates.
         return JobBoardIterator(
@@ -205,7 +207,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
                 seen.state in (LIVE if wanted is None else wanted)
                 and seen.record is not None
                 and (wanted_names is None or seen.record.name in wanted_names)
-                and not (paused and seen.record.name in paused)
+                and (may_go is None or seen.record.uuid in may_go)
             ),
             self._readable,
             PAGE,

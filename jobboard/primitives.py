@@ -266,6 +266,21 @@ class Paused:
         return self.everything or name in self.names
 
 
+@dataclass(frozen=True)
+class Limit:
+    """How many claims of jobs of this name a board allows: ``concurrency`` at any instant, and as many as ``rate`` says
+    to begin within its seconds, ``(100, 60)`` for instance (None: any number). ``per`` "name": of all of them together;
+    "group": of those of each group by itself, and of any number of jobs without a group.
+
+    ``binding``: False while the claims are being counted that stood when the limit was set."""
+
+    name: str
+    per: str = "name"
+    concurrency: int | None = None
+    rate: tuple[int, float] | None = None
+    binding: bool = True
+
+
 class Oddity(NamedTuple):
     """Something that no board leaves behind, or a setting that weakens its promise: where it is, what it is, and what
     to do about it."""

@@ -112,6 +112,7 @@ class Status(enum.StrEnum):
     REPLACED = "replaced"
     LIVE = "live"
     PAUSED = "paused"
+    LIMITED = "limited"
 
 
 OK = Status.OK

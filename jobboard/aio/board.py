@@ -338,6 +338,9 @@ class AsyncJobBoard:
     pause = _verb(JobBoard.pause)
     resume = _verb(JobBoard.resume)
     paused = _verb(JobBoard.paused)
+    set_limit = _verb(JobBoard.set_limit)
+    limits = _verb(JobBoard.limits)
+    remove_limit = _verb(JobBoard.remove_limit)
 
     # Schedules
 

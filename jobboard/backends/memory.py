@@ -21,7 +21,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobboard import conf
-from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, StoreEngine, turns
+from jobboard.engine import (
+    GATE,
+    Change,
+    Committed,
+    Found,
+    Lane,
+    Look,
+    Mark,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    StoreEngine,
+    turns,
+)
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft
 from jobboard.states import TRASHED, UNCLAIMED, Record, State, serving_order, settle
@@ -120,6 +134,8 @@ class _Shelf:
         self.ready: list[_Place] = []
         self.by_name: dict[str, list[_Place]] = {}
         self.all_named = False
+        # By name and group, once a group is full.
+        self.by_lane: dict[tuple[str, str | None], list[_Place]] | None = None
         self.timed: list[tuple[int, str]] = []
         self.sequences = itertools.count(1)
         self.tags = itertools.count(1)
@@ -145,14 +161,39 @@ class _Shelf:
             heapq.heappush(self.ready, place)
             if self.all_named or record.name in self.by_name:
                 heapq.heappush(self.by_name.setdefault(record.name, []), place)
+            if self.by_lane is not None:
+                heapq.heappush(self._lane(record), place)
         if record.lock_until is not None:
             heapq.heappush(self.timed, (record.lock_until, record.uuid))
         return stored
 
-    def first(self, limit: int, names: Sequence[str] | None, readable: int) -> list[Stored]:
+    def heaps(self, names: Sequence[str] | None) -> list[list[_Place]]:
+        return [self.ready] if names is None else [self._of(name) for name in names]
+
+    def lanes_but(
+        self, full: Sequence[Lane], names: Sequence[str] | None, without: Sequence[str]
+    ) -> list[list[_Place]]:
+        """The heaps of all lanes but those that are full."""
+        if self.by_lane is None:
+            self.by_lane = {}
+            for place in sorted(self.ready):
+                if place[2] in self.jobs:
+                    self._lane(self.jobs[place[2]].record).append(place)
+        self.by_lane = {lane: heap for lane, heap in self.by_lane.items() if heap}
+        left_out = {*full}
+        return [
+            heap
+            for lane, heap in self.by_lane.items()
+            if lane not in left_out and (lane[0] in names if names is not None else lane[0] not in without)
+        ]
+
+    def _lane(self, record: Record) -> list[_Place]:
+        assert self.by_lane is not None
+        return self.by_lane.setdefault((record.name, record.group), [])
+
+    def first(self, limit: int, heaps: list[list[_Place]], readable: int) -> list[Stored]:
         """The jobs that are served next; what is no longer claimable, or has gone to another place, goes from the heaps
         that it is met in."""
-        heaps = [self.ready] if names is None else [self._of(name) for name in names]
         alone = heaps[0] if len(heaps) == 1 else None
         met: list[tuple[list[_Place], _Place]] = []
         found: dict[str, Stored] = {}
@@ -298,14 +339,22 @@ class MemoryStore(Store):
         with shelf.lock:
             return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         shelf = self._shelf
         with shelf.lock:
             now = shelf.now()
             overdue = shelf.overdue(now)
             event = max(0, shelf.timed[0][0] - now) if shelf.timed else None
             wanted = shelf.others(without) if names is None and without else names
-            return Look(now, shelf.first(limit, wanted, readable), overdue, event, shelf.side(*GATE))
+            heaps = shelf.heaps(wanted) if not full else shelf.lanes_but(full, names, without)
+            return Look(now, shelf.first(limit, heaps, readable), overdue, event, shelf.side(*GATE))
 
     def _standing(self) -> tuple[int, list[Record]]:
         """Every job as it stands."""
@@ -346,7 +395,7 @@ class MemoryStore(Store):
             self._check(changes, [*checks, *(mark.before for mark in marks)])
             now = shelf.now()
             jobs = []
-            wakes = any(mark.before.kind == "gate" for mark in marks)
+            wakes = any(mark.wakes for mark in marks)
             for before, after, _ in changes:
                 if after is None:
                     assert before is not None

@@ -7,7 +7,21 @@ from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import Due, StoredSchedule
-from jobboard.engine.store import LISTED, PAGED, Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, turns
+from jobboard.engine.store import (
+    LISTED,
+    PAGED,
+    Change,
+    Committed,
+    Found,
+    Lane,
+    Look,
+    Mark,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    turns,
+)
 
 __all__ = [
     "GATE",
@@ -22,6 +36,7 @@ __all__ = [
     "Due",
     "Engine",
     "Found",
+    "Lane",
     "Life",
     "Look",
     "Mark",

@@ -256,24 +256,24 @@ class Committer:
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
-    def alone(self, change: Change) -> bool:
+    def alone(self, change: Change, marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> bool:
         """Store this change by itself, which is given up if somebody was quicker."""
         try:
-            self.commit([change])
+            self.commit([change], marks, checks=checks)
         except Stale:
             return False
         return True
 
-    def apart(self, changes: Sequence[Change]) -> list[Change]:
+    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
         """Store changes that have nothing to do with each other: those of them at which nobody was quicker."""
         stored: list[Change] = []
         for start in range(0, len(changes), AT_ONCE):
             chunk = changes[start : start + AT_ONCE]
             try:
-                self.commit(chunk)
+                self.commit(chunk, checks=checks)
                 stored += chunk
             except Stale:
-                stored += [change for change in chunk if self.alone(change)]
+                stored += [change for change in chunk if self.alone(change, checks=checks)]
         return stored
 
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:

@@ -22,6 +22,7 @@ from jobboard.primitives import (
     Claimed,
     Draft,
     Finish,
+    Limit,
     Nonce,
     Oddity,
     Peeked,
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
-    *("delist", "tidy", "set_schedule", "remove_schedule", "post_due"),
+    *("set_limit", "remove_limit", "delist", "tidy", "set_schedule", "remove_schedule", "post_due"),
 )
 """The primitives that a board which was opened for looking only has not."""
 
@@ -308,6 +309,19 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def resume(self, names: Sequence[str] | None) -> None:
         """Take that back for these names, or (None) all of it, and wake those who wait."""
+
+    @abc.abstractmethod
+    def set_limit(self, limit: Limit) -> None:
+        """Bound the claims of some jobs from when this returns on. Those that stand go on, and count."""
+
+    @abc.abstractmethod
+    def remove_limit(self, name: str, per: str | None, nonce: Nonce) -> Status:
+        """OK, or ABSENT. Who waits looks again. ``per`` None: both."""
+
+    @abc.abstractmethod
+    def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
+        """The uuids of those of these jobs, all of them unclaimed, that are neither paused nor have to wait for a slot,
+        each by itself."""
 
     @abc.abstractmethod
     def schedules(self) -> list[StoredSchedule]:

@@ -23,9 +23,11 @@ from jobboard.engine.calls import (
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import Done, asked, done_page, outcomes
 from jobboard.engine.ending import Recent, ending
-from jobboard.engine.finding import Finder
+from jobboard.engine.finding import SPARE, Finder
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import holders_of
+from jobboard.engine.limiting import Entered, LimitEngine
+from jobboard.engine.limits import Limits, Rooms, Scope, reviving
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import ScheduleEngine, Schedules
 from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
@@ -48,14 +50,11 @@ LOG = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Store)
 
-_SPARE = 16
-"""How many jobs more than asked for a take looks at once somebody else was quicker, to go down that list."""
-
 _PATIENCE = 2.0
 """For how many seconds the end of a board waits for what is being tidied up."""
 
 
-class StoreEngine(ScheduleEngine, Engine, Generic[S]):
+class StoreEngine(ScheduleEngine, LimitEngine, Engine, Generic[S]):
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
     _opened: S | None = None
@@ -78,7 +77,8 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         self._keeper = ClaimKeeper(self._committer)
         self._schedules = Schedules(self._call, lambda drafts: self._posting(drafts, {}), self.wire)
         self._recent = Recent()
-        self._finder = Finder(self._committer)
+        self._finder = Finder(self._committer, self._ttl)
+        self._entered = Entered(self._committer)
         self._opened = store
 
     def closing(self) -> None:
@@ -212,13 +212,24 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         def plan() -> Plan:
             found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
-            if status == OK and after is not None and after.name in Rules.of(found.sides[0]).paused:
-                status = Status.PAUSED
+            rules = Rules.of(found.sides[0])
+            rooms = Rooms(self._committer, Limits(rules.limits), found.now)
+            if status == OK and after is not None:
+                rooms.learn([after])
+                if after.name in rules.paused:
+                    status = Status.PAUSED
+                elif rooms.full(after):
+                    status = Status.LIMITED
             if status != OK or after is None or stored is None:
                 return Plan([], [Deed(status, uuid)])
-            return Plan([change_by(Verb.CLAIM, stored, after)], [Deed(OK, uuid, after.token)], checks=found.sides)
+            rooms.enter(after)
+            entered.update(rooms.entered)
+            change = change_by(Verb.CLAIM, stored, after)
+            return Plan([change], [Deed(OK, uuid, after.token)], marks=rooms.marks(), checks=found.sides)
 
+        entered: dict[str, list[Scope]] = {}
         result = self._call(nonce).do(nonce, plan)
+        self._entered.learn(entered)
         status = result.done[0].status
         if status != OK:
             return Claimed(status, None, None)
@@ -268,14 +279,15 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         trashed: list[Record] = []
         beaten: set[str] = set()
         look: Look | None = None
+        rooms: Rooms | None = None
 
         def plan() -> Plan:
-            nonlocal look
+            nonlocal look, rooms
             # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
             left = [stored for stored in look.ready if stored.record.uuid not in beaten] if look and beaten else []
-            if look is None or len(left) < limit:
-                wanted = min(limit + _SPARE, 2 * AT_ONCE) if beaten else limit
-                look = self._finder.settled(wanted, names, readable, trashed, known=look is None)
+            if look is None or rooms is not None or len(left) < limit:
+                wanted = min(limit + SPARE, 2 * AT_ONCE) if beaten and rooms is None else limit
+                look, rooms = self._finder.choose(wanted, names, readable, trashed, known=look is None)
             else:
                 look = look._replace(ready=left)
             beaten.clear()
@@ -286,9 +298,13 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
                     made.done.append(Deed(OK, record.uuid, record.token))
-            return made
+                    if rooms is not None:
+                        rooms.enter(record)
+            return made if rooms is None else made._replace(marks=rooms.marks())
 
         result = self._call(nonce).do(nonce, plan, beaten=beaten)
+        if rooms is not None:
+            self._entered.learn(rooms.entered)
         records, margin = self._claims(result, expiry)
         return Taken(records, margin, trashed, look and look.next_event, None, result.replayed)
 
@@ -316,8 +332,16 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         def plan() -> Plan:
             found, stored, record = self._committer.one(uuid)
             status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
-            changes = [change_by(Verb.EXTEND, stored, after)] if status == OK and stored is not None else []
-            return Plan(changes, [Deed(status, uuid, 0)])
+            made = Plan([], [Deed(status, uuid, 0)])
+            if status != OK or stored is None or record is None or after is None:
+                return made
+            change = change_by(Verb.EXTEND, stored, after)
+            if record.state == CLAIMED:
+                return made._replace(changes=[change])
+            revival = reviving(self._committer, after)
+            if revival is None:
+                return made._replace(done=[Deed(Status.LOST, uuid, 0)])
+            return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
 
         # To extend again does no harm, and what has lapsed since the first try is revived by it.
         calls = self._call(nonce)
@@ -341,7 +365,9 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
             return ending(acts, self._live.read([act.uuid for act in acts], [*purged, *asked(acts)]))
 
-        return [deed.status for deed in self._call(nonce).do(nonce, plan).done]
+        done = [deed.status for deed in self._call(nonce).do(nonce, plan).done]
+        self._entered.freed(act.uuid for act in acts)
+        return done
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
         def plan() -> Plan:
@@ -358,7 +384,9 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
             marks = [Mark(side, b"", DAY) for side in found.sides]
             return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks)
 
-        return self._call(nonce).do(nonce, plan).done[0].status
+        status = self._call(nonce).do(nonce, plan).done[0].status
+        self._entered.freed([uuid])
+        return status
 
     # Looking
 
@@ -412,20 +440,6 @@ class StoreEngine(ScheduleEngine, Engine, Generic[S]):
         life = self.life
         if life is not None:
             life.nap(limit)
-
-    # Rules
-
-    def rules(self) -> Rules:
-        _ = self._live
-        return self._finder.rules()
-
-    def pause(self, names: Sequence[str] | None) -> None:
-        _ = self._live
-        self._finder.rule(lambda rules: rules.pause(names))
-
-    def resume(self, names: Sequence[str] | None) -> None:
-        _ = self._live
-        self._finder.rule(lambda rules: rules.resume(names))
 
     # Entities
 

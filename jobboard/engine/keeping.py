@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from jobboard import states
 from jobboard.engine.calls import Committer, change_by, standing
 from jobboard.engine.errands import Errands
+from jobboard.engine.limits import revive
 from jobboard.engine.store import Change, Stored
 from jobboard.primitives import Nonce, Renewed
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
@@ -40,6 +41,7 @@ class ClaimKeeper:
         for _ in self._committer.tries():
             found = store.read([uuid for uuid, _ in asked])
             changes: dict[tuple[str, int], Change] = {}
+            revived: dict[tuple[str, int], Change] = {}
             for claim, stored in zip(asked, found.jobs, strict=True):
                 record = standing(stored, found.now)
                 if stored is None or record is None or record.token != claim[1] or record.state == TRASHED:
@@ -47,9 +49,14 @@ class ClaimKeeper:
                 elif record.keeper == handle and record.who is not None:
                     after = record._replace(state=CLAIMED, lock_until=found.now + ttl if leased else None)
                     if after != stored.record or not stored.alive:
-                        changes[claim] = Change(stored, after)
+                        stands = record.state == CLAIMED
+                        (changes if stands else revived)[claim] = Change(stored, after)
             done = {id(change) for change in self._committer.apart(list(changes.values()))}
             asked = [claim for claim, change in changes.items() if id(change) not in done]
+            if revived:
+                back, out = revive(self._committer, revived)
+                lost += sorted(out)
+                asked += [claim for claim in revived if claim not in back and claim not in out]
             if not asked:
                 return Renewed(lost, ttl if leased else store.margin)
         raise AssertionError("unreachable")

@@ -4,14 +4,14 @@ to tell, and the commit of a claim compares that it is as it was when the claim 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
 import msgpack
 
 from jobboard.engine.store import Side
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Paused
+from jobboard.primitives import Limit, Paused
 
 GATE = ("gate", "rules")
 """Kind and key of that side record."""
@@ -19,42 +19,92 @@ GATE = ("gate", "rules")
 MOST_PAUSED = 1000
 """How many names can be paused by themselves."""
 
+MOST_LIMITS = 1000
+"""How many limits can be set; each may have any number of groups."""
+
+
+class Bound(NamedTuple):
+    """A limit, and by which setting of it: while the claims are counted that stood then, others may set it anew."""
+
+    limit: Limit
+    setting: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.limit.name, self.limit.per
+
 
 class Rules(NamedTuple):
     """What the gate tells."""
 
     paused: Paused = Paused()
+    limits: tuple[Bound, ...] = ()
 
     @classmethod
     def of(cls, gate: Side) -> Rules:
         if gate.value is None:
             return _NONE
-        everything, names = msgpack.unpackb(gate.value)
-        return cls(Paused(everything, tuple(names)))
+        everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
+        return cls(Paused(everything, names), tuple(Bound(Limit(*limit), setting) for limit, setting in limits))
 
     def packed(self) -> bytes | None:
         """The value of the gate; None: it goes."""
         if self == _NONE:
             return None
-        packed: bytes = msgpack.packb((self.paused.everything, self.paused.names))
+        limits = [(astuple(limit), setting) for limit, setting in self.limits]
+        packed: bytes = msgpack.packb((self.paused.everything, self.paused.names, limits))
         return packed
+
+    # Pauses
 
     def pause(self, names: Sequence[str] | None) -> Rules:
         """:raises JobFailure: these are too many."""
         if names is None:
-            return Rules(replace(self.paused, everything=True))
+            return self._replace(paused=replace(self.paused, everything=True))
         paused = {*self.paused.names, *names}
         if len(paused) > MOST_PAUSED:
             raise JobFailure(
                 f"{len(paused)} names would be paused, and {MOST_PAUSED} can be: pause() without names pauses all jobs"
             )
-        return Rules(replace(self.paused, names=tuple(sorted(paused))))
+        return self._replace(paused=replace(self.paused, names=tuple(sorted(paused))))
 
     def resume(self, names: Sequence[str] | None) -> Rules:
         if names is None:
-            return Rules()
+            return self._replace(paused=Paused())
         left = sorted({*self.paused.names} - {*names})
-        return Rules(replace(self.paused, names=tuple(left)))
+        return self._replace(paused=replace(self.paused, names=tuple(left)))
+
+    # Limits
+
+    def found(self, name: str, per: str) -> Bound | None:
+        return next((bound for bound in self.limits if bound.place == (name, per)), None)
+
+    def limit(self, limit: Limit, setting: str) -> Rules:
+        """Set a limit. It binds at once where the claims that stand are counted already, or need not be.
+
+        :raises JobFailure: there are too many."""
+        there = self.found(limit.name, limit.per)
+        counted = limit.concurrency is None or (
+            there is not None and there.limit.binding and there.limit.concurrency is not None
+        )
+        others = [bound for bound in self.limits if bound is not there]
+        if len(others) >= MOST_LIMITS:
+            raise JobFailure(f"there are {MOST_LIMITS} limits, which is the most; per='group' is one for all groups")
+        made = [*others, Bound(replace(limit, binding=counted), setting)]
+        return self._replace(limits=tuple(sorted(made, key=lambda bound: bound.place)))
+
+    def counted(self, setting: str) -> Rules:
+        """The claims that stood at this setting are counted: the limit binds."""
+        return self._replace(
+            limits=tuple(
+                Bound(replace(limit, binding=True), each) if each == setting else Bound(limit, each)
+                for limit, each in self.limits
+            )
+        )
+
+    def unlimit(self, name: str, per: str | None) -> Rules:
+        left = (bound for bound in self.limits if bound.limit.name != name or per not in (None, bound.limit.per))
+        return self._replace(limits=tuple(left))
 
 
 _NONE = Rules()

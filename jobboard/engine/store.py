@@ -51,6 +51,7 @@ KINDS = {
     "purged": "that a job was purged within a day; not listed",
     "entity": "one entry of the roster",
     "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
+    "scope": "what a limit counts of the jobs of one name, or of one name and group: see jobboard.engine.limits",
     "gate": "what holds for all claims, see jobboard.engine.rules; one at most, and not listed",
     "schedule": "what is posted at which times",
 }
@@ -96,6 +97,10 @@ class Look(NamedTuple):
     gate: Side
 
 
+Lane = tuple[str, str]
+"""A name and a group."""
+
+
 class Change(NamedTuple):
     """One job's step: from what was read (None: it is new) to what is to be stored (None: nothing is left). A draft
     gets its sequence, and its time, where it is stored.
@@ -109,12 +114,13 @@ class Change(NamedTuple):
 
 class Mark(NamedTuple):
     """One side record's step: from what was read to ``value`` (None: nothing is left), which counts for ``ttl`` µs from
-    the commit on, or ``until`` an instant (both None: for ever)."""
+    the commit on, or ``until`` an instant (both None: for ever). ``wakes``: all who wait for a job look again."""
 
     before: Side
     value: bytes | None
     ttl: int | None = None
     until: int | None = None
+    wakes: bool = False
 
     def end(self, now: int) -> int | None:
         """Until when it counts, if it is stored now."""
@@ -193,10 +199,18 @@ class Store(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
         before this call; with a limit of 0, none. With names, of these only; else of all but those in ``without``, at
-        the cost of a look for the other names."""
+        the cost of a look for the other names. None of the names and groups in ``full``, which may hold most of the
+        jobs: at the cost, where the store can, of a look for each of the other groups."""
 
     def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
         """What :meth:`look` would answer if nothing has come in since the last one, where this store can tell that
@@ -226,10 +240,15 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
-        (the gate, today) included, and what is new is not there. At most 500 drafts, or 100 changes of other jobs. A
-        gate that changes wakes all who wait.
+        (the gate, today) included, and what is new is not there. At most 500 drafts, or 100 changes of other jobs.
 
         :raises Stale: something is not; nothing was stored.
+        """
+
+    def settled(self) -> None:  # noqa: B027 - a commit that compares the gate comes too late once that has changed
+        """Return when each commit has been stored, or never will be, that was decided by a gate of before this call.
+
+        :raises JobFailure: others have not ended their transactions in time.
         """
 
     def tidy(self, seconds: float) -> bool:

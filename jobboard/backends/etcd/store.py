@@ -29,7 +29,7 @@ from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, w
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
 from jobboard.conf import Settings
-from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Lane, Look, Mark, Side, Store, Stored
 from jobboard.engine.calls import standing
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
@@ -292,7 +292,14 @@ class EtcdStore(Store):
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return self.outcomes.newest(kind, after, limit)
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         return self.fences.look(limit, names, readable, without)
 
     def gate(self, kvs: Sequence[KV]) -> Side:

@@ -25,6 +25,7 @@ from jobboard.engine import (
     Change,
     Committed,
     Found,
+    Lane,
     Look,
     Mark,
     Seat,
@@ -251,7 +252,14 @@ class RedisStore(Store):
         now, found = self.run("newest", kind, None if after is None else after.tag, limit)
         return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         """The script passes over what is paused by itself."""
         now, ready, overdue, event, gate = self.run("look", limit, names, readable)
         first, ended = ([stored_of(*job) for job in some] for some in (ready, overdue))
@@ -313,7 +321,7 @@ class RedisStore(Store):
             steps.append(step)
         sides = [
             ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until)
-            for side, value, ttl, until in marks
+            for side, value, ttl, until, _ in marks
         ]
         relied = [("\0".join(side[:2]), side.tag) for side in checks]
         stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)

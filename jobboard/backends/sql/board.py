@@ -248,7 +248,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         lease = self._lease_of(who, expiry, nonce)
         trashed: list[Record] = []
         for _ in self._committer.tries():
-            gate, allowed, without, shut = self._finder.allowed(names)
+            gate, allowed, without, shut, _ = self._finder.allowed(names)
             if shut and nonce.attempt == 1:
                 if self._finder.changed(gate):
                     continue
@@ -307,7 +307,7 @@ class SQLEngine(StoreEngine[SQLStore]):
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
         for _ in self._committer.tries():
-            gate, allowed, without, shut = self._finder.allowed(names)
+            gate, allowed, without, shut, _ = self._finder.allowed(names)
             if not shut:
                 found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))
                 if seen == _version(gate):

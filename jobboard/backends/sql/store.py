@@ -22,7 +22,7 @@ from jobboard.backends.sql.statements import DAY, TIDIED, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Store, Stored, held_key
+from jobboard.engine import Change, Committed, Found, Lane, Look, Mark, Side, Stale, Store, Stored, held_key
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
@@ -245,7 +245,14 @@ class SQLStore(Store):
             if len(some) < _WALK:
                 return [name for name in found if name not in without]
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
 
     def page(
@@ -306,7 +313,7 @@ class SQLStore(Store):
             if after is not None
         ]
         self._pass_keys(run, changes)
-        if any(_wakes(change) for change in changes) or any(mark.before.kind == "gate" for mark in marks):
+        if any(_wakes(change) for change in changes) or any(mark.wakes for mark in marks):
             self.tell(run)
         for mark in marks:
             if mark.before.kind == "outcome":

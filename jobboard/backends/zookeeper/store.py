@@ -36,7 +36,7 @@ from jobboard.backends.zookeeper.requests import Refused, children, create, dele
 from jobboard.backends.zookeeper.sides import Sides
 from jobboard.backends.zookeeper.walking import Walker
 from jobboard.backends.zookeeper.writing import Writer
-from jobboard.engine import GATE, Change, Committed, Found, Look, Mark, Side, Store, Stored
+from jobboard.engine import GATE, Change, Committed, Found, Lane, Look, Mark, Side, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
@@ -435,7 +435,14 @@ class ZooKeeperStore(Store):
 
     # The rest of the contract
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         return self.view.look(limit, Names.of(names, without), readable)
 
     def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:

@@ -237,7 +237,7 @@ class Writer:
             batch.add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
         for mark in marks:
             self._mark(mark, batch, done, gone)
-        if any(rings(step) for step in steps) or any(mark.before.kind == "gate" for mark in marks):
+        if any(rings(step) for step in steps) or any(mark.wakes for mark in marks):
             done.bell = batch.add(put(store.paths.bell, b""), _OTHER)
         if listened and (news := told(store.handle, steps)):
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)

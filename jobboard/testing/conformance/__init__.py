@@ -43,6 +43,7 @@ _MODULES = (
     "leases",
     "life",
     "lifecycle",
+    "limits",
     "looking",
     "model",
     "ordering",
@@ -84,6 +85,13 @@ from jobboard.testing.conformance.late import TestLateOnTheWire  # noqa: E402
 from jobboard.testing.conformance.leases import TestAttempts, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
 from jobboard.testing.conformance.life import TestIdentity, TestLife  # noqa: E402
 from jobboard.testing.conformance.lifecycle import TestLifecycle  # noqa: E402
+from jobboard.testing.conformance.limits import (  # noqa: E402
+    TestConcurrencyLimits,
+    TestLimitedLapses,
+    TestLimitSetting,
+    TestRateLimits,
+    TestSlotWaiters,
+)
 from jobboard.testing.conformance.looking import (  # noqa: E402
     TestCounting,
     TestGet,
@@ -141,6 +149,7 @@ __all__ = [
     "TestCancel",
     "TestClaiming",
     "TestClocks",
+    "TestConcurrencyLimits",
     "TestContention",
     "TestCounting",
     "TestDelays",
@@ -162,6 +171,8 @@ __all__ = [
     "TestLateRequests",
     "TestLife",
     "TestLifecycle",
+    "TestLimitSetting",
+    "TestLimitedLapses",
     "TestLostReplies",
     "TestManyAtOnce",
     "TestModel",
@@ -182,6 +193,7 @@ __all__ = [
     "TestPostingMany",
     "TestPurge",
     "TestRaces",
+    "TestRateLimits",
     "TestRelease",
     "TestRememberedClaims",
     "TestRepeatedPosts",
@@ -192,6 +204,7 @@ __all__ = [
     "TestSchedules",
     "TestSchedulesInTrouble",
     "TestSiblings",
+    "TestSlotWaiters",
     "TestTheServerIsAsked",
     "TestTokens",
     "TestTrash",

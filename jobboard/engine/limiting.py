@@ -1,0 +1,156 @@
+"""Rules as they are set, and what becomes free when claims end."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from oslo_utils import uuidutils
+
+from jobboard.engine.calls import Committer, Deed, Plan, standing
+from jobboard.engine.finding import Finder
+from jobboard.engine.limits import KIND, Limits, Listed, Scope
+from jobboard.engine.rules import GATE, Bound, Rules
+from jobboard.engine.store import Mark, Stale
+from jobboard.exceptions import ConnectionFailure
+from jobboard.primitives import Limit, Nonce
+from jobboard.states import CLAIMED, OK, Record, Status
+
+LOG = logging.getLogger(__name__)
+
+PAGE = 500
+
+MOST = 10_000
+"""Of how many claims an engine remembers which scopes they are in."""
+
+
+class Entered:
+    """In which scopes the claims are that this engine has made, so that those who wait for a slot there can be woken
+    when one of them ends. Who has waited for longer than a lease looks by itself."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._lock = threading.Lock()
+        self._scopes: dict[str, Sequence[Scope]] = {}
+
+    def learn(self, entered: Mapping[str, Sequence[Scope]]) -> None:
+        with self._lock:
+            self._scopes.update(entered)
+            while len(self._scopes) > MOST:
+                del self._scopes[next(iter(self._scopes))]
+
+    def freed(self, uuids: Iterable[str]) -> None:
+        """Claims of these jobs have ended."""
+        # Nothing is locked, and nothing asked, where no limit is set.
+        if not self._scopes:
+            return
+        with self._lock:
+            left = {uuid: scopes for uuid in uuids if (scopes := self._scopes.pop(uuid, None))}
+        if left:
+            try:
+                self._free(left)
+            except ConnectionFailure as error:
+                LOG.info("nobody could be told that slots are free: %s", error)
+
+    def _free(self, left: Mapping[str, Sequence[Scope]]) -> None:
+        """Take these jobs from lists that are full, and wake those who wait."""
+        scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
+        for _ in self._committer.tries():
+            sides = self._committer.store.read([], [(KIND, key) for key in scopes]).sides
+            marks = []
+            for side in sides:
+                listed = Listed.of(side)
+                if len(listed.claims) >= (scopes[side.key].concurrency or 0):
+                    claims = tuple(claim for claim in listed.claims if claim[0] not in left)
+                    if len(claims) < len(listed.claims):
+                        marks.append(Mark(side, listed._replace(claims=claims).packed(), wakes=True))
+            try:
+                if marks:
+                    self._committer.commit([], marks)
+            except Stale:
+                continue
+            return
+
+
+class LimitEngine:
+    """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for rules."""
+
+    _finder: Finder
+
+    @abc.abstractmethod
+    def _call(self, nonce: Nonce | None) -> Committer: ...
+
+    def rules(self) -> Rules:
+        self._call(None)
+        return self._finder.rules()
+
+    def pause(self, names: Sequence[str] | None) -> None:
+        self._call(None)
+        self._finder.rule(lambda rules: rules.pause(names))
+
+    def resume(self, names: Sequence[str] | None) -> None:
+        self._call(None)
+        self._finder.rule(lambda rules: rules.resume(names))
+
+    def set_limit(self, limit: Limit) -> None:
+        committer = self._call(None)
+        setting = uuidutils.generate_uuid(dashed=False)
+        bound = self._finder.rule(lambda rules: rules.limit(limit, setting)).found(limit.name, limit.per)
+        if bound is None or bound.limit.binding:
+            return
+        # From now on each claim that begins enters its scope. Those that stood before are entered here.
+        committer.store.settled()
+        _enter_standing(committer, bound)
+        self._finder.rule(lambda rules: rules.counted(setting))
+
+    def remove_limit(self, name: str, per: str | None, nonce: Nonce) -> Status:
+        committer = self._call(nonce)
+
+        def plan() -> Plan:
+            [gate] = committer.store.read([], [GATE]).sides
+            rules = Rules.of(gate)
+            left = rules.unlimit(name, per)
+            if left == rules:
+                return Plan([], [Deed(Status.ABSENT, "")])
+            return Plan([], [Deed(OK, "")], marks=[Mark(gate, left.packed(), wakes=True)])
+
+        return committer.do(nonce, plan).done[0].status
+
+    def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
+        self._call(None)
+        return self._finder.open_to_claims(jobs)
+
+
+def _enter_standing(committer: Committer, bound: Bound) -> None:
+    limits, name, after = Limits([bound]), bound.limit.name, None
+    while True:
+        now, page = committer.store.page(after, PAGE, [name], frozenset({CLAIMED}))
+        inside: dict[str, dict[str, int]] = {}
+        for stored in page:
+            record = standing(stored, now)
+            for scope in limits.scopes(record) if record.state == CLAIMED else ():
+                inside.setdefault(scope.key, {})[record.uuid] = record.token
+        for key, claims in inside.items():
+            _enter(committer, key, claims)
+        # Where it stops early it does so with a job that was not asked for.
+        if not page or (len(page) < PAGE and record.state == CLAIMED and record.name == name):
+            return
+        after = page[-1].record
+
+
+def _enter(committer: Committer, key: str, claims: Mapping[str, int]) -> None:
+    for _ in committer.tries():
+        [side] = committer.store.read([], [(KIND, key)]).sides
+        listed = Listed.of(side)
+        told = dict(listed.claims)
+        # What is listed with a later token has begun since.
+        more = {uuid: token for uuid, token in claims.items() if told.get(uuid, -1) < token}
+        if not more:
+            return
+        try:
+            committer.commit([], [Mark(side, listed._replace(claims=tuple((told | more).items())).packed())])
+        except Stale:
+            continue
+        return

@@ -1,0 +1,266 @@
+"""How many claims may live at once, and how many may begin within a time.
+
+A *scope* is what a limit counts by itself: the jobs of one name, or those of one name and group. It has a side record,
+which lists the claims that have been made in it, by uuid and token, and when the last ones began. A claim in the scope
+changes that record in its own commit, so that two can't both have the last slot.
+
+The record lists at least every claim that lives, and may list some that have ended: nothing changes it when a claim
+ends. So a scope whose list is short has room for sure. Where it is as long as the limit, the jobs themselves tell which
+of these claims live; one that has lapsed is written down as such before it is taken from the list, so that whoever
+revives it meets a job that has changed, and has to enter the scope anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgpack
+
+from jobboard.engine.calls import Committer, standing
+from jobboard.engine.rules import GATE, Bound, Rules
+from jobboard.engine.store import Change, Lane, Mark, Side, Stored
+from jobboard.primitives import Limit
+from jobboard.states import CLAIMED, TRASHED, Record
+
+KIND = "scope"
+
+
+class Scope(NamedTuple):
+    """``key``: of its side record."""
+
+    key: str
+    limit: Limit
+
+
+class Limits:
+    """The limits of a board, by the names that they bind."""
+
+    def __init__(self, limits: Iterable[Bound] = ()) -> None:
+        self._by_name: dict[str, list[Limit]] = {}
+        for limit, _ in limits:
+            self._by_name.setdefault(limit.name, []).append(limit)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def scopes(self, job: Record) -> list[Scope]:
+        """Those that a claim of this job has to enter."""
+        limits = self._by_name.get(job.name)
+        if limits is None:
+            return []
+        # Neither names nor groups have control characters.
+        return [
+            Scope(job.name if limit.per == "name" else f"{job.name}\n{job.group}", limit)
+            for limit in limits
+            if limit.per == "name" or job.group is not None
+        ]
+
+    def bind(self, names: Sequence[str] | None) -> bool:
+        """Whether jobs of these names, None: of any name, may have scopes."""
+        return bool(self._by_name) if names is None else any(name in self._by_name for name in names)
+
+
+class Listed(NamedTuple):
+    """What the side record of a scope tells: claims, and instants at which some have begun, the latest last."""
+
+    claims: tuple[tuple[str, int], ...] = ()
+    starts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, side: Side) -> Listed:
+        if side.value is None:
+            return cls()
+        claims, starts = msgpack.unpackb(side.value, use_list=False)
+        return cls(claims, starts)
+
+    def packed(self) -> bytes | None:
+        packed: bytes | None = msgpack.packb(tuple(self)) if self.claims or self.starts else None
+        return packed
+
+
+class _Room:
+    """One scope as it was read, and who has entered it since."""
+
+    def __init__(self, scope: Scope, side: Side) -> None:
+        self.scope = scope
+        self.side = side
+        # With only those of its claims that live, where it mattered; and with those that have entered.
+        self.cleared = self.listed = Listed.of(side)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the list is as long as the limit, so that it matters which of its claims live."""
+        return self._as_long(self.listed)
+
+    def _as_long(self, listed: Listed) -> bool:
+        most = self.scope.limit.concurrency
+        return most is not None and len(listed.claims) >= most
+
+    def keep(self, live: Container[tuple[str, int]]) -> None:
+        claims = tuple(claim for claim in self.listed.claims if claim in live)
+        self.cleared = self.listed = self.listed._replace(claims=claims)
+
+    def open_to(self, uuid: str, now: int, begins: bool) -> bool:
+        """Whether a claim of this job, whose earlier ones count for nothing, can begin, or be revived."""
+        limit = self.scope.limit
+        if limit.concurrency is not None and limit.binding:
+            others = sum(claim[0] != uuid for claim in self.listed.claims)
+            if others >= limit.concurrency:
+                return False
+        return not (begins and limit.rate) or self.opens_in(now) == 0
+
+    def opens_in(self, now: int) -> int:
+        """µs until its rate lets one more begin."""
+        if self.scope.limit.rate is None:
+            return 0
+        number, seconds = self.scope.limit.rate
+        starts = self.listed.starts
+        return max(0, starts[-number] + int(seconds * 1e6) - now) if len(starts) >= number else 0
+
+    def enter(self, claim: tuple[str, int], now: int, begins: bool) -> None:
+        limit, (claims, starts) = self.scope.limit, self.listed
+        if limit.concurrency is not None:
+            claims = (*(each for each in claims if each[0] != claim[0]), claim)
+        if limit.rate is None:
+            starts = ()
+        elif begins:
+            starts = (*starts, now)[-limit.rate[0] :]
+        self.listed = Listed(claims, starts)
+
+    def mark(self) -> Mark:
+        # Where the list was full and has room left, others may wait for that.
+        return Mark(self.side, self.listed.packed(), wakes=self._as_long(Listed.of(self.side)) and not self.crowded)
+
+
+class Rooms:
+    """How much room there is in the scopes of some jobs, and what becomes of it when claims of them begin.
+
+    :param now: the time by which that is judged, unless it is read anew together with the scopes.
+    :param trashed: takes in the jobs whose last lapse is written down.
+    """
+
+    def __init__(self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None = None) -> None:
+        self._committer = committer
+        self._limits = limits
+        self._trashed = trashed if trashed is not None else []
+        self._rooms: dict[str, _Room] = {}
+        self.now = now
+        self.entered: dict[str, list[Scope]] = {}
+        """The jobs whose claims take slots, and where."""
+
+    def learn(self, jobs: Iterable[Record]) -> None:
+        """Read what is not known of their scopes."""
+        wanted = {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
+        wanted = {key: scope for key, scope in wanted.items() if key not in self._rooms}
+        if not wanted:
+            return
+        found = self._committer.store.read([], [(KIND, key) for key in wanted])
+        rooms = [_Room(scope, side) for side, scope in zip(found.sides, wanted.values(), strict=True)]
+        self._rooms.update({room.scope.key: room for room in rooms})
+        self.now = max(self.now, found.now)
+        self._clear([room for room in rooms if room.crowded])
+
+    def _clear(self, rooms: Sequence[_Room]) -> None:
+        """Take the claims that do not live from these lists."""
+        store = self._committer.store
+        for _ in self._committer.tries():
+            listed = [claim for room in rooms for claim in room.listed.claims]
+            if not listed:
+                return
+            found = store.read([uuid for uuid, _ in listed])
+            live: set[tuple[str, int]] = set()
+            lapsed: list[Stored] = []
+            for claim, stored in zip(listed, found.jobs, strict=True):
+                if stored is not None and (stored.record.state, stored.record.token) == (CLAIMED, claim[1]):
+                    live.add(claim)
+                    if standing(stored, found.now).state != CLAIMED:
+                        lapsed.append(stored)
+            for room in rooms:
+                room.keep(live)
+            self.now = max(self.now, found.now)
+            if not lapsed:
+                return
+            swept = self._committer.sweep(lapsed, found.now)
+            self._trashed.extend(record for record in swept if record.state == TRASHED)
+        raise AssertionError("unreachable")
+
+    def full(self, job: Record, begins: bool = True) -> list[Scope]:
+        """The scopes that have no room for a claim of this job."""
+        scopes = self._limits.scopes(job)
+        return [scope for scope in scopes if not self._rooms[scope.key].open_to(job.uuid, self.now, begins)]
+
+    def enter(self, claim: Record, begins: bool = True) -> None:
+        """This claim begins, or is revived, and takes its slots."""
+        scopes = self._limits.scopes(claim)
+        for scope in scopes:
+            self._rooms[scope.key].enter((claim.uuid, claim.token), self.now, begins)
+        if scopes:
+            self.entered[claim.uuid] = scopes
+
+    def leave(self) -> None:
+        """None of those that have entered has."""
+        self.entered.clear()
+        for room in self._rooms.values():
+            room.listed = room.cleared
+
+    def marks(self) -> list[Mark]:
+        """What those that have entered change in their scopes."""
+        touched = {scope.key for scopes in self.entered.values() for scope in scopes}
+        return [self._rooms[key].mark() for key in sorted(touched)]
+
+    @property
+    def opens_in(self) -> int | None:
+        """µs until the first of the rates that are used up lets one more begin; None if none is."""
+        waits = (room.opens_in(self.now) for room in self._rooms.values())
+        return min((wait for wait in waits if wait), default=None)
+
+
+def lane(scope: Scope) -> Lane | None:
+    """The name and group of a scope; None where it is a name's."""
+    if scope.limit.per == "name":
+        return None
+    return scope.limit.name, scope.key[len(scope.limit.name) + 1 :]
+
+
+class Revival(NamedTuple):
+    """What changes beside a claim that has lapsed when it is revived, and what that relies on."""
+
+    marks: list[Mark]
+    checks: list[Side]
+
+
+def reviving(committer: Committer, claim: Record) -> Revival | None:
+    """None: the claim's slot is another's now."""
+    found = committer.store.read([], [GATE])
+    rooms = Rooms(committer, Limits(Rules.of(found.sides[0]).limits), found.now)
+    rooms.learn([claim])
+    if rooms.full(claim, begins=False):
+        return None
+    rooms.enter(claim, begins=False)
+    return Revival(rooms.marks(), found.sides)
+
+
+Claims = Mapping[tuple[str, int], Change]
+"""Changes of claims, by uuid and token."""
+
+
+def revive(committer: Committer, claims: Claims) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """Store what revives claims that have lapsed: those at which nobody was quicker, and those that have no slot."""
+    [gate] = committer.store.read([], [GATE]).sides
+    limits = Limits(Rules.of(gate).limits)
+    bound: dict[tuple[str, int], Change] = {}
+    free: dict[tuple[str, int], Change] = {}
+    for claim, change in claims.items():
+        assert isinstance(change.after, Record)
+        (bound if limits.scopes(change.after) else free)[claim] = change
+    apart = {id(change) for change in committer.apart(list(free.values()), [gate])}
+    done, lost = {claim for claim, change in free.items() if id(change) in apart}, set()
+    for claim, change in bound.items():
+        assert isinstance(change.after, Record)
+        revival = reviving(committer, change.after)
+        if revival is None:
+            lost.add(claim)
+        elif committer.alone(change, *revival):
+            done.add(claim)
+    return done, lost

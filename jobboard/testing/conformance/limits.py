@@ -1,0 +1,395 @@
+"""Limits: how many jobs of a name or a group are claimed at once, and how many within a time."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.job import Act, Posting
+from jobboard.primitives import Limit
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    MakeBoard,
+    Waiter,
+    take,
+    until_free,
+    uuids,
+)
+
+
+def post(board: JobBoard, number: int, name: str = "mail", group: str | None = None) -> list[str]:
+    return uuids(board.post_many([Posting(name, group=group) for _ in range(number)]))
+
+
+class TestConcurrencyLimits:
+    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+        first, second, third = post(board, 3)
+        [resized] = post(board, 1, "resize")
+        board.set_limit("mail", concurrency=2)
+        assert other.limits() == [Limit("mail", "name", 2)]
+        held = other.claim_many("anna", 10)
+        assert uuids(held) == [first, second, resized]
+        assert board.claim_many("anna", 10) == []
+        assert board.claim_next("anna", names=["mail"]) is None
+        other.consume(held[0], "anna")
+        assert take(board).uuid == third
+        assert other.claim_next("anna") is None
+
+    def test_of_each_group(self, board: JobBoard, other: JobBoard) -> None:
+        one, two = post(board, 2, group="one"), post(board, 2, group="two")
+        free = post(board, 3)
+        board.set_limit("mail", concurrency=1, per="group")
+        assert uuids(other.claim_many("anna", 10)) == [one[0], two[0], *free]
+        assert board.claim_next("anna") is None
+        board.consume(other.get(two[0]), "anna")
+        assert take(other, "bob").uuid == two[1]
+
+    def test_of_both(self, board: JobBoard) -> None:
+        one, two = post(board, 3, group="one"), post(board, 3, group="two")
+        board.set_limit("mail", concurrency=3)
+        board.set_limit("mail", concurrency=2, per="group")
+        assert board.limits() == [Limit("mail", "group", 2), Limit("mail", "name", 3)]
+        held = board.claim_many("anna", 10)
+        assert uuids(held) == [*one[:2], two[0]]
+        board.consume(held[0], "anna")
+        # Whatever is first and has room in both.
+        assert uuids(board.claim_many("anna", 10)) == [one[2]]
+
+    def test_one_by_one_in_order(self, board: JobBoard, other: JobBoard) -> None:
+        """What is full is passed over, and nothing else."""
+        board.set_limit("mail", concurrency=1, per="group")
+        posted = board.post_many([Posting("mail", group=group) for group in "aabbcc"])
+        got = [take(each).uuid for each in (board, other, board)]
+        assert got == [posted[0].uuid, posted[2].uuid, posted[4].uuid]
+        assert board.claim_next("anna") is None
+
+    def test_behind_many_of_one_full_group(self, board: JobBoard) -> None:
+        """More than a look takes in."""
+        board.set_limit("mail", concurrency=1, per="group")
+        board.set_limit("resize", concurrency=1)
+        big = post(board, 150, group="big")
+        post(board, 50, "resize")
+        small = post(board, 2, group="small")
+        [alone] = post(board, 1, "alone")
+        first = board.claim_many("anna", 10)
+        assert [job.name for job in first] == ["mail", "resize", "mail", "alone"]
+        assert {first[0].uuid, first[2].uuid, first[3].uuid} == {big[0], small[0], alone}
+        assert board.claim_next("anna") is None
+        assert board.claim_next("anna", names=["mail"]) is None
+        board.consume(first[2], "anna")
+        assert take(board, names=["mail", "resize"]).uuid == small[1]
+
+    def test_a_higher_priority_first(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        low = board.post("mail", priority="LOW")
+        held = take(board)
+        board.post("mail")
+        high = board.post("mail", priority="HIGH")
+        assert board.claim_next("anna") is None
+        board.abandon(held, "anna")
+        assert take(board) == high
+        assert low.state == UNCLAIMED
+
+    def test_a_claim_of_what_is_over_its_limit(self, board: JobBoard, other: JobBoard) -> None:
+        first, second = board.post("mail"), board.post("mail")
+        board.set_limit("mail", concurrency=1)
+        other.claim(other.get(first.uuid), "bob")
+        with pytest.raises(UnclaimableJob, match="set_limit"):
+            board.claim(second, "anna")
+        assert second.state == UNCLAIMED
+        assert second.attempts == 0
+        other.release(first)
+        board.claim(second, "anna")
+        with pytest.raises(UnclaimableJob, match="set_limit"):
+            other.claim(first, "bob")
+
+    @pytest.mark.parametrize("verb", ["consume", "abandon", "delay", "trash", "release", "cancel a lapsed one"])
+    def test_whatever_ends_a_claim_gives_its_slot_back(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        board.set_limit("mail", concurrency=1)
+        job = board.post("mail")
+        second = board.post("mail")
+        board.claim(job, "anna", expiry=SHORT if "lapsed" in verb else LONG)
+        if verb == "delay":
+            board.abandon(job, "anna", delay=LONG)
+            assert job.state == SCHEDULED
+        elif verb == "release":
+            other.release(other.get(job.uuid))
+            other.cancel(other.get(job.uuid))
+        elif "lapsed" in verb:
+            until_free(other, job)
+            other.cancel(other.get(job.uuid))
+        else:
+            getattr(board, verb)(job, "anna")
+            if verb == "abandon":
+                board.cancel(job)
+        assert take(other) == second
+
+    def test_jobs_that_are_delayed_or_restored_hold_no_slot(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        board.post("mail", delay=LONG)
+        trashed = board.post("mail")
+        board.cancel(trashed)
+        board.restore(trashed)
+        assert take(board) == trashed
+        assert board.claim_next("anna") is None
+
+    def test_many_at_once_get_no_more(self, board: JobBoard, make_board: MakeBoard) -> None:
+        board.set_limit("mail", concurrency=3)
+        post(board, 20)
+        boards = [make_board() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            got = list(pool.map(lambda each: each.claim_many("anna", 5), boards))
+        assert sum(map(len, got)) == 3
+        assert board.stats().claimed == 3
+
+    def test_all_that_were_posted_are_done_in_the_end(self, board: JobBoard, make_board: MakeBoard) -> None:
+        board.set_limit("mail", concurrency=1, per="group")
+        board.set_limit("mail", concurrency=2)
+        posted = {job.uuid for job in board.post_many([Posting("mail", group=str(n % 3)) for n in range(24)])}
+        done: list[str] = []
+
+        def work(each: JobBoard) -> None:
+            while len(done) < len(posted):
+                job = each.claim_next("anna", timeout=0.2)
+                if job is not None:
+                    each.consume(job, "anna")
+                    done.append(job.uuid)
+
+        boards = [make_board() for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            for each in [pool.submit(work, board) for board in boards]:
+                each.result(60)
+        assert sorted(done) == sorted(posted)
+
+
+class TestLimitedLapses:
+    def test_a_lapsed_claim_has_given_its_slot_back(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail", priority="HIGH")
+        board.claim(first, "anna", expiry=SHORT)
+        until_free(other, first)
+        assert take(other) == second
+        assert other.claim_next("bob") is None
+
+    def test_a_waiter_gets_the_slot_of_a_lapsed_claim(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail", priority="HIGH")
+        board.claim(first, "anna", expiry=0.5)
+        job = other.claim_next("bob", timeout=LIMIT)
+        assert job == second
+
+    def test_to_extend_a_lapsed_one_whose_slot_is_taken(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail", priority="HIGH")
+        board.claim(first, "anna", expiry=SHORT)
+        until_free(other, first)
+        assert take(other) == second
+        with pytest.raises(ClaimLost):
+            board.extend(first, "anna", expiry=LONG)
+        assert other.get(first.uuid).state == UNCLAIMED
+        # Whether it may end goes by its token alone.
+        board.consume(first, "anna")
+
+    def test_to_extend_a_lapsed_one_whose_slot_is_free(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna", expiry=SHORT)
+        until_free(other, first)
+        board.extend(first, "anna", expiry=LONG)
+        assert first.state == CLAIMED
+        assert other.claim_next("bob") is None
+        board.consume(first, "anna")
+        assert take(other) == second
+
+    def test_what_is_revived_after_its_slot_was_looked_for_counts_again(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=2)
+        first, second, third = (board.post("mail") for _ in range(3))
+        board.claim(first, "anna", expiry=SHORT)
+        board.claim(second, "anna", expiry=LONG)
+        until_free(other, first)
+        # Writes down that the first one has lapsed.
+        other.claim(third, "bob", expiry=SHORT)
+        until_free(board, third)
+        board.extend(first, "anna", expiry=LONG)
+        assert other.claim_next("bob") is None
+
+    def test_attempts_that_are_used_up(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first = board.post("mail", max_attempts=1)
+        second = board.post("mail")
+        board.claim(first, "anna", expiry=SHORT)
+        eventually(lambda: other.get(first.uuid).state == TRASHED, LIMIT)
+        assert take(other) == second
+
+
+class TestRateLimits:
+    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+        posted = post(board, 4)
+        board.set_limit("mail", rate=(2, LONG))
+        assert other.limits() == [Limit("mail", "name", None, (2, LONG))]
+        held = other.claim_many("anna", 10)
+        assert uuids(held) == posted[:2]
+        other.consume_many(held, "anna")
+        assert board.claim_next("anna") is None
+        with pytest.raises(UnclaimableJob):
+            board.claim(board.get(posted[2]), "anna")
+
+    def test_the_window_slides(self, board: JobBoard) -> None:
+        posted = post(board, 3)
+        board.set_limit("mail", rate=(1, 0.3))
+        got = [board.claim_next("anna", timeout=LIMIT) for _ in posted]
+        assert [job.uuid for job in got if job is not None] == posted
+        began = [job.last_modified for job in (board.get(uuid) for uuid in posted)]
+        assert all((later - earlier).total_seconds() >= 0.3 for earlier, later in itertools.pairwise(began))
+
+    def test_what_is_given_back_counts_and_what_is_extended_does_not(self, board: JobBoard) -> None:
+        board.post("mail")
+        board.set_limit("mail", rate=(2, LONG))
+        job = take(board)
+        board.extend(job, "anna")
+        board.finish_many([Act(job, "abandon", refund=True)], "anna")
+        board.consume(take(board), "anna")
+        board.post("mail")
+        assert board.claim_next("anna") is None
+
+    def test_of_each_group(self, board: JobBoard) -> None:
+        one, two, free = post(board, 2, group="one"), post(board, 2, group="two"), post(board, 2)
+        board.set_limit("mail", rate=(1, LONG), per="group")
+        assert uuids(board.claim_many("anna", 10)) == [one[0], two[0], *free]
+        assert board.claim_next("anna") is None
+
+
+class TestSlotWaiters:
+    def test_who_waits_for_a_slot_is_woken(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna")
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=LIMIT))
+        assert waiter.running
+        board.consume(first, "anna")
+        assert waiter.wait() == second
+
+    @pytest.mark.parametrize("verb", ["set higher", "remove"])
+    def test_who_waits_looks_again_when_a_limit_changes(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna")
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=LIMIT))
+        if verb == "remove":
+            board.remove_limit("mail")
+        else:
+            board.set_limit("mail", concurrency=2)
+        assert waiter.wait() == second
+
+    def test_several_who_wait_get_all_slots_that_come_free(self, board: JobBoard, make_board: MakeBoard) -> None:
+        board.set_limit("mail", concurrency=3)
+        post(board, 6)
+        held = board.claim_many("anna", 3)
+        waiters = []
+        for _ in range(3):
+            other = make_board()
+            waiters.append(Waiter(other, lambda other=other: other.claim_next("bob", timeout=LIMIT)))  # type: ignore[misc]
+        board.consume_many(held, "anna")
+        assert all(waiter.wait() is not None for waiter in waiters)
+
+    def test_wait_and_iterjobs_leave_out_what_has_no_room(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        assert uuids(board.iterjobs(only_unclaimed=True)) == [first.uuid, second.uuid]
+        board.claim(first, "anna")
+        assert list(board.iterjobs(only_unclaimed=True)) == []
+        assert uuids(board.iterjobs(states=[UNCLAIMED])) == [second.uuid]
+        with pytest.raises(NotFound):
+            board.wait(timeout=0.1)
+        board.consume(first, "anna")
+        assert uuids(board.wait(timeout=LIMIT)) == [second.uuid]
+
+
+class TestLimitSetting:
+    def test_claims_that_stand_count(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 6, group="one")
+        held = other.claim_many("anna", 3)
+        board.set_limit("mail", concurrency=4, per="group")
+        assert board.limits() == [Limit("mail", "group", 4)]
+        assert len(board.claim_many("anna", 10)) == 1
+        other.consume(held[0], "anna")
+        assert len(board.claim_many("anna", 10)) == 1
+
+    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 6)
+        board.set_limit("mail", concurrency=4)
+        held = other.claim_many("anna", 4)
+        board.set_limit("mail", concurrency=2)
+        for job in held[:2]:
+            other.extend(job, "anna")
+            other.consume(job, "anna")
+            assert board.claim_next("anna") is None
+        other.consume(held[2], "anna")
+        assert board.claim_next("anna") is not None
+        assert board.claim_next("anna") is None
+
+    def test_a_limit_that_was_removed_and_is_set_again(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 4)
+        board.set_limit("mail", concurrency=1)
+        other.claim_next("anna")
+        board.remove_limit("mail")
+        assert board.limits() == []
+        other.claim_next("anna")
+        board.set_limit("mail", concurrency=2)
+        assert other.claim_next("anna") is None
+
+    def test_a_rate_that_gets_a_concurrency(self, board: JobBoard) -> None:
+        post(board, 4)
+        board.set_limit("mail", rate=(100, LONG))
+        board.claim_next("anna")
+        board.set_limit("mail", concurrency=1, rate=(100, LONG))
+        assert board.claim_next("anna") is None
+
+    def test_of_one_that_is_not_there(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        with pytest.raises(NotFound, match="no limit of 'mail' per group"):
+            board.remove_limit("mail", per="group")
+        board.remove_limit("mail", per="name")
+        with pytest.raises(NotFound, match="limits\\(\\) lists them"):
+            board.remove_limit("mail")
+
+    def test_beside_a_pause(self, board: JobBoard) -> None:
+        post(board, 3)
+        board.set_limit("mail", concurrency=2)
+        board.pause(["mail"])
+        assert board.limits() == [Limit("mail", "name", 2)]
+        assert board.claim_next("anna") is None
+        board.resume()
+        assert len(board.claim_many("anna", 10)) == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "told"),
+        [
+            ({}, ValueError, "give concurrency= or rate="),
+            ({"concurrency": 0}, ValueError, "concurrency=0: must be 1 or more"),
+            ({"concurrency": 10_001}, ValueError, "concurrency=10001: must be 10000 at most"),
+            ({"concurrency": "4"}, TypeError, "concurrency must be an int, not str"),
+            ({"concurrency": 1, "per": "customer"}, ValueError, "per='customer': must be 'name' or 'group'"),
+            ({"rate": 5}, TypeError, r"rate=5: must be how many claims"),
+            ({"rate": (5, 0)}, ValueError, "the seconds of rate=0"),
+            ({"rate": (0, 5)}, ValueError, "the claims of rate=0: must be 1 or more"),
+        ],
+    )
+    def test_bad_ones(self, board: JobBoard, arguments: dict[str, object], error: type[Exception], told: str) -> None:
+        with pytest.raises(error, match=told):
+            board.set_limit("mail", **arguments)  # type: ignore[arg-type]
+        assert board.limits() == []
+
+    def test_a_closed_board(self, make_board: MakeBoard) -> None:
+        board = make_board()
+        board.close()
+        with pytest.raises(JobFailure):
+            board.set_limit("mail", concurrency=1)
