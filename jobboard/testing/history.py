@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jobboard.states import FINISHES, LIVE, State, Verb
+from jobboard.testing.limited import Crowds, Limiting, over_the_limit
 
 Outcome = Literal["ok", "refused", "unknown"]
 """``ok``: acknowledged. ``refused``: it surely did not happen. ``unknown``: nobody was told, as the process died or its
@@ -29,10 +30,10 @@ class HistoryEntry(NamedTuple):
 
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
-    ``rank`` (of the priority, 0 first), ``ready`` (claimable at once) and ``name`` go with a post. ``chosen``: the
-    board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was never answered.
-    ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted: which schedule it
-    was, and for which due time.
+    ``rank`` (of the priority, 0 first), ``ready`` (claimable at once), ``name`` and ``group`` go with a post.
+    ``chosen``: the board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was
+    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted: which
+    schedule it was, and for which due time.
     """
 
     began: float
@@ -50,6 +51,7 @@ class HistoryEntry(NamedTuple):
     name: str = ""
     occasion: str | None = None
     keeps: bool = False
+    group: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """A map of JSON's shape, for :meth:`from_dict`."""
@@ -85,7 +87,12 @@ Board = Mapping[str, LeftJob]
 
 
 def judge(
-    entries: Iterable[HistoryEntry], board: Board, *, contended: bool = False, pauses: Sequence[Pausing] = ()
+    entries: Iterable[HistoryEntry],
+    board: Board,
+    *,
+    contended: bool = False,
+    pauses: Sequence[Pausing] = (),
+    limits: Sequence[Limiting] = (),
 ) -> list[str]:
     """All the checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
@@ -97,8 +104,9 @@ def judge(
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
-        *disorder(history, contended=contended, pauses=pauses),
+        *disorder(history, contended=contended, pauses=pauses, limits=limits),
         *claimed_while_paused(history, pauses),
+        *over_the_limit(history, limits),
         *posted_twice(history),
     ]
 
@@ -230,12 +238,18 @@ def taken_too_early(entries: Sequence[HistoryEntry]) -> list[str]:
     return faults
 
 
-def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False, pauses: Sequence[Pausing] = ()) -> list[str]:
+def disorder(
+    entries: Sequence[HistoryEntry],
+    *,
+    contended: bool = False,
+    pauses: Sequence[Pausing] = (),
+    limits: Sequence[Limiting] = (),
+) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
     Better: of a higher priority, or of the same and surely posted earlier. It counts only for jobs that nobody has
     touched before: what lapses and comes due is judged by tests of its own. Any job may have been touched by a claim
-    that was never answered. What was perhaps paused is passed over.
+    that was never answered. What was perhaps paused, or had to wait for a limit, is passed over.
 
     :param contended: judge claims that overlap others, too. What one of those took was not waiting all the time; what
         none of them took was.
@@ -249,6 +263,7 @@ def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False, pauses
             touched[entry.uuid] = min(touched[entry.uuid], entry.began)
     waiting = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = sorted(_happened(entries, Verb.CLAIM, perhaps=True), key=_when)
+    crowds = Crowds(entries, limits)
     faults = []
     for claim in claims if contended else _alone(claims):
         post = posts.get(claim.uuid)
@@ -260,6 +275,8 @@ def disorder(entries: Sequence[HistoryEntry], *, contended: bool = False, pauses
             if _paused(better.name, claim, pauses, perhaps=True):
                 continue
             if better.ended < claim.began and touched[better.uuid] > claim.ended:
+                if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
+                    continue
                 faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
                 break
     return faults

@@ -88,6 +88,7 @@ from jobboard.testing.conformance.lifecycle import TestLifecycle  # noqa: E402
 from jobboard.testing.conformance.limits import (  # noqa: E402
     TestConcurrencyLimits,
     TestLimitedLapses,
+    TestLimitRaces,
     TestLimitSetting,
     TestRateLimits,
     TestSlotWaiters,
@@ -171,6 +172,7 @@ __all__ = [
     "TestLateRequests",
     "TestLife",
     "TestLifecycle",
+    "TestLimitRaces",
     "TestLimitSetting",
     "TestLimitedLapses",
     "TestLostReplies",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
-from jobboard.job import Act, Posting
+from jobboard.job import Act, Posting, boottime
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.races import JOBS, WORKERS, Journal, mistreat
+from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -23,6 +26,7 @@ from jobboard.testing.conformance.support import (
     until_free,
     uuids,
 )
+from jobboard.testing.history import judge, left_over
 
 
 def post(board: JobBoard, number: int, name: str = "mail", group: str | None = None) -> list[str]:
@@ -311,6 +315,39 @@ class TestSlotWaiters:
             board.wait(timeout=0.1)
         board.consume(first, "anna")
         assert uuids(board.wait(timeout=LIMIT)) == [second.uuid]
+
+
+class TestLimitRaces:
+    any_driver = True
+
+    def test_whatever_happens_no_limit_is_exceeded(self, make_board: MakeBoard) -> None:
+        boards = [make_board() for _ in range(WORKERS)]
+        book = Journal()
+        chief = book.recorder(make_board(), "chief")
+        chief.set_limit("mail", concurrency=2, per="group")
+        chief.set_limit("mail", concurrency=3)
+        chief.set_limit("print", rate=(5, 0.2))
+        deadline = boottime() + 60
+
+        def work(number: int) -> list[object]:
+            recorder, dice = book.recorder(boards[number], f"worker {number}"), random.Random(number)
+            while boards[number].job_count and boottime() < deadline:
+                for job in recorder.claim_many(f"worker {number % 2}", 1 + number % 2, timeout=SHORT):
+                    mistreat(recorder, job, dice)
+            return [error for error in recorder.failures if not isinstance(error, (ClaimLost, NotFound))]
+
+        chief.post_many([Posting(["mail", "resize", "print"][n % 3], group="xy"[n % 2]) for n in range(JOBS)])
+        with ThreadPoolExecutor(WORKERS) as pool:
+            working = [pool.submit(work, number) for number in range(WORKERS)]
+            for concurrency in (1, 2):
+                chief.set_limit("mail", concurrency=concurrency)
+                chief.remove_limit("mail", "group")
+                chief.set_limit("mail", concurrency=1, per="group")
+            unexpected = [error for each in working for error in each.result()]
+        assert unexpected == []
+        board = left_on(boards[0])
+        assert judge(book.entries, board, limits=chief.limits) == []
+        assert left_over(board) == []
 
 
 class TestLimitSetting:

@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
@@ -16,6 +16,7 @@ from jobboard.job import Job, boottime
 from jobboard.priorities import rank_of
 from jobboard.states import UNCLAIMED, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Outcome, Pausing
+from jobboard.testing.limited import Limiting
 
 Write = Callable[[int, HistoryEntry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
@@ -31,6 +32,7 @@ class Recorder:
         self.process = process
         self.failures: list[JobBoardError] = []
         self.pauses: list[Pausing] = []
+        self.limits: list[Limiting] = []
         self._write = write
         self._numbers = itertools.count(1)
 
@@ -42,7 +44,7 @@ class Recorder:
             ready = job.seen_state == UNCLAIMED
             rank = rank_of(job.priority)
             entry = HistoryEntry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready)
-            self._put(entry._replace(name=job.name))
+            self._put(entry._replace(name=job.name, group=job.group))
         return jobs
 
     def pause(self, names: Sequence[str] | None = None) -> None:
@@ -61,6 +63,16 @@ class Recorder:
         if outcome != "refused":
             ended = boottime() if outcome == "ok" else math.inf
             self.pauses.append(Pausing(began, ended, told, resumed, outcome))
+
+    def set_limit(self, name: str, **limit: Any) -> None:
+        began = boottime()
+        self.board.set_limit(name, **limit)
+        self.limits.append(Limiting(began, boottime(), name, **limit))
+
+    def remove_limit(self, name: str, per: Literal["name", "group"] = "name") -> None:
+        began = boottime()
+        self.board.remove_limit(name, per)
+        self.limits.append(Limiting(began, boottime(), name, per))
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
         began = boottime()
