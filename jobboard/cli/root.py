@@ -43,6 +43,7 @@ COMMANDS = {
     "work": "working:work",
     "pause": "ruling:pause",
     "resume": "ruling:resume",
+    "limit": "limiting:limit",
     "release": "acting:release",
     "cancel": "acting:cancel",
     "trash": "trashing:trash",

@@ -27,7 +27,7 @@ from jobboard.engine.finding import SPARE, Finder
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import holders_of
 from jobboard.engine.limiting import Entered, LimitEngine
-from jobboard.engine.limits import Limits, Rooms, Scope, reviving
+from jobboard.engine.limits import Limits, LimitScope, Rooms, reviving
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import ScheduleEngine, Schedules
 from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
@@ -227,7 +227,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, Engine, Generic[S]):
             change = change_by(Verb.CLAIM, stored, after)
             return Plan([change], [Deed(OK, uuid, after.token)], marks=rooms.marks(), checks=found.sides)
 
-        entered: dict[str, list[Scope]] = {}
+        entered: dict[str, list[LimitScope]] = {}
         result = self._call(nonce).do(nonce, plan)
         self._entered.learn(entered)
         status = result.done[0].status

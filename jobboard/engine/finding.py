@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from jobboard.engine.calls import Committer, standing
-from jobboard.engine.limits import Limits, Rooms, Scope, lane
+from jobboard.engine.limits import Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.store import Lane, Look, Mark, Side, Stale, Stored
 from jobboard.primitives import Peeked
@@ -38,7 +38,7 @@ class Finder:
         self._patience = patience
         self._saw(Side(*GATE, None, None, None))
 
-    def allowed(self, names: Sequence[str] | None, full: Iterable[Scope] = ()) -> Allowed:
+    def allowed(self, names: Sequence[str] | None, full: Iterable[LimitScope] = ()) -> Allowed:
         gate, paused = self._gate, self._rules.paused
         lanes = [lane(scope) for scope in full]
         closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
@@ -58,7 +58,7 @@ class Finder:
         readable: int,
         *,
         known: bool = False,
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
     ) -> Look:
         """:param known: what the store knows without a request will do.
         :param full: scopes whose jobs are left out."""
@@ -84,7 +84,7 @@ class Finder:
         trashed: list[Record],
         *,
         known: bool = False,
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
     ) -> Look:
         """As :meth:`look`, with what has ended brought back to its place. ``trashed`` takes in what went to the trash
         by that."""
@@ -121,7 +121,7 @@ class Finder:
         """None: the rules have changed meanwhile."""
         gate, event = look.gate, look.next_event
         met: dict[str, Stored] = {}
-        full: dict[str, Scope] = {}
+        full: dict[str, LimitScope] = {}
         while True:
             met |= {stored.record.uuid: stored for stored in look.ready}
             rooms.learn(stored.record for stored in look.ready)

@@ -11,8 +11,8 @@ from oslo_utils import uuidutils
 
 from jobboard.engine.calls import Committer, Deed, Plan, standing
 from jobboard.engine.finding import Finder
-from jobboard.engine.limits import KIND, Limits, Listed, Scope
-from jobboard.engine.rules import GATE, Bound, Rules
+from jobboard.engine.limits import KIND, Limits, LimitScope, Listed
+from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import Mark, Stale
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Limit, Nonce
@@ -33,9 +33,9 @@ class Entered:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._lock = threading.Lock()
-        self._scopes: dict[str, Sequence[Scope]] = {}
+        self._scopes: dict[str, Sequence[LimitScope]] = {}
 
-    def learn(self, entered: Mapping[str, Sequence[Scope]]) -> None:
+    def learn(self, entered: Mapping[str, Sequence[LimitScope]]) -> None:
         with self._lock:
             self._scopes.update(entered)
             while len(self._scopes) > MOST:
@@ -54,7 +54,7 @@ class Entered:
             except ConnectionFailure as error:
                 LOG.info("nobody could be told that slots are free: %s", error)
 
-    def _free(self, left: Mapping[str, Sequence[Scope]]) -> None:
+    def _free(self, left: Mapping[str, Sequence[LimitScope]]) -> None:
         """Take these jobs from lists that are full, and wake those who wait."""
         scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
         for _ in self._committer.tries():
@@ -123,7 +123,7 @@ class LimitEngine:
         return self._finder.open_to_claims(jobs)
 
 
-def _enter_standing(committer: Committer, bound: Bound) -> None:
+def _enter_standing(committer: Committer, bound: SetLimit) -> None:
     limits, name, after = Limits([bound]), bound.limit.name, None
     while True:
         now, page = committer.store.page(after, PAGE, [name], frozenset({CLAIMED}))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgpack
 
 from jobboard.engine.calls import Committer, standing
-from jobboard.engine.rules import GATE, Bound, Rules
+from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import Change, Lane, Mark, Side, Stored
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
@@ -26,7 +26,7 @@ from jobboard.states import CLAIMED, TRASHED, Record
 KIND = "scope"
 
 
-class Scope(NamedTuple):
+class LimitScope(NamedTuple):
     """``key``: of its side record."""
 
     key: str
@@ -36,7 +36,7 @@ class Scope(NamedTuple):
 class Limits:
     """The limits of a board, by the names that they bind."""
 
-    def __init__(self, limits: Iterable[Bound] = ()) -> None:
+    def __init__(self, limits: Iterable[SetLimit] = ()) -> None:
         self._by_name: dict[str, list[Limit]] = {}
         for limit, _ in limits:
             self._by_name.setdefault(limit.name, []).append(limit)
@@ -44,14 +44,14 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self._by_name)
 
-    def scopes(self, job: Record) -> list[Scope]:
+    def scopes(self, job: Record) -> list[LimitScope]:
         """Those that a claim of this job has to enter."""
         limits = self._by_name.get(job.name)
         if limits is None:
             return []
         # Neither names nor groups have control characters.
         return [
-            Scope(job.name if limit.per == "name" else f"{job.name}\n{job.group}", limit)
+            LimitScope(job.name if limit.per == "name" else f"{job.name}\n{job.group}", limit)
             for limit in limits
             if limit.per == "name" or job.group is not None
         ]
@@ -82,7 +82,7 @@ class Listed(NamedTuple):
 class _Room:
     """One scope as it was read, and who has entered it since."""
 
-    def __init__(self, scope: Scope, side: Side) -> None:
+    def __init__(self, scope: LimitScope, side: Side) -> None:
         self.scope = scope
         self.side = side
         # With only those of its claims that live, where it mattered; and with those that have entered.
@@ -146,7 +146,7 @@ class Rooms:
         self._trashed = trashed if trashed is not None else []
         self._rooms: dict[str, _Room] = {}
         self.now = now
-        self.entered: dict[str, list[Scope]] = {}
+        self.entered: dict[str, list[LimitScope]] = {}
         """The jobs whose claims take slots, and where."""
 
     def learn(self, jobs: Iterable[Record]) -> None:
@@ -185,7 +185,7 @@ class Rooms:
             self._trashed.extend(record for record in swept if record.state == TRASHED)
         raise AssertionError("unreachable")
 
-    def full(self, job: Record, begins: bool = True) -> list[Scope]:
+    def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """The scopes that have no room for a claim of this job."""
         scopes = self._limits.scopes(job)
         return [scope for scope in scopes if not self._rooms[scope.key].open_to(job.uuid, self.now, begins)]
@@ -216,7 +216,7 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
-def lane(scope: Scope) -> Lane | None:
+def lane(scope: LimitScope) -> Lane | None:
     """The name and group of a scope; None where it is a name's."""
     if scope.limit.per == "name":
         return None

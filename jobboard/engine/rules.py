@@ -23,7 +23,7 @@ MOST_LIMITS = 1000
 """How many limits can be set; each may have any number of groups."""
 
 
-class Bound(NamedTuple):
+class SetLimit(NamedTuple):
     """A limit, and by which setting of it: while the claims are counted that stood then, others may set it anew."""
 
     limit: Limit
@@ -38,14 +38,14 @@ class Rules(NamedTuple):
     """What the gate tells."""
 
     paused: Paused = Paused()
-    limits: tuple[Bound, ...] = ()
+    limits: tuple[SetLimit, ...] = ()
 
     @classmethod
     def of(cls, gate: Side) -> Rules:
         if gate.value is None:
             return _NONE
         everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
-        return cls(Paused(everything, names), tuple(Bound(Limit(*limit), setting) for limit, setting in limits))
+        return cls(Paused(everything, names), tuple(SetLimit(Limit(*limit), setting) for limit, setting in limits))
 
     def packed(self) -> bytes | None:
         """The value of the gate; None: it goes."""
@@ -76,7 +76,7 @@ class Rules(NamedTuple):
 
     # Limits
 
-    def found(self, name: str, per: str) -> Bound | None:
+    def found(self, name: str, per: str) -> SetLimit | None:
         return next((bound for bound in self.limits if bound.place == (name, per)), None)
 
     def limit(self, limit: Limit, setting: str) -> Rules:
@@ -90,14 +90,14 @@ class Rules(NamedTuple):
         others = [bound for bound in self.limits if bound is not there]
         if len(others) >= MOST_LIMITS:
             raise JobFailure(f"there are {MOST_LIMITS} limits, which is the most; per='group' is one for all groups")
-        made = [*others, Bound(replace(limit, binding=counted), setting)]
+        made = [*others, SetLimit(replace(limit, binding=counted), setting)]
         return self._replace(limits=tuple(sorted(made, key=lambda bound: bound.place)))
 
     def counted(self, setting: str) -> Rules:
         """The claims that stood at this setting are counted: the limit binds."""
         return self._replace(
             limits=tuple(
-                Bound(replace(limit, binding=True), each) if each == setting else Bound(limit, each)
+                SetLimit(replace(limit, binding=True), each) if each == setting else SetLimit(limit, each)
                 for limit, each in self.limits
             )
         )

@@ -32,8 +32,8 @@ class HistoryEntry(NamedTuple):
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
     ``rank`` (of the priority, 0 first), ``ready`` (claimable at once), ``name`` and ``group`` go with a post.
     ``chosen``: the board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was
-    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted: which
-    schedule it was, and for which due time.
+    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted:
+    which schedule it was, and for which due time.
     """
 
     began: float

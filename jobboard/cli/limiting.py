@@ -1,0 +1,134 @@
+"""``jobboard limit``: how many jobs of a name or group are claimed at once, or within a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+import click
+
+from jobboard.cli.common import DONE, BoardOptions, Group, age, board_options, example, opened
+from jobboard.cli.completing import job_names
+from jobboard.cli.naming import named, refuse_memory
+from jobboard.cli.output import log_to_stderr, say, say_json, span, table
+
+if TYPE_CHECKING:
+    from jobboard.primitives import Limit
+
+_per = click.Choice(["name", "group"])
+_name = click.argument("name", shell_complete=job_names)
+
+
+@click.group(
+    cls=Group,
+    epilog=example(
+        "jobboard limit set resize --concurrency 4 --per group",
+        "jobboard limit set mail --rate 100/60s",
+        "jobboard limit list",
+    ),
+)
+@board_options
+@click.pass_context
+def limit(context: click.Context, settings: BoardOptions) -> None:
+    """Bound how many jobs are claimed at once, or within a time, by all processes together.
+
+    What has to wait is passed over, and the rest keeps its order.
+    """
+    context.obj = settings
+
+
+@limit.command("list", epilog=example("jobboard limit list", "jobboard limit list --json"))
+@board_options
+def list_limits(settings: BoardOptions) -> None:
+    """List the limits that are set."""
+    with opened(settings) as board:
+        found = board.limits()
+        if settings.json:
+            for each in found:
+                say_json(dataclasses.asdict(each))
+        elif not found:
+            say(f"There are no limits on {named(board)}.")
+        else:
+            say(f"limits of {named(board)}")
+            table(
+                ("name", "per", "at once", "rate", ""),
+                ((each.name, each.per, _number(each.concurrency), _rate(each), _state(each)) for each in found),
+            )
+
+
+class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
+    name = "rate"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
+        number, slash, seconds = value.partition("/")
+        if not (slash and number.isdecimal()):
+            self.fail(f"{value!r} is not a rate: write 100/60s for 100 claims within 60 seconds", param, ctx)
+        return int(number), age(seconds)
+
+
+@limit.command(
+    "set",
+    epilog=example("jobboard limit set resize --concurrency 4 --per group", "jobboard limit set mail --rate 100/60s"),
+)
+@_name
+@click.option("--concurrency", type=int, metavar="N", help="How many may be claimed at once.")
+@click.option("--rate", type=_RateType(), metavar="N/DURATION", help="How many claims may begin within which time.")
+@click.option(
+    "--per", type=_per, default="name", show_default=True, help="All jobs of the name, or each group of them."
+)
+@board_options
+def set_limit(
+    settings: BoardOptions, name: str, concurrency: int | None, rate: tuple[int, float] | None, per: str
+) -> int:
+    """Limit the claims of jobs called NAME; an earlier limit of the same NAME and --per is replaced.
+
+    What is claimed already goes on, and counts.
+    """
+    refuse_memory(settings.uri)
+    log_to_stderr(logging.INFO)
+    with opened(settings, create=True) as board:
+        try:
+            made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)
+        except (TypeError, ValueError) as error:
+            raise click.UsageError(str(error)) from None
+    if settings.json:
+        say_json(dataclasses.asdict(made))
+    else:
+        say(limit_told(made))
+    return DONE
+
+
+@limit.command(epilog=example("jobboard limit remove resize", "jobboard limit remove resize --per group"))
+@_name
+@click.option("--per", type=_per, help="Only this one.  [default: both]")
+@board_options
+def remove(settings: BoardOptions, name: str, per: str | None) -> int:
+    """Take the limits of NAME away."""
+    with opened(settings) as board:
+        board.remove_limit(name, per)
+    if settings.json:
+        say_json({"removed": name, "per": per})
+    else:
+        say(f"{name}: not limited any more" + (f" per {per}." if per else "."))
+    return DONE
+
+
+def limit_told(limit: Limit) -> str:
+    """One limit in a few words."""
+    told = [f"{limit.concurrency} at once"] * (limit.concurrency is not None) + [_rate(limit)] * (
+        limit.rate is not None
+    )
+    return f"{limit.name}: {', '.join(told)}{' per group' if limit.per == 'group' else ''}"
+
+
+def _rate(limit: Limit) -> str:
+    return "" if limit.rate is None else f"{limit.rate[0]} in {span(limit.rate[1])}"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _state(limit: Limit) -> str:
+    return "" if limit.binding else "being set: claims that stand are counted"
