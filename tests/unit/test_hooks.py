@@ -74,7 +74,8 @@ def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
 class Tidying(MemoryEngine):
     tidied = 0
 
-    def tidy(self) -> bool:
+    def tidy(self, seconds: float = 1.0) -> bool:
+        assert seconds == 0.01, "a small part of the lease"
         self.tidied += 1
         return self.tidied < 4
 
