@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,7 +196,7 @@ def test_what_comes_back_is_at_its_old_place(board: JobBoard, how: str) -> None:
 
 def test_what_falls_due_is_at_its_old_place(board: JobBoard) -> None:
     work_off(board)
-    job = board.post("first", delay=0.3)
+    job = board.post("first", delay=1)
     board.post_many([{"name": "behind"}] * 3)
     assert taken(board).name == taken(board).name == "behind"
     eventually(lambda: board.get(job.uuid).seen_state == "UNCLAIMED")
@@ -369,13 +371,10 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
         connection.exec_driver_sql(pin)
         pages = []
         for batches in (30, 10, 1):
-            board.post_many([{"name": "a"}] * 40)
+            board.post_many([{"name": "a"}] * 41)
             # As autovacuum does within a minute, where it may: without statistics one index looks like another.
             link.cursor.execute("ANALYZE pinned")
-            with _buffers(link, "pinned") as read:
-                for _ in range(40):
-                    board.consume(taken(board), "anna")
-            pages.append(read() / 40)
+            pages.append(_pages_of_a_job(board, link))
             for _ in range(batches):
                 board.post_many([{"name": "a"}] * 100)
                 board.consume_many(board.claim_many("anna", 100), "anna")
@@ -384,11 +383,21 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
                 board.consume(taken(board), "anna")
         [floors] = floors_of(board)
         assert max(floors.floors.values()) > 2000
-    # Without floors each thousand adds some hundred.
-    assert max(pages[1:]) < 1.3 * pages[0] + 20, pages
+    # With floors some fifty, and hardly more than before; without, each thousand adds some hundred.
+    assert max(pages) < 200, pages
     queue = board.engine._shortcuts._lookout._queues[None]
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         eventually(lambda: _vacuumed(connection, queue, board))
+
+
+def _pages_of_a_job(board: JobBoard, link: Any) -> float:
+    """The median: a probe and a survey read more, and how often there is one goes by the time."""
+    pages = []
+    for _ in range(41):
+        with _buffers(link, "pinned") as read:
+            board.consume(taken(board), "anna")
+        pages.append(read())
+    return statistics.median(pages)
 
 
 def _vacuumed(connection: sa.Connection, queue: Any, board: JobBoard) -> bool:
@@ -400,11 +409,11 @@ def _vacuumed(connection: sa.Connection, queue: Any, board: JobBoard) -> bool:
 
 
 WORKER = """
-import json, random, sys, time
+import json, os, random, sys, time
 import jobboard, sqlalchemy as sa
 from jobboard.backends.sql import lookout
 
-uri, role, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+uri, over, role, seed, count = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
 dice = random.Random(seed)
 lookout.FIRST, lookout.MANY = 1, -1
 board = jobboard.fetch("floors", {"board": uri, "claim_ttl": 5})
@@ -432,9 +441,9 @@ if role == "post":
         time.sleep(dice.random() * 0.01)
 else:
     idle = 0
-    while idle < 25:
+    while idle < 25 and not (idle and os.path.exists(over) and board.job_count == 0):
         jobs = board.claim_many("anna", dice.choice((1, 1, 5)), expiry=dice.choice((None, None, 2)))
-        idle = 0 if jobs else idle + 1
+        idle = 0 if jobs or not os.path.exists(over) else idle + 1
         if not jobs:
             time.sleep(0.05)
         for job in jobs:
@@ -449,20 +458,25 @@ board.close()
 
 
 def test_nothing_is_passed_over(
-    make_board: Callable[..., JobBoard], board_conf: dict[str, Any], engine: sa.Engine
+    make_board: Callable[..., JobBoard], board_conf: dict[str, Any], engine: sa.Engine, tmp_path: Path
 ) -> None:
     """Posters with open transactions, claimers with floors, jobs that come back, and a transaction that has written."""
     count = 25
     roles = [("post", count), ("post", count), ("post", count), ("claim", 0), ("claim", 0), ("claim", 0)]
-    uri = board_conf["board"]
+    uri, over = board_conf["board"], tmp_path / "over"
     board = make_board(name="floors")
     with engine.connect() as connection:
         connection.exec_driver_sql("SELECT pg_current_xact_id()")
         workers = [
-            subprocess.Popen([sys.executable, "-c", WORKER, uri, role, str(i), str(many)], stdout=subprocess.PIPE)
+            subprocess.Popen([sys.executable, "-c", WORKER, uri, over, role, str(i), str(many)], stdout=subprocess.PIPE)
             for i, (role, many) in enumerate(roles)
         ]
-        told = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
+        told = []
+        for (role, _), worker in zip(roles, workers, strict=True):
+            if role == "claim":
+                # All is posted by now.
+                over.touch()
+            told.append(json.loads(worker.communicate(timeout=120)[0]))
         posted = [uuid for each, _ in told for uuid in each]
         done = [uuid for _, each in told for uuid in each]
         assert len(posted) > count
