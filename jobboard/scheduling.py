@@ -13,6 +13,7 @@ from jobboard.base import BoardBase
 from jobboard.engine import StoredSchedule
 from jobboard.exceptions import NotFound
 from jobboard.job import Posting
+from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import OK, moment
 from jobboard.timetable import Missed, Timetable
@@ -69,8 +70,8 @@ class Scheduling(BoardBase):
         """Have a job posted at certain times: by any conductor of this board, or by ``jobboard schedule run``.
 
         For each due time one job is posted, however many do it. A schedule that has this id already is replaced, from
-        now on; what it has posted stays. So set it once, and not at each start of a process: ``every`` begins anew, and
-        what was missed is not made up for.
+        now on: ``every`` begins anew, and what was missed is not made up for; what it has posted stays. One that is set
+        again with the same arguments stays as it is, with its next due time: each start of a process may set it.
 
         :param id: at most 255 characters.
         :param cron: five fields, as in a crontab, or ``@daily`` and the like.
@@ -99,6 +100,8 @@ class Scheduling(BoardBase):
         draft = arguments.draft(posting, self._conf["max_details"], self.engine.wire)
 
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
+            if before is not None and self._is_alike(before, timetable, draft):
+                return before
             last = None if before is None else before.last
             return StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
 
@@ -106,6 +109,17 @@ class Scheduling(BoardBase):
         entry = session.query(self.engine.set_schedule, id, make)
         session.alarm()
         return self._schedule(entry)
+
+    def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
+        """Whether this says what the stored one says already."""
+        # Each setting has a uuid of its own, and equal details may be told in another order.
+        told = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
+        if before.timetable != timetable or told != draft:
+            return False
+        try:
+            return self._decoded(before.draft.posting) == self._decoded(draft.posting)
+        except codec.Undecodable:
+            return False
 
     @final
     def schedules(self) -> list[Schedule]:

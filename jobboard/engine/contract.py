@@ -329,7 +329,8 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def set_schedule(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002
-        """Store what ``make`` answers to the time and to what stands there, if it is still as it was read."""
+        """Store what ``make`` answers to the time and to what stands there, if it is still as it was read. Where it
+        answers that very thing, nothing is written."""
 
     @abc.abstractmethod
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002

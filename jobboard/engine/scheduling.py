@@ -102,9 +102,11 @@ class Schedules:
     def set(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002 - as users have it
         for _ in self._call(None).tries():
             side, now = self._read(id)
-            entry = make(now, None if side.value is None else self._readable(side))
+            before = None if side.value is None else self._readable(side)
+            entry = make(now, before)
             try:
-                self._call(None).commit([], [Mark(side, entry.packed())])
+                if entry != before:
+                    self._call(None).commit([], [Mark(side, entry.packed())])
             except Stale:
                 continue
             return entry

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.engine import Plan, StoredSchedule, StoreEngine
+from jobboard.engine import Plan, Side, StoredSchedule, StoreEngine
 from jobboard.exceptions import NotFound
 from jobboard.job import Job
 from jobboard.priorities import JobPriority
@@ -52,6 +52,13 @@ def plant(board: JobBoard, schedule: str, value: bytes) -> None:
             return value
 
     board.engine.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
+
+
+def schedule_side(board: JobBoard, schedule: str) -> Side:
+    """It as it is stored."""
+    engine = board.engine
+    assert isinstance(engine, StoreEngine)
+    return engine._schedules._read(schedule)[0]
 
 
 def meet(board: JobBoard, others: Callable[[], object]) -> None:
@@ -238,8 +245,25 @@ class TestSchedules:
 
         last = board.engine.set_schedule("nightly", ahead).last
         assert last is not None
-        again = board.schedule("nightly", "0 3 * * *", "report")
+        again = board.schedule("nightly", "0 3 * * *", "report", priority=1)
         assert again.next_due == moment(last) + timedelta(days=1)
+
+    def test_set_again_alike_it_goes_on(self, board: JobBoard, other: JobBoard) -> None:
+        """However often an application starts, its schedule is due."""
+        arguments: dict[str, Any] = {"name": "report", "context": {"b": "c", "d": "e"}, "every": 3600}
+        board.schedule("hourly", details={"a": [1], "z": {}}, **arguments)
+        due = put_back(board, "hourly", 1)
+        tag = schedule_side(board, "hourly").tag
+        again = other.schedule("hourly", details={"z": {}, "a": [1]}, **arguments)
+        assert again.next_due == due
+        assert schedule_side(board, "hourly").tag == tag
+        other._post_due()
+        assert due_times(board) == [due]
+        changes: list[dict[str, Any]] = [{"details": {}}, {"every": 3601}, {"priority": 1}, {"missed": "all"}]
+        for change in changes:
+            before = put_back(board, "hourly", 1)
+            anew = other.schedule("hourly", **{**arguments, "details": {"a": [1], "z": {}}, **change})
+            assert anew.next_due > before + timedelta(minutes=30)
 
     def test_many(self, board: JobBoard) -> None:
         for number in range(30):
