@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from jobboard import codec
-from jobboard.engine import Engine
+from jobboard.engine import Engine, StoredSchedule, Unreadable
+from jobboard.engine.scheduling import Make
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
 from jobboard.session import Session
@@ -28,7 +29,7 @@ class Door:
     def wire(self) -> codec.Wire:
         return self._engine.wire
 
-    def posting(self, job: Record, wire: codec.Wire) -> bytes | str:
+    def posting(self, job: Record | Draft, wire: codec.Wire) -> bytes | str:
         """The posting of a job of this board, for a board of that wire.
 
         :raises JobFailure: it can't be told there.
@@ -60,6 +61,12 @@ class Door:
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._session.query(self._engine.trash_page, after, limit)
+
+    def schedules(self) -> list[StoredSchedule | Unreadable]:
+        return self._session.query(self._engine.all_schedules)
+
+    def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
+        return self._session.query(self._engine.set_schedule, id, make)
 
     def boards(self, most: int) -> list[str]:
         return self._session.query(self._engine.boards, most)

@@ -26,8 +26,8 @@ class Schedule:
     """A schedule as it was when it was asked for.
 
     cron, tz; or every: when it is due; ``every`` in seconds. next_due: when next. last_posted: the latest due time that
-    was posted for, None before the first. missed: what becomes of times at which nobody posted. The rest is what is
-    posted.
+    was posted for, None before the first. missed: what becomes of times at which nobody posted. held: why nobody posts
+    it for now, a ``jobboard move`` that has not come to its end; else None. The rest is what is posted.
     """
 
     id: str
@@ -44,6 +44,7 @@ class Schedule:
     group: str | None
     max_attempts: int | None
     context: dict[str, str] = field(repr=False)
+    held: str | None = None
 
 
 class Scheduling(BoardBase):
@@ -107,6 +108,7 @@ class Scheduling(BoardBase):
 
         session = self._live()
         entry = session.query(self.engine.set_schedule, id, make)
+        assert entry is not None
         session.alarm()
         return self._schedule(entry)
 
@@ -162,6 +164,7 @@ class Scheduling(BoardBase):
             group=draft.group,
             max_attempts=draft.max_attempts,
             context=content.context or {},
+            held=entry.held,
         )
 
     # For those who post

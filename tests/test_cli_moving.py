@@ -76,8 +76,9 @@ def test_it_tells_machines(places: Places, run: Run) -> None:
     assert job is not None
     places.source.post("job")
     status, out, err = run(*places.uris, "--json")
-    left = [{"uuid": job.uuid, "name": "job", "why": "claimed by anna"}]
-    assert (status, json.loads(out), err) == (FAILED, {"moved": 1, "trashed": 0, "left": left}, "")
+    left = [{"uuid": job.uuid, "name": "job", "why": "claimed by anna", "what": "job"}]
+    told = {"moved": 1, "trashed": 0, "schedules": 0, "left": left}
+    assert (status, json.loads(out), err) == (FAILED, told, "")
 
 
 def test_names(places: Places, run: Run) -> None:
@@ -123,6 +124,24 @@ def test_the_trash_can_stay(places: Places, run: Run) -> None:
     assert run(*places.uris, "--no-trash")[1].startswith("There was nothing to move")
     assert places.source.stats().trashed == 1
     assert run(*places.uris)[1] == "board 'jobboard': 0 moved, and 1 in the trash.\n"
+
+
+def test_schedules(places: Places, run: Run) -> None:
+    for name in ("ping", "pong"):
+        places.source.schedule(name, name=name, every=60)
+    assert (
+        run(*places.uris, "--dry-run")[1]
+        == "board 'jobboard': 0 would be moved, and 0 in the trash; and 2 schedules.\n"
+    )
+    target = places.board(1)
+    target.schedule("pong", name="pong", every=5)
+    status, out, err = run(*places.uris)
+    assert (status, out) == (FAILED, "board 'jobboard': 0 moved, and 0 in the trash; and 1 schedule.\n")
+    assert "Schedule 'pong'" in err
+    assert [schedule.id for schedule in target.schedules()] == ["ping", "pong"]
+    target.unschedule("pong")
+    assert run(*places.uris)[0] == DONE
+    assert places.source.schedules() == []
 
 
 def test_a_dry_run_changes_nothing(places: Places, run: Run) -> None:

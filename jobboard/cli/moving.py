@@ -94,19 +94,28 @@ def move(
 def _tell(settings: BoardOptions, source: Origin, result: Moved, done: str) -> int:
     if settings.json:
         left = [each._asdict() for each in result.left]
-        say_json({"moved": result.moved, "trashed": result.trashed, "left": left})
+        told = {"moved": result.moved, "trashed": result.trashed, "schedules": result.schedules}
+        say_json({**told, "left": left})
     else:
-        if result.moved or result.trashed or result.left:
-            say(f"{_named(source)}: {result.moved} {done}, and {result.trashed} in the trash.")
+        if result.moved or result.trashed or result.schedules or result.left:
+            say(f"{_named(source)}: {result.moved} {done}, and {result.trashed} in the trash{_beside(result)}.")
         else:
             say(f"There was nothing to move on {source!r}{_others(source)}.")
         if result.left:
             warn(f"{len(result.left)} left:")
         for each in result.left[:SHOWN]:
-            warn(f"  Job {each.name!r} ({each.uuid}): {one_line(each.why)}")
+            named = f"Job {each.name!r} ({each.uuid})" if each.what == "job" else f"{each.what.title()} {each.uuid!r}"
+            warn(f"  {named}: {one_line(each.why)}")
         if len(result.left) > SHOWN:
             warn(f"  and {len(result.left) - SHOWN} more")
     return FAILED if result.left else DONE
+
+
+def _beside(result: Moved) -> str:
+    """What else was moved, beside jobs."""
+    counts = {"schedule": result.schedules}
+    told = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
+    return f"; and {', '.join(told)}" if told else ""
 
 
 def _named(source: Origin) -> str:
@@ -129,7 +138,8 @@ def _existing(settings: BoardOptions) -> Iterator[Origin]:
         return
     with opened(settings) as board:
         there = board.door.boards(MENTIONED)
-        if board.name not in there:
+        beside = bool(board.door.schedules()) or next(board.outcomes(), None) is not None
+        if board.name not in there and not beside:
             raise JobFailure(f"nothing is there of {board!r}{mentioned(there)}")
         yield board
 

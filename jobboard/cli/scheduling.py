@@ -58,7 +58,7 @@ def list_schedules(settings: BoardOptions) -> None:
             table(
                 ("id", "name", "when", "missed", "next due", "last posted for"),
                 (
-                    (each.id, each.name, _when(each), each.missed, *map(_time, (each.next_due, each.last_posted)))
+                    (each.id, each.name, _when(each), each.missed, _next(each), _time(each.last_posted))
                     for each in found
                 ),
             )
@@ -101,7 +101,7 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
     if settings.json:
         say_json({**_as_dict(made), "details": made.details})
     else:
-        say(f"{made.id}: next due {_time(made.next_due)} UTC")
+        say(f"{made.id}: next due {_next(made)} UTC" if made.held is None else f"{made.id} is held: {made.held}")
     return DONE
 
 
@@ -151,6 +151,10 @@ def _when(made: Schedule) -> str:
     if made.every is not None:
         return f"every {span(made.every)}"
     return f"{made.cron}, {made.tz}"
+
+
+def _next(made: Schedule) -> str:
+    return _time(made.next_due) if made.held is None else "held, see --json"
 
 
 def _time(time: Any) -> str:

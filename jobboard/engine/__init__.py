@@ -6,7 +6,7 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.rules import GATE, Rules
-from jobboard.engine.scheduling import Due, StoredSchedule
+from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     LISTED,
     PAGED,
@@ -51,6 +51,7 @@ __all__ = [
     "StoreEngine",
     "Stored",
     "StoredSchedule",
+    "Unreadable",
     "held_key",
     "turns",
 ]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from jobboard.conf import Option, Settings
 from jobboard.engine.done import Done
 from jobboard.engine.rules import Rules
-from jobboard.engine.scheduling import Due, StoredSchedule
+from jobboard.engine.scheduling import Due, Make, StoredSchedule, Unreadable
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -328,9 +328,13 @@ class Engine(abc.ABC):
         """Those that can be read here."""
 
     @abc.abstractmethod
-    def set_schedule(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002
-        """Store what ``make`` answers to the time and to what stands there, if it is still as it was read. Where it
-        answers that very thing, nothing is written."""
+    def all_schedules(self) -> list[StoredSchedule | Unreadable]:
+        """The others, too."""
+
+    @abc.abstractmethod
+    def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002
+        """Store what ``make`` answers to the time and to what stands there (None: nothing), if it is still as it was
+        read. Where it answers that very thing, nothing is written. What it has answered last."""
 
     @abc.abstractmethod
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002

@@ -32,28 +32,30 @@ BYTES = 512 * 1024
 class StoredSchedule(NamedTuple):
     """A schedule as it is stored. ``draft`` is what is posted each time; its uuid is that of this setting, from which
     those of its jobs are made. ``last``: the latest due time that was posted for; it and ``due``, the next one, only
-    rise."""
+    rise. ``held``: why nobody posts it for now, a move between two boards that has not come to its end."""
 
     id: str
     timetable: Timetable
     draft: Draft
     due: int
     last: int | None = None
+    held: str | None = None
 
     def packed(self) -> bytes:
-        packed: bytes = msgpack.packb((VERSION, self.timetable, self.draft, self.due, self.last))
+        packed: bytes = msgpack.packb((VERSION, self.timetable, self.draft, self.due, self.last, self.held))
         return packed
 
     @classmethod
     def of(cls, side: Side) -> StoredSchedule:
         """:raises ValueError: it can't be read here; the message says why."""
         try:
-            version, timetable, draft, due, last, *_ = msgpack.unpackb(side.value or b"")
+            version, timetable, draft, due, last, held, *_ = msgpack.unpackb(side.value or b"")
             if version > VERSION:
                 raise JobFailure("a newer version of this library has set it; upgrade this one to have it posted here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last)
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
+            fits = fits and type(held) in (str, type(None))
         except JobFailure as newer:
             raise ValueError(str(newer)) from None
         except Exception as error:
@@ -70,6 +72,17 @@ class StoredSchedule(NamedTuple):
 
     def advanced(self, last: int | None, due: int) -> StoredSchedule:
         return self._replace(last=self.last if last is None else last, due=due)
+
+
+class Unreadable(NamedTuple):
+    """A schedule that can't be read here, and why."""
+
+    id: str
+    why: str
+
+
+Make = Callable[[int, StoredSchedule | None], StoredSchedule | None]
+"""Gives what is to be stored of a schedule (None: nothing), from the time and what is."""
 
 
 class Due(NamedTuple):
@@ -95,18 +108,21 @@ class Schedules:
         self._wire = wire
         self._warned: dict[str, tuple[str, object]] = {}
 
-    def listed(self) -> list[StoredSchedule]:
-        entries = (self._readable(side) for side in self._call(None).store.listed("schedule").sides)
-        return [entry for entry in entries if entry is not None]
+    def listed(self) -> list[StoredSchedule | Unreadable]:
+        return [_schedule(side) for side in self._call(None).store.listed("schedule").sides]
 
-    def set(self, id: str, make: Callable[[int, StoredSchedule | None], StoredSchedule]) -> StoredSchedule:  # noqa: A002 - as users have it
+    def readable(self) -> list[StoredSchedule]:
+        sides = self._call(None).store.listed("schedule").sides
+        return [entry for side in sides if (entry := self._readable(side)) is not None]
+
+    def set(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         for _ in self._call(None).tries():
             side, now = self._read(id)
             before = None if side.value is None else self._readable(side)
             entry = make(now, before)
             try:
                 if entry != before:
-                    self._call(None).commit([], [Mark(side, entry.packed())])
+                    self._call(None).commit([], [Mark(side, None if entry is None else entry.packed())])
             except Stale:
                 continue
             return entry
@@ -128,6 +144,8 @@ class Schedules:
         for side in found.sides:
             entry = self._readable(side)
             try:
+                if entry is not None and entry.held is not None:
+                    continue
                 if entry is not None and entry.due <= found.now:
                     entry = self._post(entry, side, found.now, posted)
             except ConnectionFailure:
@@ -153,6 +171,8 @@ class Schedules:
                 if side.value is None:
                     return None
                 entry = StoredSchedule.of(side)
+                if entry.held is not None:
+                    return None
                 continue
             made = {draft.uuid for draft in drafts}
             posted += [stored.record for stored in done.jobs if stored.record.uuid in made]
@@ -186,19 +206,25 @@ class Schedules:
             LOG.warning("the schedule %r posts nothing here: %s", side.key, reason)
 
 
+def _schedule(side: Side) -> StoredSchedule | Unreadable:
+    try:
+        return StoredSchedule.of(side)
+    except ValueError as error:
+        return Unreadable(side.key, str(error))
+
+
 class ScheduleEngine:
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for schedules."""
 
     _schedules: Schedules
 
     def schedules(self) -> list[StoredSchedule]:
+        return self._schedules.readable()
+
+    def all_schedules(self) -> list[StoredSchedule | Unreadable]:
         return self._schedules.listed()
 
-    def set_schedule(
-        self,
-        id: str,  # noqa: A002 - as users have it
-        make: Callable[[int, StoredSchedule | None], StoredSchedule],
-    ) -> StoredSchedule:
+    def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         return self._schedules.set(id, make)
 
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it

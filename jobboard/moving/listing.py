@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jobboard.board import PAGE
+from jobboard.board import PAGE, JobBoard
 from jobboard.codec import Wire
 from jobboard.door import Origin
+from jobboard.engine import Unreadable
 from jobboard.exceptions import JobFailure
 from jobboard.moving.marks import Departure, is_buried, is_sign
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, State
@@ -17,19 +18,22 @@ FREE = frozenset({UNCLAIMED, SCHEDULED})
 
 
 class Left(NamedTuple):
-    """A job that was not moved, and why."""
+    """What was not moved, and why: a job, or else ``what``, of which ``uuid`` is the id."""
 
     uuid: str
     name: str
     why: str
+    what: str = "job"
 
 
 @dataclass
 class Moved:
-    """What has become of a board's jobs: how many were moved, of those on the board and of those in its trash."""
+    """What has become of a board's jobs: how many were moved, of those on the board and of those in its trash. And of
+    its ``schedules``."""
 
     moved: int = 0
     trashed: int = 0
+    schedules: int = 0
     left: list[Left] = field(default_factory=list)
 
 
@@ -39,6 +43,8 @@ def survey(source: Origin, wire: Wire, trash: bool = True) -> Moved:
     :param wire: that of the target.
     """
     found = Moved()
+    if isinstance(source, JobBoard):
+        _survey_schedules(source, wire, found)
     free = [record for page in pages(source, FREE) for record in page]
     buried = [] if not trash else [job for job in trash_of(source) if not is_sign(job) and not Departure.of(job)]
     for record in (*free, *buried):
@@ -53,6 +59,20 @@ def survey(source: Origin, wire: Wire, trash: bool = True) -> Moved:
             found.moved += 1
     found.left += [Left(record.uuid, record.name, claimed_by(record)) for record in claimed_jobs(source)]
     return found
+
+
+def _survey_schedules(source: JobBoard, wire: Wire, found: Moved) -> None:
+    for each in source.door.schedules():
+        if isinstance(each, Unreadable) or each.held is not None:
+            why = each.why if isinstance(each, Unreadable) else f"held: {each.held}"
+            found.left.append(Left(each.id, each.id, why, "schedule"))
+            continue
+        try:
+            source.door.posting(each.draft, wire)
+        except JobFailure as error:
+            found.left.append(Left(each.id, each.draft.name, str(error), "schedule"))
+        else:
+            found.schedules += 1
 
 
 def pages(source: Origin, states: frozenset[State]) -> Iterator[list[Record]]:

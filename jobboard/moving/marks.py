@@ -14,6 +14,8 @@ _SIGN = re.compile(r"jobboard move (\S+)")
 _COPY = re.compile(r"jobboard move (\S+) (\d+)(\+?)(?: due (\d+))?")
 _MARK = re.compile(r"jobboard move (\S+) (\d+): gone to ")
 
+_HALF = re.compile(r"jobboard move (\S+): (coming from|gone to) ")
+
 
 class Version(NamedTuple):
     token: int
@@ -59,6 +61,22 @@ class Departure(NamedTuple):
     def of(cls, record: Record) -> Departure | None:
         found = _MARK.match(record.error or "") if is_buried(record) else None
         return None if found is None else cls(found[1], int(found[2]))
+
+
+class Half(NamedTuple):
+    """Why a schedule is held: a run has begun to take it to the one board (``coming``) from the other (not so)."""
+
+    run: str
+    coming: bool
+
+    @classmethod
+    def of(cls, held: str | None) -> Half | None:
+        """None: it is not held by a mover."""
+        found = _HALF.match(held or "")
+        return None if found is None else cls(found[1], found[2] == "coming from")
+
+    def told(self, board: str) -> str:
+        return f"{NAME} {self.run}: {'coming from' if self.coming else 'gone to'} {board}"
 
 
 def is_sign(record: Record) -> bool:

@@ -49,6 +49,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
+from jobboard.moving.scheduled import ScheduleMover
 from jobboard.primitives import Arrival, Draft, Finish, Paused
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
@@ -88,6 +89,7 @@ class Mover:
         self._sign = (
             f"a move from {_place(source)} to {_place(target)} has not come to its end: run it again to finish it"
         )
+        self._schedules = self._schedule_mover()
         self._runs: dict[tuple[str, Origin], bool] = {}
         self._moved = Moved()
         self._left: dict[str, Left] = {}
@@ -114,6 +116,11 @@ class Mover:
             for page in pages(self._source, FREE):
                 self._carry(page)
             self._empty_trash(trash)
+            # Behind the jobs: one that has the key of a schedule is at the target before that.
+            if self._schedules is not None and (started := self._schedules.carry()):
+                self._moved.schedules += started
+                # What it has posted until then.
+                self._again = True
             if self._again:
                 continue
             claimed = claimed_jobs(self._source)
@@ -131,6 +138,12 @@ class Mover:
             self._take_signs()
         self._moved.left = list(self._left.values())
         return self._moved
+
+    def _schedule_mover(self) -> ScheduleMover | None:
+        source, target = self._source, self._target
+        if not isinstance(source, JobBoard):
+            return None
+        return ScheduleMover(source, target, (_place(source), _place(target)), self._run, self._known, self._leave_this)
 
     def _carry_rules(self) -> None:
         """What is paused here is paused there before a job of it arrives. It stays so here, too: jobs may remain."""
@@ -384,7 +397,10 @@ class Mover:
         )
 
     def _leave(self, job: Record, why: str) -> None:
-        self._left[job.uuid] = Left(job.uuid, job.name, why)
+        self._leave_this(Left(job.uuid, job.name, why))
+
+    def _leave_this(self, left: Left) -> None:
+        self._left[f"{left.what} {left.uuid}"] = left
 
     def _purge(self, board: Origin, records: Sequence[Record | None]) -> None:
         acts = [Finish.parting(record, Verb.PURGE) for record in records if record is not None]

@@ -390,7 +390,7 @@ def test_claimed_jobs_stay(boards: Boards) -> None:
     boards.source.post_many([{"name": "job"}] * 3)
     job = take(boards.source)
     result = boards.mover().run()
-    assert (result.moved, [tuple(left) for left in result.left]) == (2, [(job.uuid, "job", "claimed by anna")])
+    assert (result.moved, [left[:3] for left in result.left]) == (2, [(job.uuid, "job", "claimed by anna")])
     boards.source.consume(job, "anna")
     assert boards.mover().run().left == []
 

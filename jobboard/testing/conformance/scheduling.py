@@ -41,7 +41,9 @@ def put_back(board: JobBoard, schedule: str, seconds: float) -> datetime:
         assert before is not None
         return before._replace(due=now - int(seconds * 1e6))
 
-    return moment(board.engine.set_schedule(schedule, make).due)
+    entry = board.engine.set_schedule(schedule, make)
+    assert entry is not None
+    return moment(entry.due)
 
 
 def plant(board: JobBoard, schedule: str, value: bytes) -> None:
@@ -243,7 +245,9 @@ class TestSchedules:
             assert before is not None
             return before._replace(last=before.due, due=before.due + 24 * 60 * MINUTE)
 
-        last = board.engine.set_schedule("nightly", ahead).last
+        entry = board.engine.set_schedule("nightly", ahead)
+        assert entry is not None
+        last = entry.last
         assert last is not None
         again = board.schedule("nightly", "0 3 * * *", "report", priority=1)
         assert again.next_due == moment(last) + timedelta(days=1)
@@ -311,7 +315,7 @@ class TestSchedulesInTrouble:
     ) -> None:
         good = board.schedule("good", name="good", every=60)
         stored = board.engine.schedules()[0]
-        newer = stored.packed().replace(b"\x95\x01", b"\x95\x02", 1)
+        newer = stored.packed().replace(b"\x96\x01", b"\x96\x02", 1)
         assert newer != stored.packed()
         elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
         planted = {"damaged": b"\xc1", "empty": b"", "newer": newer, "elsewhere": elsewhere.packed()}

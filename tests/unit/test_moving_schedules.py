@@ -1,0 +1,227 @@
+"""Moving schedules, ended or overtaken at each step: no due time is posted for twice, nor at two boards, nor never."""
+
+import contextlib
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.moving import Mover, survey
+from tests.unit.test_moving import Boards, Killed, boards
+
+__all__ = ["boards"]
+pytestmark = pytest.mark.backends("memory")
+
+SPAN = 60
+
+
+class Scheduled(Boards):
+    """Their movers can be killed at each change of a schedule, and at each of a job."""
+
+    def mover(
+        self,
+        meanwhile: dict[int, Callable[[], object]] | None = None,
+        lost: dict[int, Callable[[], object]] | None = None,
+    ) -> Mover:
+        pair = [self.board(name) for name in self.names]
+        count = itertools.count()
+
+        def watched(original: Callable[..., Any], *args: Any) -> Any:
+            step = next(count)
+            (meanwhile or {}).get(step, bool)()
+            answer = original(*args)
+            if step in (lost or {}):
+                lost[step]()
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        for board in pair:
+            for primitive in ("insert", "finish", "set_schedule"):
+                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
+        return Mover(*pair)
+
+    def post_due(self) -> None:
+        """Conductors of both boards."""
+        self.clock.advance(SPAN / 4)
+        for board in (self.source, self.target):
+            board._post_due()
+
+
+def active(board: JobBoard) -> list[Any]:
+    return [schedule for schedule in board.schedules() if schedule.held is None]
+
+
+def check(made: Scheduled, began: int) -> None:
+    """One job for each due time until now."""
+    for _ in range(8):
+        made.post_due()
+    moved = made.mover().run()
+    assert moved.left == []
+    assert made.source.schedules() == []
+    made.post_due()
+    [schedule] = active(made.target)
+    jobs = [*made.source.iterjobs(), *made.target.iterjobs()]
+    times = Counter(int(job.schedule[1].timestamp()) for job in jobs if job.schedule is not None)
+    due = int(schedule.next_due.timestamp())
+    assert times == Counter(range(began + SPAN, due, SPAN))
+    assert 0 < due - made.clock() <= SPAN
+    assert list(made.source.trashed()) == list(made.target.trashed()) == []
+
+
+@pytest.fixture
+def made() -> Scheduled:
+    pair = Scheduled()
+    pair.source.schedule("ping", name="ping", every=SPAN, missed="all", details={"a": [1]}, priority="HIGH", key=None)
+    return pair
+
+
+BEGAN = 1_000_000_000
+
+
+def steps() -> int:
+    for step in itertools.count():
+        pair = Scheduled()
+        pair.source.schedule("ping", name="ping", every=SPAN)
+        if not pair.kill_at(step):
+            return step
+    raise AssertionError
+
+
+STEPS = steps()
+
+
+def test_all_is_as_it_was(made: Scheduled) -> None:
+    made.source.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin", group="g", context={"a": "b"}, key="k")
+    made.clock.advance(70)
+    made.source._post_due()
+    before = made.source.schedules()
+    assert before[1].last_posted is not None
+    wire = made.target.engine.wire
+    assert survey(made.source, wire).schedules == 2
+    result = made.mover().run()
+    assert (result.schedules, result.moved, result.left) == (2, 1, [])
+    assert made.target.schedules() == before
+    assert made.source.schedules() == []
+    assert made.mover().run().schedules == 0
+
+
+def test_and_back_again(made: Scheduled) -> None:
+    before = made.source.schedules()
+    made.mover().run()
+    assert Mover(made.target, made.source).run().left == []
+    assert (made.source.schedules(), made.target.schedules()) == (before, [])
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_killed_at_any_step(made: Scheduled, step: int) -> None:
+    assert made.kill_at(step)
+    assert len([*active(made.source), *active(made.target)]) <= 1
+    for again in range(step + 1):
+        made.post_due()
+        made.kill_at(again)
+        assert len([*active(made.source), *active(made.target)]) <= 1
+    check(made, BEGAN)
+
+
+MEANWHILE: dict[str, Callable[[Scheduled], object]] = {
+    "something is due": lambda made: [made.post_due() for _ in range(6)],
+    "another moves all": lambda made: made.mover().run(),
+    "another moves all, and something is due": lambda made: (
+        made.mover().run(),
+        [made.post_due() for _ in range(6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("then", [lambda made: None, Boards.kill], ids=["goes on", "is killed"])
+def test_meanwhile(made: Scheduled, step: int, what: str, then: Callable[[Boards], object]) -> None:
+    mover = made.mover({step: lambda: (MEANWHILE[what](made), then(made))})
+    with contextlib.suppress(Killed):
+        assert mover.run().left == []
+    check(made, BEGAN)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("other", range(STEPS))
+def test_another_mover_killed_at_any_step_meanwhile(made: Scheduled, step: int, other: int) -> None:
+    made.mover({step: lambda: (made.kill_at(other), made.post_due())}).run()
+    check(made, BEGAN)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", [None, *MEANWHILE])
+def test_lost_replies(made: Scheduled, step: int, what: str | None) -> None:
+    mover = made.mover(lost={step: lambda: MEANWHILE[what](made) if what else None})
+    assert mover.run().left == []
+    check(made, BEGAN)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_removed_meanwhile(made: Scheduled, step: int) -> None:
+    """At the source it is gone for good, unless it had left it already; set anew, it is another."""
+
+    def remove() -> Iterator[JobBoard]:
+        for board in (made.source, made.target):
+            if active(board):
+                board.unschedule("ping")
+                yield board
+
+    removed: list[JobBoard] = []
+    made.mover({step: lambda: removed.extend(remove())}).run()
+    there = made.source.schedules(), made.target.schedules()
+    assert there == ([], []) if removed else len(there[1]) == 1
+
+
+def test_one_of_its_id_that_is_there_already(made: Scheduled) -> None:
+    made.target.schedule("ping", name="ping", every=5)
+    [left] = made.mover().run().left
+    assert (left.uuid, left.what) == ("ping", "schedule")
+    assert "remove one of the two" in left.why
+    made.target.unschedule("ping")
+    check(made, BEGAN)
+
+
+def test_set_alike_while_it_is_held_it_stays_held(made: Scheduled) -> None:
+    """Else a service that starts meanwhile would have it posted at both boards."""
+    same = {"name": "ping", "every": SPAN, "missed": "all", "details": {"a": [1]}, "priority": "HIGH"}
+    for step in range(STEPS):
+        pair = Scheduled()
+        pair.source.schedule("ping", **same)
+        pair.kill_at(step)
+        for board in (pair.source, pair.target):
+            for schedule in board.schedules():
+                assert board.schedule("ping", **same) == schedule
+        check(pair, BEGAN)
+
+
+def test_one_that_cannot_be_read_is_named(made: Scheduled) -> None:
+    from jobboard.testing.conformance.scheduling import plant
+
+    plant(made.source, "broken", b"\xc1")
+    [left] = survey(made.source, "msgpack").left
+    assert [left] == made.mover().run().left
+    assert (left.uuid, left.what) == ("broken", "schedule")
+    assert "damaged" in left.why
+
+
+def test_halves_of_other_moves_are_left_alone(made: Scheduled) -> None:
+    """Held at the target for another source; and gone from this source to another target."""
+    held = next(step for step in range(STEPS) if made.kill_at(step) and made.target.schedules())
+    third = Scheduled()
+    [left] = Mover(third.source, made.target).run().left
+    assert "must be run again" in left.why
+    assert left.what == "schedule"
+    while made.source.schedules()[0].held is None:
+        held += 1
+        made.kill_at(held)
+    result = Mover(made.source, third.target).run()
+    assert [each.what for each in result.left] == ["schedule"]
+    assert third.target.schedules() == []
+    check(made, BEGAN)
