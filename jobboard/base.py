@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
@@ -269,10 +269,15 @@ class BoardBase(Board):
         return arguments.extras(self._conf.scheme, verb, extra, self.engine.extras.get(verb, frozenset()))
 
     def _refresh(self, job: Job) -> Seen:
-        [seen] = self._live().query(self.engine.read, [job.uuid])
-        job.seen_state = seen.state
-        if seen.record is not None:
-            job._record = seen.record
+        [seen] = self._refresh_all([job])
+        return seen
+
+    def _refresh_all(self, jobs: Sequence[Job]) -> list[Seen]:
+        seen = self._live().query(self.engine.read, [job.uuid for job in jobs])
+        for job, its in zip(jobs, seen, strict=True):
+            job.seen_state = its.state
+            if its.record is not None:
+                job._record = its.record
         return seen
 
     def _load_book(self, uuid: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -94,6 +95,7 @@ class Board(Protocol):
     ) -> None: ...
     def _result(self, job: Job) -> Any: ...
     def _refresh(self, job: Job) -> Seen: ...
+    def _refresh_all(self, jobs: Sequence[Job]) -> list[Seen]: ...
     def _load_book(self, uuid: str) -> Any: ...
     def _decoded(self, posting: bytes | str) -> Content: ...
 
@@ -394,8 +396,10 @@ class Job:
         :raises JobTrashed: the job lies in the trash and will not complete by itself.
         """
         looks = self._looks(timeout, delay, delay_multiplier, max_delay)
+        self.board._refresh(self)
         while isinstance(pause := next(looks), float):
             sleep_func(pause)
+            self.board._refresh(self)
         return pause
 
     def result(self, timeout: float | None = None) -> Any:
@@ -417,22 +421,21 @@ class Job:
     def _looks(
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
     ) -> Iterator[float | bool]:
-        """Each step looks once: for how long to sleep until the next look, or what :meth:`wait` answers."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            state = self.state
-            if state == COMPLETE:
-                yield True
-            if state == TRASHED:
+        """To be asked after each look: for how long to sleep until the next one, or what :meth:`wait` answers."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        return self._pauses(deadline, delay, delay_multiplier, max_delay)
+
+    def _pauses(
+        self, deadline: float, delay: float, delay_multiplier: float, max_delay: float
+    ) -> Iterator[float | bool]:
+        while self.seen_state != COMPLETE:
+            if self.seen_state == TRASHED:
                 raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else ""))
-            pause = min(delay, max_delay)
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    yield False
-                pause = min(pause, left)
-            yield float(pause)
+            if (left := deadline - time.monotonic()) <= 0:
+                yield False
+            yield float(min(delay, max_delay, left))
             delay = min(delay * delay_multiplier, max_delay)
+        yield True
 
     def __eq__(self, other: object) -> bool:
         return self._record.uuid == other._record.uuid if isinstance(other, Job) else NotImplemented

@@ -17,6 +17,7 @@ from jobboard import arguments, outcomes
 from jobboard.aio.lines import Catch, WaitingLine
 from jobboard.aio.notifier import AsyncNotifier
 from jobboard.aio.threads import Threads, outlast
+from jobboard.aio.together import Together
 from jobboard.backends import NAMESPACE
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import PAGE, JobBoard
@@ -129,6 +130,7 @@ class AsyncJobBoard:
         self._board = board
         self._threads = Threads(board.name, arguments.limit(threads, "threads"))
         self._lines: dict[tuple[object, ...], WaitingLine[Any]] = {}
+        self._look_at = Together(self._threads, _refresh)
 
     def __repr__(self) -> str:
         return f"<AsyncJobBoard of {self._board!r}>"
@@ -236,10 +238,13 @@ class AsyncJobBoard:
         delay_multiplier: float = 2.0,
         max_delay: float = 60.0,
     ) -> bool:
-        """As :meth:`Job.wait <jobboard.job.Job.wait>`; holds no thread between two looks."""
+        """As :meth:`Job.wait <jobboard.job.Job.wait>`; holds no thread between two looks. Many who look at once do so
+        by one request for a hundred of them."""
         looks = job._looks(timeout, delay, delay_multiplier, max_delay)
-        while isinstance(pause := await self.call(next, looks), float):
+        await self._look_at(job)
+        while isinstance(pause := next(looks), float):
             await asyncio.sleep(pause)
+            await self._look_at(job)
         return pause
 
     async def result(self, job: Job, timeout: float | None = None) -> Any:
@@ -411,6 +416,12 @@ class AsyncJobBoard:
         if line is None:
             line = self._lines[key] = WaitingLine(self._board, look, give_back, lambda: self._lines.pop(key))
         return await line.wait(wanted, most, timeout, unless)
+
+
+def _refresh(jobs: list[Job]) -> None:
+    """Of several boards, for all that is known here."""
+    for board in {job.board for job in jobs}:
+        board._refresh_all([job for job in jobs if job.board is board])
 
 
 def _nothing(things: list[bool]) -> None:

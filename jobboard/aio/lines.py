@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from jobboard.aio.threads import Threads, outlast
+from jobboard.aio.together import own_copy
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.claiming import Turn, WantedJobs
@@ -169,9 +169,7 @@ class WaitingLine(Generic[T]):
     def _fail(self, error: Exception) -> None:
         for waiter in [each for each in self._waiters if not each.served.done()]:
             del self._waiters[waiter]
-            own = copy.copy(error)
-            own.__cause__ = error
-            waiter.served.set_exception(own)
+            waiter.served.set_exception(own_copy(error))
 
     async def _anybody(self) -> bool:
         self._news.clear()

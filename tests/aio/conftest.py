@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from jobboard.aio import AsyncJobBoard
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -22,3 +24,12 @@ def run(request: pytest.FixtureRequest) -> Run:
             return runner.run(asyncio.wait_for(coroutine, 60))
 
     return on_a_loop
+
+
+async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
+    """Tasks of these calls, once the thread of each line sleeps."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    await asyncio.sleep(0)
+    while not all(line._dozing for line in board._lines.values() if line._waiters):
+        await asyncio.sleep(0.001)
+    return tasks

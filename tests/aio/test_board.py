@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import os
 import threading
 import uuid
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from jobboard.exceptions import ConnectionFailure, JobTrashed, NotFound
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, lost_reply, replaced
 from jobboard.testing.through_asyncio import VERBS
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, waiting
 
 MakeBoard = Callable[..., Any]
 FAST = pytest.mark.backends("memory")
@@ -28,15 +27,6 @@ FAST = pytest.mark.backends("memory")
 
 async def until(condition: Callable[[], object]) -> None:
     await asyncio.to_thread(eventually, condition, LIMIT)
-
-
-async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
-    """Tasks of these calls, once the thread of each line sleeps."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    await asyncio.sleep(0)
-    while not all(line._dozing for line in board._lines.values() if line._waiters):
-        await asyncio.sleep(0.001)
-    return tasks
 
 
 @FAST
@@ -71,43 +61,6 @@ def test_a_board_is_connected_within_its_block(run: Run) -> None:
 
     run(main())
     assert aio.fetch(name, "memory").closed
-
-
-@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
-def test_a_thousand_wait_on_one_thread_and_are_served_in_their_order(
-    backend: str, make_board: MakeBoard, run: Run
-) -> None:
-    sync = make_board()
-    # Where a post takes milliseconds, fewer show it, too.
-    many = 200 if backend in ("mariadb", "zookeeper") and not os.environ.get("JOBBOARD_TEST_FULL") else 1000
-    asked: list[str] = []
-
-    def counted(original: Any, *args: Any, **kwargs: Any) -> Any:
-        asked.append("asked")
-        return original(*args, **kwargs)
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync, threads=4)
-        before = threading.active_count()
-        order: list[int] = []
-
-        async def wait(number: int) -> jobboard.Job | None:
-            job = await board.claim_next(f"worker {number % 2}", timeout=None)
-            order.append(number)
-            return job
-
-        with replaced(sync, "take", counted), replaced(sync, "wait", counted):
-            tasks = await waiting(board, *(wait(number) for number in range(many)))
-            # Beside it there is what the backend listens with, and watches its connections.
-            assert threading.active_count() - before <= 4
-            assert len(asked) <= 4
-        jobs = await asyncio.gather(*(board.post("resize") for _ in range(many)))
-        assert threading.active_count() - before <= 4 + 4
-        got = await asyncio.gather(*tasks)
-        assert set(got) == set(jobs)
-        assert order == list(range(many))
-
-    run(main())
 
 
 @FAST
@@ -232,6 +185,50 @@ def test_a_wait_that_is_cancelled_leaves_the_jobs_to_others(make_board: MakeBoar
             assert sync.stats().claimed == 0
             assert sync.claim_next("bert") == job
             assert job.attempts <= 1
+
+    run(main())
+
+
+@FAST
+def test_results_that_several_await_together(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board(keep_done=60)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held_up(original: Any, *args: Any) -> Any:
+        begun.set()
+        assert go_on.wait(LIMIT)
+        return original(*args)
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        first, bad, last = [await board.post(name) for name in ("first", "bad", "last")]
+        await board.cancel(bad, reason="no use")
+        with replaced(sync, "read", held_up):
+            awaiting = asyncio.create_task(board.result(first))
+            await until(begun.is_set)
+            tasks = [asyncio.create_task(board.result(job, LIMIT)) for job in (first, bad, last, last)]
+            await asyncio.sleep(0)
+            awaiting.cancel()
+            tasks[3].cancel()
+            for job, result in ((first, 1), (last, 2)):
+                await board.claim(job, "anna")
+                await board.consume(job, "anna", result=result)
+            go_on.set()
+            got = await asyncio.gather(awaiting, *tasks, return_exceptions=True)
+        cancelled, one, trashed, two, also = got
+        assert [type(each) for each in (cancelled, trashed, also)] == [
+            asyncio.CancelledError,
+            JobTrashed,
+            asyncio.CancelledError,
+        ]
+        assert (one, two) == (1, 2)
+        # All who ask together are told of what is wrong.
+        await board.close()
+        failures = await asyncio.gather(*(board.result(job) for job in (first, last)), return_exceptions=True)
+        assert [type(failure) for failure in failures] == [ConnectionFailure] * 2
+        assert failures[0] is not failures[1]
+        await board.connect()
+        assert await board.wait_for(first, 0)
 
     run(main())
 

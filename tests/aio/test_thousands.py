@@ -1,0 +1,263 @@
+"""A thousand coroutines that wait, post, or await results: threads here, connections and requests as the server counts.
+
+``pytest -rP tests/aio/test_thousands.py`` shows the figures; those in ``docs/asyncio.rst`` are of ``--full``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+
+import jobboard
+from jobboard import Act
+from jobboard.aio import AsyncJobBoard
+from jobboard.testing.conformance.support import replaced
+from jobboard.testing.servers import Etcd, MariaDB, PostgreSQL, Redis, Server, ZooKeeper
+from tests.aio.conftest import Run, waiting
+from tests.full import FULL
+
+THREADS = 4
+
+AROUND = 4
+"""Threads of a board's own: its heartbeat, its listener, what its driver watches connections with; one for a line."""
+
+LARGE = ("memory", "postgresql", "redis")
+"""Where it is a thousand in each run; elsewhere, where a post takes milliseconds, fewer show it, too."""
+
+
+class Meter(Protocol):
+    """What a server tells of the clients of others than the meter itself."""
+
+    def connections(self) -> int: ...
+    def requests(self) -> int | None:
+        """So far; None where nobody can tell."""
+
+
+class NoServer:
+    """The connections to a file are the times that this process has it open."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def connections(self) -> int:
+        links = Path("/proc/self/fd").iterdir() if self._file else ()
+        return sum(os.path.realpath(link) == str(self._file) for link in links)
+
+    def requests(self) -> None: ...
+
+
+class OfRedis:
+    def __init__(self, server: Redis) -> None:
+        import redis
+
+        self._client = redis.Redis.from_url(server.uri)
+        self._own = itertools.count(1)
+
+    def connections(self) -> int:
+        return self._told("connected_clients") - 1
+
+    def requests(self) -> int:
+        # What a script calls is counted among the commands, and not here.
+        return self._told("total_reads_processed") - self._asked
+
+    def _told(self, what: str) -> int:
+        self._asked = next(self._own)
+        told: dict[str, int] = self._client.info()
+        return told[what]
+
+
+class OfPostgreSQL:
+    def __init__(self, server: PostgreSQL) -> None:
+        import psycopg
+
+        self._log = server.folder / "log"
+        self._connection = psycopg.connect(server.uri, autocommit=True)
+        self._connection.execute("ALTER SYSTEM SET log_statement = 'all'")
+        self._connection.execute("SELECT pg_reload_conf()")
+
+    def connections(self) -> int:
+        found = self._connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def requests(self) -> int:
+        lines = re.findall(r"LOG:  (?:execute|statement).*", self._log.read_text())
+        return sum("pg_backend_pid" not in line for line in lines)
+
+
+class OfMariaDB:
+    def __init__(self, server: MariaDB) -> None:
+        import pymysql
+
+        self._cursor = pymysql.connect(host="127.0.0.1", port=server.port, user="root").cursor()
+        self._own = itertools.count(1)
+
+    def connections(self) -> int:
+        return self._told("Threads_connected") - 1
+
+    def requests(self) -> int:
+        return self._told("Questions")
+
+    def _told(self, what: str) -> int:
+        own = next(self._own)
+        self._cursor.execute(f"SHOW GLOBAL STATUS LIKE '{what}'")
+        row = self._cursor.fetchone()
+        assert row is not None
+        return int(row[1]) - (own if what == "Questions" else 0)
+
+
+class OfZooKeeper:
+    def __init__(self, server: ZooKeeper) -> None:
+        self._server = server
+
+    def connections(self) -> int:
+        return self._told("Connections") - 1
+
+    def requests(self) -> int:
+        return self._told("Received")
+
+    def _told(self, what: str) -> int:
+        found = re.search(rf"{what}: (\d+)", self._server._ask(b"srvr").decode())
+        assert found is not None
+        return int(found[1])
+
+
+class OfEtcd:
+    """It has no count of its connections; the system has."""
+
+    def __init__(self, server: Etcd) -> None:
+        self._port = server.port
+
+    def connections(self) -> int:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self._port:04X}") and row[3] == "01" for row in rows)
+
+    def requests(self) -> int:
+        import urllib.request
+
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
+            told = answer.read().decode()
+        return round(
+            sum(float(each) for each in re.findall(r"^grpc_server_started_total\{.*\} (\S+)$", told, re.MULTILINE))
+        )
+
+
+METERS: dict[str, Callable[[Any], Meter]] = {
+    "postgresql": OfPostgreSQL,
+    "mariadb": OfMariaDB,
+    "redis": OfRedis,
+    "zookeeper": OfZooKeeper,
+    "etcd": OfEtcd,
+}
+
+
+class Figures(NamedTuple):
+    threads: int
+    connections: int
+    requests: int | None
+
+    def since(self, before: Figures) -> Figures:
+        requests = None if self.requests is None or before.requests is None else self.requests - before.requests
+        return Figures(self.threads - before.threads, self.connections - before.connections, requests)
+
+    def within(self, threads: int, connections: int, requests: int) -> bool:
+        return self.threads <= threads and self.connections <= connections and (self.requests or 0) <= requests
+
+
+class Scene(NamedTuple):
+    """A board on a server that nobody else uses, and what is counted of it."""
+
+    board: jobboard.JobBoard
+    meter: Meter
+
+    def now(self) -> Figures:
+        return Figures(threading.active_count(), self.meter.connections(), self.meter.requests())
+
+
+@pytest.fixture
+def scene(backend: str, tmp_path: Path, private_server: Callable[..., Server]) -> Iterator[Scene]:
+    if backend in METERS:
+        server = private_server(backend)
+        uri, meter = server.uri, METERS[backend](server)
+    else:
+        file = tmp_path / "board.db" if backend == "sqlite" else None
+        uri, meter = (f"sqlite:///{file}" if file else "memory"), NoServer(file)
+    with jobboard.backend(f"thousands{tmp_path.name}", {"board": uri, "keep_done": 60}) as board:
+        # The board's connections, and what it learns by the first one, are there by now.
+        board.post("first")
+        assert board.consume_many([board.claim_next("anna")], "anna") is None
+        yield Scene(board, meter)
+
+
+@pytest.fixture
+def many(backend: str) -> int:
+    return 1000 if FULL or backend in LARGE else 200
+
+
+@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
+def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) -> None:
+    async def main() -> None:
+        board = AsyncJobBoard(scene.board, threads=THREADS)
+        start = scene.now()
+        order: list[int] = []
+
+        async def wait(number: int) -> jobboard.Job | None:
+            job = await board.claim_next(f"worker {number % 2}", timeout=None)
+            order.append(number)
+            return job
+
+        tasks = await waiting(board, *(wait(number) for number in range(many)))
+        waits = scene.now().since(start)
+        jobs = await asyncio.gather(*(board.post("resize") for _ in range(many)))
+        got = await asyncio.gather(*tasks)
+        posts = scene.now().since(start)
+        assert set(got) == set(jobs)
+        assert order == list(range(many))
+        shown(backend, many, waiting=waits, posting=posts)
+        assert waits.within(AROUND, 2, 20)
+        # A post and a claim take no more than three statements together.
+        assert posts.within(AROUND + THREADS, THREADS + 2, 4 * many)
+
+    run(main())
+
+
+@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
+def test_awaiting_results(scene: Scene, many: int, run: Run, backend: str) -> None:
+    async def main() -> None:
+        board = AsyncJobBoard(scene.board, threads=THREADS)
+        jobs = await board.post_many({"name": "resize"} for _ in range(many))
+        start = scene.now()
+        looks: list[int] = []
+
+        def counted(original: Any, uuids: list[str]) -> Any:
+            looks.append(len(uuids))
+            return original(uuids)
+
+        with replaced(scene.board, "read", counted):
+            tasks = [asyncio.create_task(board.result(job)) for job in jobs]
+            while sum(looks) < 2 * many:
+                await asyncio.sleep(0.001)
+        shown(backend, many, awaiting=(awaits := scene.now().since(start)))
+        assert looks[: many // 100] == [100] * (many // 100)
+        assert awaits.within(AROUND, 2, many // 2)
+        for _ in range(0, many, 100):
+            some = await board.claim_many("anna", 100)
+            await board.finish_many([Act(job, "consume", result=job.uuid) for job in some], "anna")
+        assert await asyncio.gather(*tasks) == [job.uuid for job in jobs]
+
+    run(main())
+
+
+def shown(backend: str, many: int, **figures: Figures) -> None:
+    for what, (threads, connections, requests) in figures.items():
+        print(f"{backend}: {many:,} {what}: {threads} threads, {connections} connections, {requests} requests more")
