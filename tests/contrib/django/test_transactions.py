@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def project(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
         url = sqlalchemy.make_url(request.getfixturevalue("database_uri")(backend))
         settings |= {"NAME": url.database, "USER": url.username, "PASSWORD": url.password or ""}
         settings |= {"HOST": url.host, "PORT": url.port or ""}
-    if backend == "mariadb":
+    if backend == "mariadb" and find_spec("MySQLdb") is None:
+        # mysqlclient is built from source, and so is not everywhere; where it is, it is what is tested.
         pymysql = pytest.importorskip("pymysql")
         pymysql.install_as_MySQLdb()
     configured = connections.settings
