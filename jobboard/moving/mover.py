@@ -50,7 +50,7 @@ from jobboard.job import boottime
 from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
 from jobboard.moving.scheduled import ScheduleMover
-from jobboard.primitives import Arrival, Draft, Finish, Paused
+from jobboard.primitives import Arrival, Draft, Finish
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
 _BYTES = 256 * 1024
@@ -146,12 +146,19 @@ class Mover:
         return ScheduleMover(source, target, (_place(source), _place(target)), self._run, self._known, self._leave_this)
 
     def _carry_rules(self) -> None:
-        """What is paused here is paused there before a job of it arrives. It stays so here, too: jobs may remain."""
-        paused = self._source.paused() if isinstance(self._source, JobBoard) else Paused()
+        """What is paused or limited here is so there before a job of it arrives, and stays so here: jobs may remain."""
+        if not isinstance(self._source, JobBoard):
+            return
+        paused = self._source.paused()
         if paused.everything:
             self._target.pause()
         if paused.names:
             self._target.pause(paused.names)
+        # What has been set there is meant for there.
+        there = {(limit.name, limit.per) for limit in self._target.limits()}
+        for limit in self._source.limits():
+            if (limit.name, limit.per) not in there:
+                self._target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
 
     # Signs
 
