@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from jobboard import codec
-from jobboard.engine import Engine, StoredSchedule, Unreadable
+from jobboard.engine import Engine, Rules, StoredSchedule, Unreadable
 from jobboard.engine.scheduling import Make
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
@@ -67,6 +67,9 @@ class Door:
 
     def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         return self._session.query(self._engine.set_schedule, id, make)
+
+    def rules(self) -> Rules:
+        return self._session.query(self._engine.rules)
 
     def boards(self, most: int) -> list[str]:
         return self._session.query(self._engine.boards, most)

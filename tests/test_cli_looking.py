@@ -98,6 +98,8 @@ def test_every_command(
     assert json.loads(command("stats", "--json"))["claimed"] == 1
     assert "me" in command("entities")
     assert "'two'" in command("pause", "two")
+    board.set_limit("two", concurrency=9)
+    assert "9" in command("limit", "list")
     odd = {each["place"].split()[0] for each in lines_of(command("doctor", "--json", status=odd_status(board)))}
     assert odd <= {"setting"}, "a server of the tests may be set up to be fast"
     seen = json.loads(command("top", "--once", "--json"))
@@ -110,6 +112,7 @@ def test_every_command(
     assert [each["name"] for each in seen["entities"]] == ["me"]
     assert set(seen["rate_per_second"]) == {"posted", "started", "consumed", "abandoned", "trashed"}
     assert seen["paused"] == {"everything": False, "names": ["two"]}
+    assert [(each["name"], each["concurrency"]) for each in seen["limits"]] == [("two", 9)]
     command("resume")
     ran.add("watch")
     with posting(board):

@@ -10,8 +10,8 @@ import click
 
 from jobboard.cli.common import DONE, BoardOptions, Group, age, board_options, example, opened
 from jobboard.cli.completing import job_names
-from jobboard.cli.naming import named, refuse_memory
-from jobboard.cli.output import log_to_stderr, say, say_json, span, table
+from jobboard.cli.naming import limit_told, named, rate_told, refuse_memory
+from jobboard.cli.output import log_to_stderr, say, say_json, table
 
 if TYPE_CHECKING:
     from jobboard.primitives import Limit
@@ -53,7 +53,16 @@ def list_limits(settings: BoardOptions) -> None:
             say(f"limits of {named(board)}")
             table(
                 ("name", "per", "at once", "rate", ""),
-                ((each.name, each.per, _number(each.concurrency), _rate(each), _state(each)) for each in found),
+                (
+                    (
+                        each.name,
+                        each.per,
+                        _number(each.concurrency),
+                        _rate(each),
+                        _state(each),
+                    )
+                    for each in found
+                ),
             )
 
 
@@ -114,16 +123,8 @@ def remove(settings: BoardOptions, name: str, per: str | None) -> int:
     return DONE
 
 
-def limit_told(limit: Limit) -> str:
-    """One limit in a few words."""
-    told = [f"{limit.concurrency} at once"] * (limit.concurrency is not None) + [_rate(limit)] * (
-        limit.rate is not None
-    )
-    return f"{limit.name}: {', '.join(told)}{' per group' if limit.per == 'group' else ''}"
-
-
 def _rate(limit: Limit) -> str:
-    return "" if limit.rate is None else f"{limit.rate[0]} in {span(limit.rate[1])}"
+    return "" if limit.rate is None else rate_told(limit.rate)
 
 
 def _number(value: int | None) -> str:

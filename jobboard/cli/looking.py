@@ -12,7 +12,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, age, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
-from jobboard.cli.naming import named, named_with_rules, others, paused_on
+from jobboard.cli.naming import named, named_with_rules, others, rules_as_dict, rules_on
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
 
 if TYPE_CHECKING:
@@ -152,17 +152,17 @@ def stats(settings: BoardOptions) -> None:
     with opened(settings) as board:
         counted = board.stats()
         there = board.entities()
-        paused = board.paused()
+        rules = board.door.rules()
         empty = not (counted.on_board or counted.trashed)
         title = f"{named(board)} is empty{others(board)}" if empty and not settings.json else named(board)
     if settings.json:
         found = [dataclasses.asdict(entity) for entity in there]
         counts = {**dataclasses.asdict(counted), "on_board": counted.on_board}
-        say_json({"board": board.name, **counts, "paused": dataclasses.asdict(paused), "entities": found})
+        say_json({"board": board.name, **counts, **rules_as_dict(rules), "entities": found})
         return
     say(title)
-    if paused:
-        say(paused_on(paused))
+    for line in rules_on(rules):
+        say(line)
     table(("state", "jobs"), dataclasses.asdict(counted).items(), numbers=["jobs"])
     if there:
         _show_entities(there)

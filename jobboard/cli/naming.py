@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.output import warn
+from jobboard.cli.output import span, warn
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
-    from jobboard.primitives import Paused
+    from jobboard.engine import Rules, SetLimit
+    from jobboard.primitives import Limit, Paused
+
+
+_FEW = 5
+"""How many limits are told of in a line."""
 
 
 def named(board: JobBoard) -> str:
@@ -23,10 +30,38 @@ def paused_on(paused: Paused) -> str:
     return f"paused: {', '.join(told)}" if told else ""
 
 
+def limits_on(limits: Iterable[SetLimit]) -> str:
+    """The limits of a board in a few words; "" if there is none."""
+    told = [limit_told(limit) for limit, _ in limits]
+    if len(told) > _FEW:
+        told[_FEW:] = [f"{len(told) - _FEW} more, see 'jobboard limit list'"]
+    return f"limits: {'; '.join(told)}" if told else ""
+
+
+def limit_told(limit: Limit) -> str:
+    """One limit in a few words."""
+    told = [] if limit.concurrency is None else [f"{limit.concurrency} at once"]
+    told += [] if limit.rate is None else [rate_told(limit.rate)]
+    return f"{limit.name} {', '.join(told)}{' per group' if limit.per == 'group' else ''}"
+
+
+def rate_told(rate: tuple[int, float]) -> str:
+    return f"{rate[0]} in {span(rate[1])}"
+
+
+def rules_on(rules: Rules) -> list[str]:
+    """A line of what is paused, and one of the limits, if there are such."""
+    return [line for line in (paused_on(rules.paused), limits_on(rules.limits)) if line]
+
+
+def rules_as_dict(rules: Rules) -> dict[str, Any]:
+    """As ``--json`` tells of them."""
+    return {"paused": asdict(rules.paused), "limits": [asdict(limit) for limit, _ in rules.limits]}
+
+
 def named_with_rules(board: JobBoard) -> str:
-    """The board, and what is paused on it."""
-    paused = paused_on(board.paused())
-    return f"{named(board)}, {paused}" if paused else named(board)
+    """The board, and what is paused or limited on it."""
+    return ", ".join([named(board), *rules_on(board.door.rules())])
 
 
 def others(board: JobBoard) -> str:

@@ -23,9 +23,10 @@ from typing import Any
 from jobboard.board import JobBoard
 from jobboard.conductor import events
 from jobboard.conductor.dispatching import Dispatcher
+from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError, MissingDriver
 from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats, Paused
+from jobboard.primitives import BoardStats
 
 try:
     from prometheus_client import REGISTRY, Counter, Histogram, ProcessCollector, start_http_server
@@ -46,6 +47,8 @@ MAX_NAMES = 100
 
 OTHER = "(other)"
 
+_LIMITED = ["board", "job_name", "per"]
+
 
 class BoardCollector(Collector):
     """How many jobs are in each state, counted when a scrape asks for it::
@@ -53,6 +56,8 @@ class BoardCollector(Collector):
         jobboard_up{board="pictures"} 1.0
         jobboard_jobs{board="pictures",state="unclaimed"} 7.0
         jobboard_paused{board="pictures",job_name="resize"} 1.0     of everything, with an empty name
+        jobboard_limit{board="pictures",job_name="resize",per="group"} 4.0
+        jobboard_rate_limit{board="pictures",job_name="mail",per="name"} 1.67     claims per second
 
     A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
 
@@ -73,11 +78,11 @@ class BoardCollector(Collector):
         yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, jobs, paused = self._families()
+        up, jobs, paused, limits, rates = self._families()
         end = time.monotonic() + self._timeout
         for name, look in [(count.board.name, count.begin()) for count in self._counts]:
             try:
-                stats, held = look.result(max(0.0, end - time.monotonic()))
+                stats, rules = look.result(max(0.0, end - time.monotonic()))
             except (JobBoardError, TimeoutError) as error:
                 LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
                 up.add_metric([name], 0)
@@ -85,18 +90,23 @@ class BoardCollector(Collector):
             up.add_metric([name], 1)
             for state, number in dataclasses.asdict(stats).items():
                 jobs.add_metric([name, state], number)
-            for job_name in ("",) * held.everything + held.names:
+            for job_name in ("",) * rules.paused.everything + rules.paused.names:
                 paused.add_metric([name, job_name], 1)
-        yield up
-        yield jobs
-        yield paused
+            for limit, _ in rules.limits:
+                if limit.concurrency is not None:
+                    limits.add_metric([name, limit.name, limit.per], limit.concurrency)
+                if limit.rate is not None:
+                    rates.add_metric([name, limit.name, limit.per], limit.rate[0] / limit.rate[1])
+        yield from (up, jobs, paused, limits, rates)
 
     @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+    def _families() -> tuple[GaugeMetricFamily, ...]:
         return (
             GaugeMetricFamily("jobboard_up", "Whether the board answers.", labels=["board"]),
             GaugeMetricFamily("jobboard_jobs", "Jobs on the board, and in its trash.", labels=["board", "state"]),
             GaugeMetricFamily("jobboard_paused", "Names of jobs that are paused.", labels=["board", "job_name"]),
+            GaugeMetricFamily("jobboard_limit", "How many may be claimed at once.", labels=_LIMITED),
+            GaugeMetricFamily("jobboard_rate_limit", "How many claims may begin per second.", labels=_LIMITED),
         )
 
 
@@ -132,16 +142,16 @@ class _Count:
         self._max_age = max_age
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[tuple[BoardStats, Paused]] | None = None
+        self._look: Future[tuple[BoardStats, Rules]] | None = None
 
-    def begin(self) -> Future[tuple[BoardStats, Paused]]:
+    def begin(self) -> Future[tuple[BoardStats, Rules]]:
         with self._lock:
             if self._look is None or self._look.done():
                 self._look = self._thread.submit(self._count)
             return self._look
 
-    def _count(self) -> tuple[BoardStats, Paused]:
-        return self.board.stats(self._max_age), self.board.paused()
+    def _count(self) -> tuple[BoardStats, Rules]:
+        return self.board.stats(self._max_age), self.board.door.rules()
 
 
 class ConductorMetrics:

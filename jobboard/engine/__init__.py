@@ -5,7 +5,7 @@ from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
-from jobboard.engine.rules import GATE, Rules
+from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     LISTED,
@@ -45,6 +45,7 @@ __all__ = [
     "Result",
     "Rules",
     "Seat",
+    "SetLimit",
     "Side",
     "Stale",
     "Store",

@@ -188,3 +188,17 @@ def test_what_is_paused(make_board: MakeBoard, registry: CollectorRegistry) -> N
     board.pause()
     told = {key: value for key, value in read(registry).items() if key[0] == "jobboard_paused"}
     assert told == {("jobboard_paused", board.name, name): 1.0 for name in ("", "crop", "resize")}
+
+
+@pytest.mark.backends("memory")
+def test_limits(make_board: MakeBoard, registry: CollectorRegistry) -> None:
+    board = make_board("pictures")
+    registry.register(BoardCollector(board))
+    board.set_limit("resize", concurrency=4, per="group")
+    board.set_limit("resize", concurrency=9, rate=(100, 50))
+    told = {key: value for key, value in read(registry).items() if "limit" in key[0]}
+    assert told == {
+        ("jobboard_limit", board.name, "resize", "group"): 4.0,
+        ("jobboard_limit", board.name, "resize", "name"): 9.0,
+        ("jobboard_rate_limit", board.name, "resize", "name"): 2.0,
+    }
