@@ -303,6 +303,14 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
         raise Undecodable(f"the posting holds what {other} can't: {type(error).__name__}") from error
 
 
+def transcode_result(result: bytes | str, wire: Wire, other: Wire) -> bytes | str:
+    """A stored result for another wire.
+
+    :raises Undecodable: it is damaged.
+    """
+    return result if wire == other else _pack(decode_result(result, wire), other)
+
+
 def _pack(body: Any, wire: Wire) -> bytes | str:
     return _JSON(body) if wire == "json" else bytes(msgpack.packb(body))
 

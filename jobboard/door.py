@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from jobboard import codec
-from jobboard.engine import Engine, Rules, StoredSchedule, Unreadable
+from jobboard.engine import Done, Engine, Remembered, Rules, StoredSchedule, Unreadable
 from jobboard.engine.scheduling import Make
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
@@ -61,6 +61,18 @@ class Door:
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._session.query(self._engine.trash_page, after, limit)
+
+    def outcomes(self, after: Done | None, limit: int) -> list[Done]:
+        return self._session.query(self._engine.done_page, after, limit)
+
+    def keep(self, dones: Sequence[Done]) -> int:
+        return self._session.query(self._engine.keep, dones)
+
+    def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
+        return self._session.query(self._engine.remembered, place)
+
+    def remember(self, keys: Sequence[Remembered]) -> int:
+        return self._session.query(self._engine.remember, keys)
 
     def schedules(self) -> list[StoredSchedule | Unreadable]:
         return self._session.query(self._engine.all_schedules)

@@ -77,7 +77,7 @@ def test_it_tells_machines(places: Places, run: Run) -> None:
     places.source.post("job")
     status, out, err = run(*places.uris, "--json")
     left = [{"uuid": job.uuid, "name": "job", "why": "claimed by anna", "what": "job"}]
-    told = {"moved": 1, "trashed": 0, "schedules": 0, "left": left}
+    told = {"moved": 1, "trashed": 0, "schedules": 0, "outcomes": 0, "keys": 0, "left": left}
     assert (status, json.loads(out), err) == (FAILED, told, "")
 
 
@@ -142,6 +142,22 @@ def test_schedules(places: Places, run: Run) -> None:
     target.unschedule("pong")
     assert run(*places.uris)[0] == DONE
     assert places.source.schedules() == []
+
+
+def test_outcomes_and_keys(places: Places, run: Run) -> None:
+    source = jobboard.fetch("jobboard", f"{places.uris[0]}?keep_done=600")
+    source.connect()
+    for key in ("k", "l"):
+        source.post("job", key=key, key_for=600)
+        source.consume(source.claim_next("anna"), "anna", result=key)
+    source.close()
+    end = "moved, and 0 in the trash"
+    assert run(*places.uris, "--dry-run")[1] == f"board 'jobboard': 0 would be {end}; and 2 outcomes, 2 keys.\n"
+    assert run(*places.uris, "--no-outcomes")[1] == f"board 'jobboard': 0 {end}; and 2 keys.\n"
+    told = json.loads(run(*places.uris, "--json")[1])
+    assert (told["outcomes"], told["keys"]) == (2, 0)
+    assert [each.result for each in places.board(1).outcomes()] == ["l", "k"]
+    assert run(*places.uris)[1].startswith("There was nothing to move")
 
 
 def test_a_dry_run_changes_nothing(places: Places, run: Run) -> None:

@@ -339,6 +339,12 @@ class MemoryStore(Store):
         with shelf.lock:
             return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
 
+    def remembered(self, place: Any) -> tuple[Found, Any]:
+        shelf = self._shelf
+        with shelf.lock:
+            sides = [side for (kind, _), side in shelf.sides.items() if kind == "key" and side.until is not None]
+            return Found(shelf.now(), [], sides), None
+
     def look(
         self,
         limit: int,

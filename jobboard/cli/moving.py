@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from jobboard.door import Origin
     from jobboard.moving import Moved
 
+Told = tuple[Callable[[int], object], Callable[[int], object], Callable[[int, int], object]]
+
 TASKFLOW = "taskflow+"
 """How the URI of a board of TaskFlow's begins."""
 
@@ -50,6 +52,9 @@ TASKFLOW = "taskflow+"
 @click.option(
     "--trash/--no-trash", default=True, help="Move what lies in the trash, too, or leave it.  [default: move]"
 )
+@click.option(
+    "--outcomes/--no-outcomes", default=True, help="Copy what consumed jobs have left, too, or not.  [default: copy]"
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be moved, and change nothing.")
 @board_options
 def move(
@@ -60,6 +65,7 @@ def move(
     wait: bool,
     wait_limit: float | None,
     trash: bool,
+    outcomes: bool,
     dry_run: bool,
 ) -> int:
     """Move all jobs of the board at SRC to a board at DST, both given as URIs.
@@ -80,11 +86,11 @@ def move(
     with _existing(replace(settings, asked_for=source)) as from_board:
         if dry_run:
             wire = fetch_board(there.uri, there.board_name).engine.wire
-            return _tell(settings, from_board, survey(from_board, wire, trash), "would be moved")
-        with opened(there, create=True) as to_board, _progress(from_board, trash) as (moved, waiting):
+            return _tell(settings, from_board, survey(from_board, wire, trash, outcomes), "would be moved")
+        with opened(there, create=True) as to_board, _progress(from_board, trash) as tell:
             try:
-                mover = Mover(from_board, to_board, moved, waiting)
-                result = mover.run(wait or wait_limit is not None, timeout=wait_limit, trash=trash)
+                mover = Mover(from_board, to_board, *tell)
+                result = mover.run(wait or wait_limit is not None, timeout=wait_limit, trash=trash, outcomes=outcomes)
             except KeyboardInterrupt:
                 warn("not all is moved yet: run the same command again to go on")
                 raise
@@ -95,9 +101,9 @@ def _tell(settings: BoardOptions, source: Origin, result: Moved, done: str) -> i
     if settings.json:
         left = [each._asdict() for each in result.left]
         told = {"moved": result.moved, "trashed": result.trashed, "schedules": result.schedules}
-        say_json({**told, "left": left})
+        say_json({**told, "outcomes": result.outcomes, "keys": result.keys, "left": left})
     else:
-        if result.moved or result.trashed or result.schedules or result.left:
+        if result.moved or result.trashed or result.left or _beside(result):
             say(f"{_named(source)}: {result.moved} {done}, and {result.trashed} in the trash{_beside(result)}.")
         else:
             say(f"There was nothing to move on {source!r}{_others(source)}.")
@@ -113,7 +119,7 @@ def _tell(settings: BoardOptions, source: Origin, result: Moved, done: str) -> i
 
 def _beside(result: Moved) -> str:
     """What else was moved, beside jobs."""
-    counts = {"schedule": result.schedules}
+    counts = {"schedule": result.schedules, "outcome": result.outcomes, "key": result.keys}
     told = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
     return f"; and {', '.join(told)}" if told else ""
 
@@ -160,10 +166,11 @@ def _taskflow_board(uri: str) -> Iterator[Origin]:
 
 
 @contextlib.contextmanager
-def _progress(source: Origin, trash: bool) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
-    """What is told of jobs that were moved, and of how many are waited for: a bar on a terminal, lines elsewhere."""
+def _progress(source: Origin, trash: bool) -> Iterator[Told]:
+    """What is told of jobs that were moved, of how many are waited for, and of outcomes: bars on a terminal, lines
+    elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda count: None, lambda count: warn(_waiting(count))
+        yield lambda count: None, lambda count: warn(_waiting(count)), lambda count, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -171,9 +178,11 @@ def _progress(source: Origin, trash: bool) -> Iterator[tuple[Callable[[int], obj
     counted = source.stats()
     with Progress(*columns, console=console(stderr=True)) as progress:
         task = progress.add_task("moving", total=counted.on_board + (counted.trashed if trash else 0))
+        copying = progress.add_task("copying outcomes", total=None, visible=False)
         yield (
             lambda count: progress.advance(task, count),
             lambda count: progress.update(task, description=_waiting(count)),
+            lambda count, total: progress.update(copying, completed=count, total=total, visible=True),
         )
 
 

@@ -5,6 +5,7 @@ from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
+from jobboard.engine.keys import Remembered
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
@@ -42,6 +43,7 @@ __all__ = [
     "Mark",
     "Plan",
     "Recent",
+    "Remembered",
     "Result",
     "Rules",
     "Seat",

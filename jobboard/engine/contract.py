@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from jobboard.conf import Option, Settings
 from jobboard.engine.done import Done
+from jobboard.engine.keys import Remembered
 from jobboard.engine.rules import Rules
 from jobboard.engine.scheduling import Due, Make, StoredSchedule, Unreadable
 from jobboard.exceptions import JobFailure
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
-    *("set_limit", "remove_limit", "delist", "tidy", "set_schedule", "remove_schedule", "post_due"),
+    *("set_limit", "remove_limit", "delist", "tidy", "set_schedule", "remove_schedule", "post_due", "keep", "remember"),
 )
 """The primitives that a board which was opened for looking only has not."""
 
@@ -267,6 +268,21 @@ class Engine(abc.ABC):
     def done_page(self, after: Done | None, limit: int) -> list[Done]:
         """The next outcomes behind ``after``, the one that was stored last first. Fewer than ``limit`` only at the
         end."""
+
+    @abc.abstractmethod
+    def keep(self, dones: Sequence[Done]) -> int:
+        """Store outcomes of another board's, until they end: at most 40. One that is there already stays as it is. How
+        many were stored just now."""
+
+    @abc.abstractmethod
+    def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
+        """Some of the keys whose windows run though no live job has them. ``place``: where to go on, None at the
+        beginning; it answers the next one, None at the end."""
+
+    @abc.abstractmethod
+    def remember(self, keys: Sequence[Remembered]) -> int:
+        """Keep these keys taken that another board has remembered: at most 100. One that is taken stays as it is. How
+        many were stored just now."""
 
     def sync(self) -> None:  # noqa: B027 - a board without a cache has nothing to do
         """Make the next reads of this handle see everything that was acknowledged before."""

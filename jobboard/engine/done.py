@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.store import Mark, Side, Store
-from jobboard.primitives import Finish
+from jobboard.engine.calls import Committer
+from jobboard.engine.store import Mark, Side, Stale, Store
+from jobboard.primitives import Finish, Nonce
 from jobboard.states import COMPLETE, Failure, Record
 
 LOG = logging.getLogger(__name__)
@@ -75,20 +77,39 @@ def asked(acts: Sequence[Finish]) -> list[tuple[str, str]]:
     return [(KIND, act.uuid) for act in acts if act.keep]
 
 
-def outcomes(store: Store, uuids: Sequence[str]) -> list[Done | None]:
-    """See :meth:`Engine.outcomes <jobboard.engine.Engine.outcomes>`."""
-    found = store.read([], [(KIND, uuid) for uuid in uuids])
-    return [Done.of(side) if side.stands(found.now) else None for side in found.sides]
+class DoneEngine(abc.ABC):
+    """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for outcomes."""
+
+    @abc.abstractmethod
+    def _call(self, nonce: Nonce | None) -> Committer: ...
+
+    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+        found = self._call(None).store.read([], [(KIND, uuid) for uuid in uuids])
+        return [Done.of(side) if side.stands(found.now) else None for side in found.sides]
+
+    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+        store = self._call(None).store
+        page: list[Done] = []
+        behind: Side | None = None if after is None else after.place
+        while len(page) < limit:
+            found = store.newest(KIND, behind, limit)
+            page += [done for side in found.sides if side.stands(found.now) and (done := Done.of(side)) is not None]
+            if len(found.sides) < limit:
+                break
+            behind = found.sides[-1]
+        return page[:limit]
+
+    def keep(self, dones: Sequence[Done]) -> int:
+        there = self.outcomes([done.record.uuid for done in dones])
+        return _keep(self._call(None).store, [done for done, known in zip(dones, there, strict=True) if known is None])
 
 
-def done_page(store: Store, after: Done | None, limit: int) -> list[Done]:
-    """See :meth:`Engine.done_page <jobboard.engine.Engine.done_page>`."""
-    page: list[Done] = []
-    behind: Side | None = None if after is None else after.place
-    while len(page) < limit:
-        found = store.newest(KIND, behind, limit)
-        page += [done for side in found.sides if side.stands(found.now) and (done := Done.of(side)) is not None]
-        if len(found.sides) < limit:
-            break
-        behind = found.sides[-1]
-    return page[:limit]
+def _keep(store: Store, dones: Sequence[Done]) -> int:
+    marks = [Mark(Side(KIND, done.record.uuid, None, None, None), done.packed(), until=done.until) for done in dones]
+    try:
+        if marks:
+            store.commit([], marks)
+    except Stale:
+        # Another is quicker with some of them, or they are left of what has ended.
+        return 0 if len(dones) == 1 else sum(_keep(store, [done]) for done in dones)
+    return len(marks)

@@ -21,11 +21,11 @@ from jobboard.engine.calls import (
     standing,
 )
 from jobboard.engine.contract import Engine
-from jobboard.engine.done import Done, asked, done_page, outcomes
+from jobboard.engine.done import DoneEngine, asked
 from jobboard.engine.ending import Recent, ending
 from jobboard.engine.finding import SPARE, Finder
 from jobboard.engine.keeping import ClaimKeeper
-from jobboard.engine.keys import holders_of
+from jobboard.engine.keys import KeyEngine, holders_of
 from jobboard.engine.limiting import Entered, LimitEngine
 from jobboard.engine.limits import Limits, LimitScope, Rooms, reviving
 from jobboard.engine.rules import GATE, Rules
@@ -54,7 +54,7 @@ _PATIENCE = 2.0
 """For how many seconds the end of a board waits for what is being tidied up."""
 
 
-class StoreEngine(ScheduleEngine, LimitEngine, Engine, Generic[S]):
+class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Generic[S]):
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
     _opened: S | None = None
@@ -186,6 +186,9 @@ class StoreEngine(ScheduleEngine, LimitEngine, Engine, Generic[S]):
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
+            if holder == draft.uuid and draft.arrival is not None:
+                # Its key has come before it, as it was not alive then.
+                holder = None
             if draft.uuid in there:
                 plan.done.append(Deed(Status.LIVE, draft.uuid))
             elif holder is not None:
@@ -413,12 +416,6 @@ class StoreEngine(ScheduleEngine, LimitEngine, Engine, Generic[S]):
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._live.trash_page(after, limit)
-
-    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
-        return outcomes(self._live, uuids)
-
-    def done_page(self, after: Done | None, limit: int) -> list[Done]:
-        return done_page(self._live, after, limit)
 
     def sync(self) -> None:
         self._live.sync()

@@ -3,13 +3,14 @@ window ends, whichever comes later."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobboard import notifier, states
-from jobboard.engine.calls import standing, sweeping
-from jobboard.engine.store import Change, Side, Store, Stored
-from jobboard.primitives import Draft
+from jobboard.engine.calls import Committer, standing, sweeping
+from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
+from jobboard.primitives import Draft, Nonce
 from jobboard.states import LIVE, OK, Record
 
 
@@ -52,6 +53,47 @@ def _replaced(job: Draft | Record, draft: Draft, now: int) -> Draft | Record | N
     return job._replace(
         priority=draft.priority, version=draft.version, posting=draft.posting, delay=draft.delay, due=draft.due
     )
+
+
+class Remembered(NamedTuple):
+    """A key that outlives its job, until its window ends."""
+
+    key: str
+    uuid: str
+    until: int
+
+
+class KeyEngine(abc.ABC):
+    """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for keys that outlive their jobs."""
+
+    @abc.abstractmethod
+    def _call(self, nonce: Nonce | None) -> Committer: ...
+
+    def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
+        found, further = self._call(None).store.remembered(place)
+        keys = [
+            Remembered(side.key, (side.value or b"").decode(), side.until)
+            for side in found.sides
+            if side.until is not None and side.stands(found.now)
+        ]
+        return keys, further
+
+    def remember(self, keys: Sequence[Remembered]) -> int:
+        calls = self._call(None)
+        for _ in calls.tries():
+            found = calls.store.read([], [("key", each.key) for each in keys])
+            marks = [
+                Mark(side, each.uuid.encode(), until=each.until)
+                for each, side in zip(keys, found.sides, strict=True)
+                if not side.stands(found.now) and each.until > found.now
+            ]
+            try:
+                if marks:
+                    calls.store.commit([], marks)
+            except Stale:
+                continue
+            return len(marks)
+        raise AssertionError("unreachable")
 
 
 def holders_of(store: Store, keys: Sequence[str]) -> Holders:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.primitives import Characteristics, Draft, Oddity
 from jobboard.states import Record, State
@@ -197,6 +197,12 @@ class Store(abc.ABC):
         """Side records of a kind that is paged, the one that was stored last first: those behind ``after``, which need
         not be there any more. Fewer than ``limit`` only at the end."""
         raise NotImplementedError
+
+    @abc.abstractmethod
+    def remembered(self, place: Any) -> tuple[Found, Any]:
+        """Some of the side records of kind ``key`` that tell of a job which no longer holds it; perhaps some whose time
+        has gone by. ``place``: where to go on, None at the beginning; it answers the next one, None at the end. What
+        this costs depends on all that is stored: it is asked for by moves alone."""
 
     @abc.abstractmethod
     def look(

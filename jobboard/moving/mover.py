@@ -47,6 +47,7 @@ from jobboard.board import PAGE, JobBoard
 from jobboard.door import Origin
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
+from jobboard.moving.kept import carry_keys, carry_outcomes
 from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
 from jobboard.moving.scheduled import ScheduleMover
@@ -72,6 +73,7 @@ class Mover:
 
     :param moved: told of each number of jobs that have just been moved.
     :param waiting: told of how many claimed jobs are waited for, whenever that changes.
+    :param copied: told of how many outcomes have been copied, or were there already, and of how many.
     """
 
     def __init__(
@@ -80,11 +82,13 @@ class Mover:
         target: JobBoard,
         moved: Callable[[int], object] = lambda count: None,
         waiting: Callable[[int], object] = lambda count: None,
+        copied: Callable[[int, int], object] = lambda count, total: None,
     ) -> None:
         self._source = source
         self._target = target
         self._tell = moved
         self._tell_waiting = waiting
+        self._tell_copied = copied
         self._run = uuidutils.generate_uuid()
         self._sign = (
             f"a move from {_place(source)} to {_place(target)} has not come to its end: run it again to finish it"
@@ -96,12 +100,15 @@ class Mover:
         self._unfinished = False
         self._again = False
 
-    def run(self, wait: bool = False, *, timeout: float | None = None, trash: bool = True) -> Moved:
+    def run(
+        self, wait: bool = False, *, timeout: float | None = None, trash: bool = True, outcomes: bool = True
+    ) -> Moved:
         """Move what nobody has claimed, until no such job is left but those that can't be moved.
 
         :param wait: and wait for the claimed ones to come back, or to be consumed.
         :param timeout: for so many seconds at most, once it has begun to wait.
         :param trash: and move what lies in the trash.
+        :param outcomes: and copy what consumed jobs have left.
         :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
         :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
         """
@@ -109,6 +116,7 @@ class Mover:
         waited = 0
         self._put_signs()
         self._carry_rules()
+        self._carry_keys()
         while True:
             self._left = {}
             self._unfinished = self._again = False
@@ -134,6 +142,10 @@ class Mover:
             time.sleep(_LOOK)
         for record in claimed:
             self._leave(record, claimed_by(record))
+        # Those of what has ended meanwhile, too.
+        self._carry_keys()
+        if outcomes and isinstance(self._source, JobBoard):
+            self._moved.outcomes += carry_outcomes(self._source, self._target, self._leave_this, self._tell_copied)
         if not self._unfinished:
             self._take_signs()
         self._moved.left = list(self._left.values())
@@ -159,6 +171,10 @@ class Mover:
         for limit in self._source.limits():
             if (limit.name, limit.per) not in there:
                 self._target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
+
+    def _carry_keys(self) -> None:
+        if isinstance(self._source, JobBoard):
+            self._moved.keys += carry_keys(self._source, self._target)
 
     # Signs
 
@@ -400,7 +416,7 @@ class Mover:
                 retries=job.retries,
             ),
             group=job.group,
-            key_for=window - now if window is not None and window > now and not buried else None,
+            key_for=window - now if window is not None and window > now else None,
         )
 
     def _leave(self, job: Record, why: str) -> None:

@@ -1,7 +1,17 @@
-"""What a move makes of keys that outlive their jobs."""
+"""What a move makes of what outlives its job: keys, and outcomes."""
 
+import contextlib
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from jobboard.backends import fetch
+from jobboard.engine import Done
+from jobboard.exceptions import ConnectionFailure
+from jobboard.moving import kept
 from jobboard.states import TRASHED
-from tests.unit.test_moving import Boards, boards
+from tests.unit.test_moving import Boards, Killed, boards
 
 __all__ = ["boards"]
 
@@ -16,6 +26,45 @@ def test_what_is_left_of_a_window_comes_along(boards: Boards) -> None:
         target.claim(target.get(moved.uuid), "anna")
         target.consume(target.get(moved.uuid), "anna")
         assert target.post("a", key=moved.key).created == created
-    # In the trash, its key is nobody's.
+    # In the trash, its key is its own until the window ends.
     assert boards.target.get(buried.uuid).seen_state == TRASHED
+    assert boards.target.post("a", key="m").uuid == buried.uuid
+    boards.clock.advance(600)
     assert boards.target.post("a", key="m").created
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("step", range(5))
+def test_outcomes_whose_copying_breaks_off(
+    boards: Boards, monkeypatch: pytest.MonkeyPatch, step: int, lost: bool
+) -> None:
+    """Killed, or its reply lost, at each batch; the order is as it was."""
+    monkeypatch.setattr(kept, "_PAGE", 3)
+    monkeypatch.setattr(kept, "_BATCH", 2)
+    source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
+    source.connect()
+    for number in range(7):
+        source.post(f"job {number}")
+        source.consume(source.claim_next("anna"), "anna", result=number)
+        boards.clock.advance(1)
+    mover = boards.mover()
+    engine = mover._target.engine
+    keep, count = engine.keep, itertools.count()
+
+    def breaks(dones: Sequence[Done]) -> int:
+        here = next(count) == step
+        if here and not lost:
+            raise Killed
+        answer = keep(dones)
+        if here:
+            raise ConnectionFailure("the connection broke", outcome="unknown")
+        return answer
+
+    engine.__dict__["keep"] = breaks
+    with contextlib.suppress(Killed):
+        mover.run()
+    boards.mover().run()
+    assert [outcome.result for outcome in boards.target.outcomes()] == [6, 5, 4, 3, 2, 1, 0]
+    boards.clock.advance(594.5)
+    assert boards.mover().run().outcomes == 0
+    assert [outcome.result for outcome in boards.target.outcomes()] == [6, 5, 4, 3, 2]

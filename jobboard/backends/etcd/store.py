@@ -7,6 +7,7 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from jobboard.backends.etcd import checks
@@ -41,6 +42,9 @@ LAYOUT = 1
 _LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _CACHED = 20_000
+
+_PAGE = 1000
+"""How many keys are listed at once."""
 
 
 class ClientClock:
@@ -288,6 +292,13 @@ class EtcdStore(Store):
         [kvs] = self.link.read([span(start, end_of(start))]).found
         sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
+
+    def remembered(self, place: Any) -> tuple[Found, Any]:
+        start = self.keys.side("key", "")
+        [kvs] = self.link.read([span(place or start, end_of(start), _PAGE)]).found
+        sides = [unpack_side("key", unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
+        further = f"{kvs[-1].key} " if len(kvs) == _PAGE else None
+        return Found(self.clock.now(), [], [side for side in sides if side.until is not None]), further
 
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return self.outcomes.newest(kind, after, limit)

@@ -18,7 +18,9 @@ from jobboard.engine.calls import DAY, HOUR
 from jobboard.primitives import RANKS
 from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
 
-READ_ONLY = frozenset({"read", "listed", "newest", "look", "peek", "page", "trash_page", "counts", "examine"})
+READ_ONLY = frozenset(
+    {"read", "listed", "newest", "remembered", "look", "peek", "page", "trash_page", "counts", "examine"}
+)
 """These write nothing."""
 
 NEEDS_ROOM = frozenset({"insert", "commit"})

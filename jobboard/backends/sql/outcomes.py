@@ -117,7 +117,6 @@ class OutcomeRows:
         """Nothing is read for it: no job is consumed twice, and what arrived with it from another board stays."""
         done = Done.of(mark.before._replace(value=mark.value))
         assert done is not None
-        assert mark.ttl is not None
         record = done.record
         row = {
             **{name: getattr(record, name) for name in _AS_IT_IS},
@@ -125,7 +124,7 @@ class OutcomeRows:
             "errors": failures_as_json(record.errors),
             "job_group": record.group,
             "begun": done.begun,
-            "until": record.modified_on + mark.ttl,
+            "until": mark.end(record.modified_on),
             "result": done.result,
             "refused": done.refused,
         }

@@ -17,6 +17,8 @@ from jobboard.states import Record
 ELSEWHERE = frozenset({"key", "purged", "outcome"})
 """The kinds that have no rows here: but for a key that outlives its job."""
 
+PAGE = 500
+
 Rows = Callable[..., list[Row]]
 """Runs a statement that reads, with its parameters."""
 
@@ -44,6 +46,23 @@ class SideRows:
 
     def listed(self, rows: Rows, kind: str) -> tuple[int, list[Side]]:
         return _told((kind, row) for row in rows(self._st.sides_listed, p_kind=kind))
+
+    def remembered(self, rows: Rows, after: str) -> tuple[int, list[Side], str | None]:
+        """The next keys that outlive their jobs, and behind what to go on."""
+        now, sides = _told(("key", row) for row in rows(self._st.sides_next, p_kind="key", p_after=after, p_limit=PAGE))
+        return now, sides, place_of(sides[-1].key) if len(sides) == PAGE else None
+
+    def arrive(self, run: Runner, mark: Mark) -> None:
+        """A key that another board has remembered.
+
+        :raises Stale: another's window runs.
+        """
+        side, value = mark.before, mark.value or b""
+        self.compare(run, {side.key: value.decode()})
+        one = {**self._base, "p_kind": "key", "p_place": place_of(side.key)}
+        run.count(self._st.side_forgotten, one)
+        told = {"p_key": side.key, "p_value": value, "p_version": secrets.randbits(62)}
+        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": mark.until})
 
     def write(self, run: Runner, mark: Mark) -> Side:
         """

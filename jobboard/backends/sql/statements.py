@@ -325,6 +325,8 @@ class Statements:
         self.sides = Prepared(shown.select_from(clock.outerjoin(t, of)), "p_places")
         self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
         self.sides_listed = Prepared(shown.select_from(clock.outerjoin(t, mine)))
+        some = sa.and_(mine, t.c.place > text("after"))
+        self.sides_next = Prepared(found.where(some).order_by(t.c.place).limit(param("limit", sa.Integer())))
         one = sa.and_(mine, t.c.place == text("place"))
         ends = sa.func.coalesce(param("until"), now + param("ttl"))
         told = {"value": param("value", sa.LargeBinary()), "until": ends, "version": param("version")}

@@ -235,6 +235,10 @@ class SQLStore(Store):
         now, sides = self._sides.listed(self._rows, kind)
         return Found(now, [], sides)
 
+    def remembered(self, place: Any) -> tuple[Found, Any]:
+        now, sides, further = self._sides.remembered(self._rows, place or "")
+        return Found(now, [], sides), further
+
     def names_but(self, without: Sequence[str]) -> list[str]:
         """The names of what is ready, but for these."""
         found: list[str] = []
@@ -318,6 +322,8 @@ class SQLStore(Store):
         for mark in marks:
             if mark.before.kind == "outcome":
                 self.outcomes.write(run, mark)
+            elif mark.before.kind == "key" and mark.before.value is None and mark.until is not None:
+                self._sides.arrive(run, mark)
         kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in ELSEWHERE]
         return Committed(stored, [side for side in kept if side.value is not None])
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain
+from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
 from jobboard.backends.zookeeper.records import Head, unpack_side
-from jobboard.backends.zookeeper.requests import children, get
+from jobboard.backends.zookeeper.requests import children, exists, get
 from jobboard.engine import LISTED, Done
 from jobboard.engine.calls import held_key
+from jobboard.exceptions import ConnectionFailure, JobFailure
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -37,6 +38,20 @@ def oddities(store: ZooKeeperStore) -> list[Odd]:
     # A board is read in many requests, and while others work on it they don't go together. What is odd, stays so.
     again = set(_Inspection(store).all())
     return [each for each in first if each in again]
+
+
+def boards(store: ZooKeeperStore, name: str, most: int) -> list[str]:
+    """What lies beside this board may belong to something else: a board has a layout."""
+    folder, mine = store.paths.folder, quoted(name)
+    try:
+        [listed] = store.connection.read([children(folder)])
+        likely = sorted(listed[0] if listed is not None else (), key=lambda name: (name != mine, name))[:most]
+        layouts = store.connection.read([exists(f"{folder}/{name}/layout") for name in likely])
+    except ConnectionFailure:
+        raise
+    except JobFailure:
+        return []  # an account that may not list them
+    return [unquote(name) for name, layout in zip(likely, layouts, strict=True) if layout is not None]
 
 
 class _Inspection:

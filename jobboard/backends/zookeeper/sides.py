@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import LISTED, Done, Side, turns
+from jobboard.engine import LISTED, Done, Found, Side, turns
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -55,6 +55,20 @@ class Sides:
         data = self._store.connection.read([get(f"{folder}/{name}") for name in names])
         sides = self.of([(kind, unquote(name)) for name in names], data)
         return [side for side in sides if side.value is not None]
+
+    def remembered(self, left: list[str] | None) -> tuple[Found, list[str] | None]:
+        """Of one of the folders that are left, None: of all; and which are left then."""
+        folder = f"{self._store.paths.sides}/key"
+        if left is None:
+            left = self._names(folder)
+        if not left:
+            return Found(self._store.judged([]), [], []), None
+        path = f"{folder}/{left[0]}"
+        names = self._names(path)
+        data = self._store.connection.read([get(f"{path}/{name}") for name in names])
+        sides = self.of([("key", unquote(name)) for name in names], data)
+        kept = [side for side in sides if side.until is not None]
+        return Found(self._store.judged([]), [], kept), left[1:] or None
 
     def newest(self, kind: str, after: Side | None, limit: int) -> list[Side]:
         """One that can't be read, or was written anew since, is passed over."""

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError
 from kazoo.protocol.states import KazooState
@@ -28,7 +27,6 @@ from jobboard.backends.zookeeper.paths import (
     entry_of,
     folder_of,
     plain,
-    quoted,
     sequence_of,
 )
 from jobboard.backends.zookeeper.records import Head
@@ -37,7 +35,7 @@ from jobboard.backends.zookeeper.sides import Sides
 from jobboard.backends.zookeeper.walking import Walker
 from jobboard.backends.zookeeper.writing import Writer
 from jobboard.engine import GATE, Change, Committed, Found, Lane, Look, Mark, Side, Store, Stored
-from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.exceptions import JobBoardError, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import MENTIONED, Characteristics, Oddity, mentioned
 from jobboard.states import CLAIMED, UNCLAIMED, Record, State
@@ -402,6 +400,9 @@ class ZooKeeperStore(Store):
     def listed(self, kind: str) -> Found:
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
+    def remembered(self, place: Any) -> tuple[Found, Any]:
+        return self._side_records.remembered(place)
+
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return Found(self.judged([]), [], self._side_records.newest(kind, after, limit))
 
@@ -494,14 +495,4 @@ class ZooKeeperStore(Store):
             yield Oddity(place, what)
 
     def boards(self, most: int) -> list[str]:
-        """What lies beside this board may belong to something else: a board has a layout."""
-        folder, mine = self.paths.folder, quoted(self._name)
-        try:
-            [listed] = self.connection.read([children(folder)])
-            likely = sorted(listed[0] if listed is not None else (), key=lambda name: (name != mine, name))[:most]
-            layouts = self.connection.read([exists(f"{folder}/{name}/layout") for name in likely])
-        except ConnectionFailure:
-            raise
-        except JobFailure:
-            return []  # an account that may not list them
-        return [unquote(name) for name, layout in zip(likely, layouts, strict=True) if layout is not None]
+        return checks.boards(self, self._name, most)

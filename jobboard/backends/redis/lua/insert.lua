@@ -37,6 +37,8 @@ for index, draft in ipairs(drafts) do
   if not status or freed(draft, status, whose) then
     local holder, job
     if key and not trashed then holder, job = holder_of(key) end
+    -- Its key has come before it, as it was not alive then.
+    if came and holder == id then holder = nil end
     if came and load(id) then
       status, whose = 'live', id
     elseif not holder then
