@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from taskflow import exceptions
 from taskflow.jobs import backends
 
 from jobboard.contrib.taskflow.source import TaskFlowOrigin, fetch_source
+from jobboard.testing import eventually
 from jobboard.testing.server import HOST, Daemon
 
 _serial = itertools.count(1)
@@ -84,11 +86,32 @@ class Origin:
         return list(self.posts.iterjobs(ensure_fresh=True))
 
     def claim(self, job: Any, who: str = "conductor") -> None:
-        self.posts.claim(job, who)
+        self._act("claim", job, who)
+
+    def consume(self, job: Any, who: str = "conductor") -> None:
+        self._act("consume", job, who)
+
+    def abandon(self, job: Any, who: str = "conductor") -> None:
+        self._act("abandon", job, who)
 
     def trash(self, job: Any) -> None:
-        self.posts.claim(job, "conductor")
-        self.posts.trash(job, "conductor")
+        self.claim(job)
+        self._act("trash", job, "conductor")
+
+    def _act(self, verb: str, job: Any, who: str) -> None:
+        """TaskFlow's handle on ZooKeeper forgets for a moment what it has posted, where it is told only then which jobs
+        there were before."""
+
+        def tried() -> bool:
+            try:
+                getattr(self.posts, verb)(job, who)
+            except exceptions.NotFound as error:
+                if "unknown job" not in str(error) or self.read(self.place_of(job)) is None:
+                    raise
+                return False
+            return True
+
+        eventually(tried)
 
     def place_of(self, job: Any) -> str:
         """Where its posting lies."""

@@ -135,7 +135,7 @@ def test_claimed_jobs_stay_and_are_named(origin: Origin, target: JobBoard, run: 
     assert err == f"1 left:\n  Job 'one' ({job.uuid}): claimed by anna\n"
     assert [each.uuid for each in target.iterjobs()] == [other.uuid]
     # It is the conductor's still.
-    origin.posts.consume(job, "anna")
+    origin.consume(job, "anna")
     assert run() == (DONE, f"There was nothing to move on {origin.source()!r}.\n", "")
 
 
@@ -165,9 +165,9 @@ def test_claimed_jobs_are_waited_for(origin: Origin, target: JobBoard, tmp_path:
         assert process.stderr is not None
         # Once the source is read for the first time, it tells so.
         assert process.stderr.readline() == "waiting for 2 claimed jobs\n"
-        origin.posts.consume(done, "conductor")
+        origin.consume(done, "conductor")
         assert process.stderr.readline() == "waiting for 1 claimed job\n"
-        origin.posts.abandon(back, "conductor")
+        origin.abandon(back, "conductor")
         out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (DONE, "")
     assert ": 1 moved, and 0 in the trash." in out
@@ -219,7 +219,7 @@ def test_no_job_is_lost_to_a_claim_that_comes_first(origin: Origin, target: JobB
     assert left.why == "claimed by conductor"
     with pytest.raises(UnclaimableJob):
         target.claim(target.get(job.uuid), "worker")
-    origin.posts.consume(job, "conductor")
+    origin.consume(job, "conductor")
     assert move(origin, target) == []
     assert target.job_count == 0
 

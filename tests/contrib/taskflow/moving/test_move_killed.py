@@ -105,13 +105,13 @@ class Way:
             except (exceptions.UnclaimableJob, exceptions.NotFound):
                 continue
             self.done[job.uuid] += 1
-            self.origin.posts.consume(job, "conductor")
+            self.origin.consume(job, "conductor")
             return
 
     def try_here(self) -> None:
         for job in self.origin.jobs()[:1]:
             self.origin.claim(job)
-            self.origin.posts.abandon(job, "conductor")
+            self.origin.abandon(job, "conductor")
 
     def check(self) -> None:
         """Runs until it is done, and finds each job executed once, or in the trash."""
