@@ -93,8 +93,7 @@ class Link(Runner):
         raw: Any = connection.connection.dbapi_connection
         self.raw: Raw = raw
         self.product = product
-        self.dialect = connection.dialect
-        self.cursor: Any = raw.cursor()
+        self.cursor, self.dialect = product.cursor(raw, connection.dialect)
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
         # What SQLAlchemy sends by itself, as it makes tables.

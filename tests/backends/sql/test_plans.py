@@ -247,14 +247,14 @@ def _buffers(link: Any, table: str) -> Iterator[Callable[[], int]]:
     """Pages of the table and its indexes, which PostgreSQL tells of only after a while unless it is asked to."""
 
     def pages() -> int:
-        link.cursor.execute("SELECT pg_stat_force_next_flush()")
-        link.cursor.fetchall()
-        link.cursor.execute(
+        cursor = link.raw.cursor()
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(
             "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::bigint "
             "FROM pg_statio_user_tables WHERE relname = %s",
             (table,),
         )
-        return int(link.cursor.fetchall()[0][0])
+        return int(cursor.fetchall()[0][0])
 
     before = pages()
     yield lambda: pages() - before

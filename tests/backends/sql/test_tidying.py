@@ -14,6 +14,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.backends.sql.statements import HOUR, TIDIED
 from jobboard.board import JobBoard
+from jobboard.sql.prepared import Prepared
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 OLD = 12 * TIDIED
@@ -72,7 +73,8 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.
 
 @SQL
 def test_old_answers_are_found_by_an_index(backend: str, board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
-    text, params = board.engine._opened.statements.answers_old.compiled(board.engine._opened.product.dialect, {})
+    old = board.engine._opened.statements.answers_old.statement
+    text, params = Prepared(old).compiled(engine.dialect, {})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         analyze = "ANALYZE TABLE " if backend == "mariadb" else "ANALYZE "
         connection.exec_driver_sql(analyze + answers.name)
