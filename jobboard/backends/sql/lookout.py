@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 FIRST = 10
 """After how many takes a board is probed for the first time."""
-EVERY = 100
-"""And after how many from then on: a probe costs as much as a take or two."""
+EVERY = 300
+"""And after how many from then on: a probe costs as much as two or three takes."""
 AHEAD = 1_000_000
 """µs until the next look, if one behind floors has found nothing: it has not looked for what is to come."""
 NAMES = 100
