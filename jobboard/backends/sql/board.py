@@ -253,8 +253,9 @@ class SQLEngine(StoreEngine[SQLStore]):
                 if self._finder.changed(gate):
                     continue
                 return Taken([], None, trashed, None, mark)
-            request = TakeRequest(lease, limit, readable, [] if shut else allowed, where)
-            request = request._replace(gate=_version(gate), without=() if shut else without)
+            if shut:
+                allowed, without = [], ()
+            request = TakeRequest(lease, limit, readable, allowed, where, False, _version(gate), without)
             look, gone = self._taker.take(request, nonce)
             trashed += gone
             if look.gate in (None, request.gate):

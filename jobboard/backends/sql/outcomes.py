@@ -47,8 +47,8 @@ NOTHING = KeepTerms("nothing", {})
 
 def left_by(acts: Sequence[Finish]) -> KeepTerms | None:
     """What these acts leave; None where that is too mixed for one statement."""
-    keep = acts[0].keep
-    if any(act.keep != keep for act in acts):
+    [keep, *others] = {act.keep for act in acts}
+    if others:
         return None
     if not keep:
         return NOTHING

@@ -44,8 +44,9 @@ class Taker:
                 continue
             ruled = look.gate not in (None, request.gate)
             if look.records or ruled or not (full if request.swept else look.overdue):
-                overdue = look.event is not None and look.event <= 0
-                return look._replace(event=SOON if overdue else look.event), trashed
+                if look.event is not None and look.event <= 0:
+                    look = look._replace(event=SOON)
+                return look, trashed
             since = look.since
             swept_rows, gone = self._store.transact(None, lambda run, _, since=since: self._writer.sweep(run, since))  # type: ignore[misc]
             trashed += gone
