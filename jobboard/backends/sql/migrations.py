@@ -56,10 +56,15 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 
 def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
-    comes back is found apart."""
+    comes back is found apart. What was trashed and what was purged share an index."""
     _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
     if connection.dialect.name == "postgresql":
         tables.returned.create(connection, checkfirst=True)
+    if connection.dialect.name != "sqlite":
+        was = sa.Table(tables.jobs.name, sa.MetaData(), sa.Column("state"))
+        for name in ("trash", "purged"):
+            sa.Index(f"{tables.prefix}_{name}", was.c.state).drop(connection, checkfirst=True)
+        tables.trash.create(connection)
     sa.Table(f"{tables.prefix}_entities", sa.MetaData()).drop(connection, checkfirst=True)
 
 

@@ -312,7 +312,7 @@ class Statements:
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
         self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
         found = sa.select(c.id).where(purged, c.modified_on < now - DAY).order_by(c.modified_on).limit(_TIDIED)
-        self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_purged"))
+        self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_trash"))
 
     def _sides(self, dialect: Dialect) -> None:
         t = self.tables.sides

@@ -102,6 +102,12 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
             connection.execute(sa.update(old).where(old.c.uuid == job.uuid).values(error=job.error))
         for column in ("errors", "job_group", "key_until"):
             connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column}")
+        if engine.dialect.name == "postgresql":
+            # As layout 2 had them.
+            connection.exec_driver_sql(f"DROP INDEX {table.name}_trash")
+            for name, state in (("trash", "TRASHED"), ("purged", "PURGED")):
+                made = f"CREATE INDEX {table.name}_{name} ON {table.name} (board, modified_on) WHERE state = '{state}'"
+                connection.exec_driver_sql(made)
         connection.execute(sa.update(table).values(priority=table.c.priority // 50))
         connection.execute(sa.update(schema).values(layout=1, min_reader=1))
     other = jobboard.fetch("board", board_conf)
@@ -121,7 +127,10 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
         with engine.connect() as connection:
             assert connection.execute(sa.select(schema.c.layout, schema.c.min_reader)).all() == [(LAYOUT, MIN_READER)]
             columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            indexes = {index["name"]: index["column_names"] for index in sa.inspect(connection).get_indexes(table.name)}
         assert columns == {column.name for column in table.columns}
+        assert indexes[f"{table.name}_trash"] == ["board", "state", "modified_on", "id"]
+        assert (f"{table.name}_purged" in indexes) == (engine.dialect.name == "sqlite")
     read = jobboard.fetch("board", board_conf)
     read.connect()
     assert [(job.uuid, job.priority) for job in read.iterjobs()] == [

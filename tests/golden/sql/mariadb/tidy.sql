@@ -5,7 +5,7 @@ WHERE jobboard_answers.stamp < (TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00'
  LIMIT 1000;
 ROLLBACK;
 SELECT jobboard.id
-FROM jobboard FORCE INDEX (jobboard_purged)
+FROM jobboard FORCE INDEX (jobboard_trash)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'PURGED' AND jobboard.modified_on <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_2)s ORDER BY jobboard.modified_on
  LIMIT 1000;
