@@ -37,7 +37,7 @@ class Behind:
         self._jobs = statements.jobs
         name = (self._jobs.c.name == text("name"),) if named else ()
         self._unclaimed = sa.and_(self._st.mine, self._jobs.c.state == literal(UNCLAIMED), *name)
-        self._ready = sa.and_(self._st.ready_condition(), *name)
+        self._ready = sa.and_(self._st.readable(), *name)
         self._takes: dict[int, Prepared] = {}
         self._of_ids: dict[int, Prepared] = {}
         self._candidates: dict[int, Prepared] = {}

@@ -51,11 +51,13 @@ _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"jo
 """The columns that are stored as they are, and the fields of a draft that they hold."""
 
 now = Now()
+_EPOCH = sa.literal_column("'epoch'", sa.String)
+_MICROS = sa.literal_column("1000000", sa.Integer)
 # Read once the transaction has its id; see floors.
 _INSTANT = sa.case(
     (
         sa.func.txid_current().is_not(None),
-        sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * sa.literal_column("1000000"), sa.BigInteger),
+        sa.cast(sa.func.date_part(_EPOCH, sa.func.clock_timestamp()) * _MICROS, sa.BigInteger),
     )
 )
 _ALONE = sa.literal_column(f"'{ALL} 1'", sa.String)
@@ -252,10 +254,10 @@ class Single:
         return self.taking(limit, self._statements.first_event(), *self.ready(*conditions))
 
     def ready(self, *conditions: sa.ColumnElement[bool]) -> tuple[sa.Select[Any], sa.ColumnElement[bool]]:
-        """The ready jobs in serving order, locked; whether there are any, locked or not."""
-        c = self.jobs.c
-        jobs = sa.select(c.id).where(self._statements.ready_condition(), *conditions).order_by(c.priority, c.id)
-        return locking(jobs, self._statements.product), self._statements.any_ready(*conditions)
+        """The ready jobs in serving order, locked; whether there are any, locked or not. The gate is not compared."""
+        c, st = self.jobs.c, self._statements
+        jobs = sa.select(c.id).where(st.readable(), *conditions).order_by(c.priority, c.id)
+        return locking(jobs, st.product), st.any_of(st.readable(), *conditions)
 
     def taking(
         self,
@@ -266,22 +268,23 @@ class Single:
         *more: sa.ColumnElement[Any],
     ) -> Prepared:
         """:param more: what stands at the end of each row."""
-        event = sa.select(first_event.scalar_subquery().label("event")).cte(self._as("event"))
+        seen = sa.select(first_event.scalar_subquery().label("event"), self._statements.gate().label("gate"))
+        seen_first = seen.cte(self._as("seen"))
+        event, gate = seen_first.c.event, seen_first.c.gate
+        chosen = gate == param("gate")
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
-        overdue = sa.select(event.c.event <= now).scalar_subquery()
+        timely = sa.or_(param("swept", sa.Boolean()), (event <= now).is_not(sa.true()))
         picked = (
-            ready.where(sa.or_(param("swept", sa.Boolean()), overdue.is_not(sa.true())))
+            ready.where(sa.select(sa.and_(chosen, timely)).scalar_subquery())
             # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
             .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
         )
         taken = self._claimed(among(self.jobs, picked))
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
-        busy = sa.case((taken.c.uuid.is_(None), there), else_=sa.false())
-        # Looked at once more only where it may be why nothing was taken.
-        gate = sa.case((taken.c.uuid.is_(None), self._statements.gate()))
+        busy = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), there), else_=sa.false())
         return Prepared(
-            sa.select(*taken.c, now, event.c.event, busy, gate, *more)
-            .select_from(event.outerjoin(taken, sa.true()))
+            sa.select(*taken.c, now, event, busy, gate, *more)
+            .select_from(seen_first.outerjoin(taken, sa.true()))
             .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
         )
 

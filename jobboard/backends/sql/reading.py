@@ -159,7 +159,7 @@ class Reader:
         c = self._jobs.c
         wanted = [c.name.in_(elements("names", sa.String()))] if lists else []
         others = [c.name.not_in(elements("without", sa.String()))] if "p_without" in lists else wanted
-        ready = self._st.any_ready(*wanted, index=None if lists else "ready")
+        ready = self._st.any_of(self._st.ready_condition(), *wanted, index=None if lists else "ready")
         due = sa.exists().where(
             *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)),
             *(self._st.gate() == param("gate"), *others),

@@ -210,10 +210,12 @@ class Statements:
 
     def ready_condition(self) -> sa.ColumnElement[bool]:
         """And the gate is as ``p_gate`` has it: of what is ready then, who takes has chosen the names."""
+        return sa.and_(self.readable(), self.gate() == param("gate"))
+
+    def readable(self) -> sa.ColumnElement[bool]:
+        """What is ready, whatever the gate."""
         c = self.jobs.c
-        return sa.and_(
-            self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"), self.gate() == param("gate")
-        )
+        return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
 
     def gate(self) -> sa.ColumnElement[int]:
         """The version of the side record of that kind; 0: there is none."""
@@ -237,10 +239,10 @@ class Statements:
         walk = walk.union_all(sa.select(further).where(walk.c.name.is_not(None)))
         return sa.select(walk.c.name).where(walk.c.name.is_not(None))
 
-    def any_ready(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
+    def any_of(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
         # In order, which only the index gives: a plain EXISTS is answered by a walk through the table where many rows
         # are expected to match, past all that was claimed before them.
-        first = self.in_order(sa.select(self.jobs.c.id).where(self.ready_condition(), *conditions), index)
+        first = self.in_order(sa.select(self.jobs.c.id).where(*conditions), index)
         return first.limit(sa.literal(1, sa.Integer(), literal_execute=True)).scalar_subquery().is_not(None)
 
     def first_event(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:

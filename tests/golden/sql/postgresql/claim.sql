@@ -1,5 +1,5 @@
 WITH clock_jobboard AS MATERIALIZED
-(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
   END AS now),
 taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
@@ -8,7 +8,7 @@ FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, loc
 FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
 FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
 FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '')
-  = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+  = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR jobboard.state = 'CLAIMED' AND
   (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND coalesce((SELECT
   jobboard_sides.version
@@ -22,12 +22,12 @@ WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gat
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.uuid AS TEXT) || ' ' ||
-  CAST(taken_jobboard.token AS TEXT) AS anon_4, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+  CAST(taken_jobboard.token AS TEXT) AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
   AS anon_5
 FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN CAST(EXTRACT(EPOCH
-  FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,

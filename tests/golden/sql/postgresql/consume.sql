@@ -1,17 +1,17 @@
 WITH taken_jobboard AS
 (DELETE FROM jobboard WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
   %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS NOT NULL AND (jobboard.state =
-  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(EXTRACT(EPOCH FROM
+  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
-  jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(EXTRACT(EPOCH FROM
+  jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.id),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, '* 1', CAST(EXTRACT(EPOCH FROM statement_timestamp())
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, '* 1', CAST(date_part('epoch', statement_timestamp())
   * 1000000 AS BIGINT) AS anon_4
 FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN CAST(EXTRACT(EPOCH
-  FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT 1 AS anon_5
 FROM taken_jobboard;

@@ -1,4 +1,4 @@
-SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
+SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 SELECT current_setting('fsync');
 SELECT current_setting('synchronous_commit');
 SELECT %(param_1)s::VARCHAR || CAST(pg_catalog.pg_stat_activity.pid AS TEXT) AS anon_1,
@@ -46,16 +46,16 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT A
  LIMIT 500;
 SELECT count(*) AS count_1
 FROM jobboard_answers
-WHERE jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+WHERE jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT;
 SELECT count(*) AS count_1
 FROM jobboard_outcomes
-WHERE jobboard_outcomes.until < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+WHERE jobboard_outcomes.until < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000
   AS BIGINT) AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR

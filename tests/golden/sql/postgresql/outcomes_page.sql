@@ -4,7 +4,7 @@ SELECT jobboard_outcomes.uuid, jobboard_outcomes.name, jobboard_outcomes.priorit
   jobboard_outcomes.begun, jobboard_outcomes.modified_on, jobboard_outcomes.until, jobboard_outcomes.errors,
   jobboard_outcomes.retries, jobboard_outcomes.job_group, jobboard_outcomes.result, jobboard_outcomes.refused
 FROM jobboard_outcomes
-WHERE jobboard_outcomes.until + 0 > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AND
+WHERE jobboard_outcomes.until + 0 > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AND
   jobboard_outcomes.board = %(p_board)s::VARCHAR ORDER BY jobboard_outcomes.modified_on DESC, jobboard_outcomes.id
   DESC
  LIMIT %(p_limit)s::BIGINT;

@@ -1,6 +1,6 @@
 SELECT concat_ws('/', CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS BIGINT), current_database(),
   CAST(to_regclass('jobboard') AS OID)) AS anon_1;
-SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
+SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who,
   lock_until, created_on, modified_on, errors, retries, job_group, key_until, board, live_key, wake_at) VALUES
   (%(p_uuid)s::VARCHAR, %(p_name)s::VARCHAR, %(p_priority)s::SMALLINT, %(p_key)s::VARCHAR, %(p_version)s::INTEGER,

@@ -1,12 +1,12 @@
 WITH answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_6,
-  %(p_slot)s::INTEGER AS anon_7, %(p_call)s::BIGINT AS anon_8, %(p_done)s::VARCHAR AS anon_9, CAST(EXTRACT(EPOCH
-  FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_10 ON CONFLICT (handle, slot) DO UPDATE SET call =
-  excluded.call, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM
-  statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END WHERE jobboard_answers.call <
-  excluded.call RETURNING CASE WHEN (txid_current() IS NOT NULL) THEN CAST(EXTRACT(epoch FROM clock_timestamp()) *
-  1000000 AS BIGINT) END AS now),
+  %(p_slot)s::INTEGER AS anon_7, %(p_call)s::BIGINT AS anon_8, %(p_done)s::VARCHAR AS anon_9,
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_10 ON CONFLICT (handle, slot) DO
+  UPDATE SET call = excluded.call, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END WHERE
+  jobboard_answers.call < excluded.call RETURNING CASE WHEN (txid_current() IS NOT NULL) THEN
+  CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT) END AS now),
 taken_jobboard AS
 (INSERT INTO jobboard (uuid, name, priority, version, posting, max_attempts, job_group, board, state, attempts,
   retries, token, created_on, modified_on, lock_until, wake_at) SELECT anon_2.uuid AS uuid, anon_2.name AS name,

@@ -1,4 +1,4 @@
-SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
+SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 SELECT anon_1.uuid, anon_1.name, anon_1.priority, anon_1.id, anon_1.key, anon_1.version, anon_1.posting,
   anon_1.state, anon_1.attempts, anon_1.max_attempts, anon_1.token, anon_1.who, anon_1.keeper, anon_1.lock_until,
   anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.key_until,
@@ -14,7 +14,7 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC,
@@ -30,11 +30,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(date_part('epoch', statement_timestamp()) *
+  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AND NOT (jobboard.max_attempts IS NULL OR jobboard.attempts <
   jobboard.max_attempts) ORDER BY jobboard.lock_until DESC, jobboard.id DESC
  LIMIT %(p_limit)s::INTEGER) AS anon_4) AS anon_1 ORDER BY anon_1.trashed_on DESC, anon_1.id DESC
@@ -43,17 +43,17 @@ BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
+  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000
   AS BIGINT) AS anon_1
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR FOR
   UPDATE;
 UPDATE jobboard SET name=%(name)s::VARCHAR, key=NULL, posting=%(posting)s::VARCHAR, state='PURGED', who=NULL,
-  keeper=NULL, lock_until=NULL, modified_on=CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT),
+  keeper=NULL, lock_until=NULL, modified_on=CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT),
   errors=NULL, job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = %(p_id)s::BIGINT;
 UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN
-  (jobboard_answers.stamp < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
-  %(param_1)s::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) ELSE
+  (jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
+  %(param_1)s::BIGINT) THEN CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE
   jobboard_answers.stamp END WHERE jobboard_answers.handle = %(p_handle)s::VARCHAR AND jobboard_answers.slot =
   %(p_slot)s::BIGINT AND jobboard_answers.call < %(p_call)s::BIGINT;
 COMMIT;
@@ -72,7 +72,7 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' AND jobboard.modified_on <=
@@ -89,11 +89,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(date_part('epoch', statement_timestamp()) *
+  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AND NOT (jobboard.max_attempts IS NULL OR jobboard.attempts <
   jobboard.max_attempts) AND jobboard.lock_until <= %(p_when)s::BIGINT AND (jobboard.lock_until < %(p_when)s::BIGINT
   OR jobboard.lock_until = %(p_when)s::BIGINT AND jobboard.id < %(p_id)s::BIGINT) ORDER BY jobboard.lock_until DESC,

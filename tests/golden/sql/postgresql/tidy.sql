@@ -1,21 +1,21 @@
 SELECT jobboard_answers.handle
 FROM jobboard_answers
-WHERE jobboard_answers.stamp < (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) -
+WHERE jobboard_answers.stamp < (CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT) - %(param_2)s::BIGINT ORDER BY jobboard_answers.stamp
  LIMIT 1000;
 SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jobboard.modified_on <
-  CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT ORDER BY
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT ORDER BY
   jobboard.modified_on
  LIMIT 1000;
 SELECT jobboard_sides.kind, jobboard_sides.place
 FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.until < CAST(EXTRACT(EPOCH FROM
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.until < CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_sides.until
  LIMIT 1000;
 SELECT jobboard_outcomes.uuid
 FROM jobboard_outcomes
-WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(EXTRACT(EPOCH FROM
+WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_outcomes.until
  LIMIT 500;

@@ -13,7 +13,7 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC,
@@ -29,11 +29,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(date_part('epoch', statement_timestamp()) *
+  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AND NOT (jobboard.max_attempts IS NULL OR jobboard.attempts <
   jobboard.max_attempts) ORDER BY jobboard.lock_until DESC, jobboard.id DESC
  LIMIT %(p_limit)s::INTEGER) AS anon_4) AS anon_1 ORDER BY anon_1.trashed_on DESC, anon_1.id DESC
@@ -53,7 +53,7 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.modified_on AS trashed_on
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' AND jobboard.modified_on <=
@@ -70,11 +70,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
-  job_group, jobboard.key_until AS key_until, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS
+  job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
   anon_2, jobboard.lock_until AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) *
-  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(EXTRACT(EPOCH FROM
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at <= CAST(date_part('epoch', statement_timestamp()) *
+  1000000 AS BIGINT) AND jobboard.state = 'CLAIMED' AND jobboard.lock_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AND NOT (jobboard.max_attempts IS NULL OR jobboard.attempts <
   jobboard.max_attempts) AND jobboard.lock_until <= %(p_when)s::BIGINT AND (jobboard.lock_until < %(p_when)s::BIGINT
   OR jobboard.lock_until = %(p_when)s::BIGINT AND jobboard.id < %(p_id)s::BIGINT) ORDER BY jobboard.lock_until DESC,
