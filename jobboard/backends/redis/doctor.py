@@ -30,6 +30,7 @@ _ODD = {
     "no side": ("its side record is missing", ""),
     "unlisted": ("no list of outcomes shows it", "it does no harm, or: " + _HDEL),
     "end": ("nothing will ever drop it", _HDEL),
+    "no lane": ("none of its jobs is ready", ""),
     "no bell": ("nobody is there who would wait", _ZREM),
     "layout": ("it names no layout", "it is written anew when a board connects"),
     "counter": ("it counts no posts", "the next post makes it go on from the time"),

@@ -18,15 +18,13 @@ from jobboard.engine.calls import DAY, HOUR
 from jobboard.primitives import RANKS
 from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
 
-READ_ONLY = frozenset(
-    {"read", "listed", "newest", "remembered", "look", "peek", "page", "trash_page", "counts", "examine"}
-)
+READ_ONLY = frozenset({"read", "listed", "newest", "remembered", "look", "page", "trash_page", "counts", "examine"})
 """These write nothing."""
 
 NEEDS_ROOM = frozenset({"insert", "commit"})
 """All scripts but these go on when the server's memory is full, so that a full board drains."""
 
-_ALL = ("board", "damage", "waiters")
+_ALL = ("board", "damage", "limits", "waiters")
 _MORE = {"take": "ready", "look": "ready", "peek": "ready", "bide": "ready", "insert": "posting", "commit": "posting"}
 """What stands before the script itself. A function costs each call that it stands before."""
 

@@ -265,8 +265,7 @@ class RedisStore(Store):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        """The script passes over what is paused by itself."""
-        now, ready, overdue, event, gate = self.run("look", limit, names, readable)
+        now, ready, overdue, event, gate = self.run("look", limit, names, readable, without, full)
         first, ended = ([stored_of(*job) for job in some] for some in (ready, overdue))
         return Look(now, first, ended, event or None, _side(*GATE, *(gate or ())))
 
@@ -325,8 +324,8 @@ class RedisStore(Store):
                     step.append(True)
             steps.append(step)
         sides = [
-            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until)
-            for side, value, ttl, until, _ in marks
+            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until, wakes)
+            for side, value, ttl, until, wakes in marks
         ]
         relied = [("\0".join(side[:2]), side.tag) for side in checks]
         stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)

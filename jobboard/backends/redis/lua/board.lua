@@ -30,7 +30,7 @@ local function set_of(list)
 end
 
 -- What few calls need is made by the first that does: each function costs a script that begins.
-local damage, waiters
+local damage, waiters, limits, limits_made
 -- Of what is damaged, see damage.lua: what the log is told of it; the jobs that were set aside; how many members stood
 -- for nothing. A script that has met MOST of these looks no further.
 local notes, aside, strays = nil, nil, 0
@@ -51,22 +51,41 @@ local function side_of(field, reader)
   return damage().drop(SIDES, field, blob), blob
 end
 
--- What is paused, as engine/rules.py has it: nil where nothing is; a set of names; and `everything`. Damaged, it counts
--- for nothing.
-local paused_now
+-- The rules of the board, as engine/rules.py has them: whether `everything` is paused; a set of the `names` that are; the
+-- `limits` of each name that has some, by what they count by. nil where there are none. Damaged, they count for nothing.
+local function rules_in(value)
+  local told = cmsgpack.unpack(value)
+  local found = {everything = told[1], names = set_of(told[2])}
+  for _, bound in ipairs(told[3]) do
+    local limit = bound[1]
+    found.limits = found.limits or {}
+    found.limits[limit[1]] = found.limits[limit[1]] or {}
+    found.limits[limit[1]][limit[2]] = limit
+  end
+  return found
+end
 
-local function paused()
-  if paused_now ~= nil then return paused_now or nil end
-  local side = side_of(GATE)
-  local fine, told = false, nil
-  if side then fine, told = pcall(cmsgpack.unpack, side.value) end
-  paused_now = fine and {everything = told[1], names = set_of(told[2])}
-  return paused_now or nil
+local rules_now
+
+local function rules()
+  if rules_now == nil then
+    local side = side_of(GATE)
+    local fine, found = false, nil
+    if side then fine, found = pcall(rules_in, side.value) end
+    rules_now = fine and found
+  end
+  return rules_now or nil
 end
 
 local function is_paused(record)
-  local rules = paused()
-  return rules and (rules.everything or rules.names[record[NAME]] or false)
+  local found = rules()
+  return found and (found.everything or found.names[record[NAME]] or false)
+end
+
+-- Whether any claim has a limit.
+local function limited()
+  local found = rules()
+  return found and found.limits and true or false
 end
 
 -- The next place in the order of posts, or version of a side record. Where the counter is damaged it goes on from the
@@ -140,9 +159,26 @@ end
 
 local listening
 
+-- Up to where there are lanes, see limits.lua; false where no limit is set.
+local laned_now
+
+local function look_up()
+  listening, laned_now = unpack(call('HMGET', META, 'listening', 'lanes'), 1, 2)
+end
+
+local function laned()
+  if laned_now == nil then look_up() end
+  return laned_now
+end
+
+local function lay(till)
+  laned_now = till
+  if till then call('HSET', META, 'lanes', till) else call('HDEL', META, 'lanes') end
+end
+
 -- `by`: whose doing it is, where that is not the caller of this script.
 local function tell(event, job, by)
-  if listening == nil then listening = call('HGET', META, 'listening') end
+  if listening == nil then look_up() end
   if not listening then return end
   local posting = call('HGET', POSTINGS, job.id) or ''
   local message = cmsgpack.pack({by or args[1], event, job.id, cmsgpack.pack(job.record), posting})
@@ -178,8 +214,8 @@ local function by_place(one, two)
   return place(one.record) < place(two.record)
 end
 
-local function named(id, record)
-  return record[NAME] .. '\0' .. string.format('%016.0f', place(record)) .. id
+local function named(id, record, lane)
+  return (lane or record[NAME]) .. '\0' .. string.format('%016.0f', place(record)) .. id
 end
 
 local function buried(id, record)
@@ -295,11 +331,13 @@ local function lift(job, busy)
   if job.state == 'U' then
     call('ZREM', READY, id)
     call('ZREM', NAMES, named(id, record))
+    if laned() then limits().take_out(job) end
   elseif job.state == 'T' then
     call('ZREM', TRASH, buried(id, record))
   elseif job.clock then
     call('ZREM', job.clock, id)
     if not busy then call('ZREM', BUSY, id) end
+    if job.state == 'C' and laned() then limits().leave(job) end
   end
 end
 
@@ -357,6 +395,7 @@ function store(job, quiet)
     if state == 'U' then
       call('ZADD', READY, place(record), id)
       call('ZADD', NAMES, 0, named(id, record))
+      if laned() then limits().put_in(job) end
       came[#came + 1] = job
     elseif state == 'T' then
       call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
@@ -392,6 +431,14 @@ local function claimed(job, who, lease, keeper)
   job.blob = nil
 end
 
+-- Whether a claim that is to be prolonged has its slots: one that has lapsed has to enter its scopes anew.
+local function revived(job)
+  if job.record[STATE] == 'C' or not limited() then return true end
+  if not limits().has_room(job.record, true) then return false end
+  limits().enter(job, true)
+  return true
+end
+
 -- A job as clients read it: as it is stored. They settle it by the time that goes with it.
 local function shown(job)
   return {job.id, job.blob or cmsgpack.pack(job.record), call('HGET', POSTINGS, job.id) or '', job.odd}
@@ -405,7 +452,8 @@ end
 
 -- How every script ends.
 local function reply(value)
-  if came[1] and anybody() then waiters().serve() end
+  if (came[1] or limits_made and limits_made.freed[1]) and anybody() then waiters().serve() end
+  if limits_made then limits_made.flush() end
   if notes then return cmsgpack.pack(value) .. cmsgpack.pack(notes) end
   return cmsgpack.pack(value)
 end

@@ -1,7 +1,7 @@
 -- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
 -- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event,
 --   whether its posting is another], …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing
---   is left), ttl in µs, whether its kind is listed, until when it counts], …], checks [[kind .. '\0' .. key, tag (nil:
+--   is left), ttl in µs, whether its kind is listed, until when it counts, whether it wakes who waits], …], checks [[kind .. '\0' .. key, tag (nil:
 --   nothing is there)], …]
 -- ARGV[2…]: postings, of jobs that are new or get another
 -- Answers [[uuids of jobs that are not as they were read], whether all is stored, [jobs], [[until, value, tag], …]]
@@ -43,8 +43,13 @@ for _, change in ipairs(changes) do
   jobs[#jobs + 1] = job
 end
 for _, mark in ipairs(marks) do
-  local field, _, value, ttl, listed, till = unpack(mark, 1, 6)
+  local field, _, value, ttl, listed, till, wakes = unpack(mark, 1, 7)
+  local before = field == GATE and rules()
   sides[#sides + 1] = put(field, value, till or ttl and now + ttl, listed)
-  if field == GATE then waiters().rouse() end
+  if field == GATE then
+    rules_now = nil
+    limits().ruled(before, rules())
+  end
+  if wakes then waiters().rouse() end
 end
 return reply({stale, true, all_shown(jobs), sides})

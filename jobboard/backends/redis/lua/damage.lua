@@ -63,6 +63,7 @@ function damage()
     if WRITES then
       for _, container in ipairs({READY, BUSY, LEASES, FINAL, DUE}) do call('ZREM', container, id) end
       call('ZREM', NAMES, named(id, record))
+      if laned() then limits().take_out({id = id, record = record}) end
       unlock(job)
       if kept then
         record[TOKEN], job.state = next_token(record), nil

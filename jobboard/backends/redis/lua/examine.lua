@@ -24,11 +24,18 @@ local function holds(job, id)
   return not key or held and side_in(held).value == id
 end
 
+local function in_lane(id, record)
+  local lane = limits().lane_of(record)
+  return not laned() or place(record) > tonumber(laned())
+    or lies(limits().container_of(lane), named(id, record, lane), 0)
+      and tonumber(call('ZSCORE', HEADS, lane) or 'nan') <= place(record)
+end
+
 local function of_job(id)
   local job = stored(id)
   if not job then return 'damaged' end
   local record, state = job.record, job.state
-  local placed = state == 'U' and lies(READY, id, place(record)) and lies(NAMES, named(id, record), 0)
+  local placed = state == 'U' and lies(READY, id, place(record)) and lies(NAMES, named(id, record), 0) and in_lane(id, record)
     or state == 'T' and lies(TRASH, buried(id, record), record[MODIFIED_ON])
     or job.clock and lies(BUSY, id, place(record)) and lies(job.clock, id, record[LOCK_UNTIL])
   if not placed then
@@ -59,6 +66,7 @@ local function of_side(field, blob)
     if not call('ZSCORE', LISTED, listed_as(field, blob)) then return 'unlisted' end
     return cmsgpack.unpack(side.value)[1] ~= key and 'entry'
   end
+  if kind == 'scope' then return not limits().lists_in(side.value) and 'entry' end
   return (kind == 'answer' and not answer_in(blob) or kind == 'entity' and not cjson.decode(side.value)[4]) and 'entry'
 end
 
@@ -83,6 +91,16 @@ local CHECKS = {
   [NAMES] = function(member)
     local id = string.match(member, '^.-%z' .. string.rep('%d', 16) .. '(.+)$') or ''
     return of_member(id, function(job) return job.state == 'U' and named(id, job.record) == member end)
+  end,
+  [LANES] = function(member)
+    local id = string.match(member, '^.-%z' .. string.rep('%d', 16) .. '(.+)$') or ''
+    return of_member(id, function(job)
+      return job.state == 'U' and named(id, job.record, limits().lane_of(job.record)) == member
+    end)
+  end,
+  [HEADS] = function(lane, at)
+    local member = call('ZRANGEBYLEX', limits().container_of(lane), '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, 1)[1]
+    return not (member and tonumber(string.sub(member, #lane + 2, #lane + 17)) >= tonumber(at)) and 'no lane'
   end,
   [TRASH] = function(member)
     local id = string.sub(member, 17)

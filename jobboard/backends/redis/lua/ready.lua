@@ -1,13 +1,14 @@
 -- What can be claimed, and when more can: for the scripts that look for work. Behind board.lua.
 
--- µs until the next lapse or due time that is still to come, false if there is none.
+-- µs until the next lapse or due time that is still to come, or a rate that was met opens; false if there is none.
 local function next_event()
   local first = false
   for _, clock in ipairs({LEASES, DUE, FINAL}) do
     local till = call('ZRANGEBYSCORE', clock, '(' .. exact(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     if till and (not first or till - now < first) then first = till - now end
   end
-  return first
+  local opens = limits_made and limits_made.opens()
+  return opens and (not first or opens < first) and opens or first
 end
 
 local function lies(job, set)
@@ -53,7 +54,7 @@ end
 
 -- The names to look for, where some are paused; nil: any.
 local function allowed(names)
-  local rules = paused()
+  local rules = rules()
   if not rules then return names end
   if rules.everything then return {} end
   if not names then return names_but(rules.names) end
@@ -64,18 +65,20 @@ local function allowed(names)
   return left
 end
 
--- The first jobs that can be claimed, in order: postings of a newer version are passed over, and what is paused.
-local function ready(names, limit, readable)
-  local function wants(record) return record[VERSION] <= readable end
+-- The first jobs that can be claimed where nothing is limited, in order: postings of a newer version are passed over,
+-- and what is paused. `left_out` may tell more that is.
+local function ready(names, limit, readable, left_out)
+  local function wants(record) return record[VERSION] <= readable and not (left_out and left_out(record)) end
   names = allowed(names)
+  local size = left_out and 1000 or limit
   if not names then
-    return gather(READY, 1, limit, limit, wants, function(offset, number)
+    return gather(READY, 1, limit, size, wants, function(offset, number)
       return call('ZRANGE', READY, offset, offset + number - 1)
     end)
   end
   local found = {}
   for _, name in ipairs(names) do
-    local of_name = gather(NAMES, #name + 18, limit, limit, wants, function(offset, number)
+    local of_name = gather(NAMES, #name + 18, limit, size, wants, function(offset, number)
       return call('ZRANGEBYLEX', NAMES, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', offset, number)
     end)
     for _, job in ipairs(of_name) do found[#found + 1] = job end
@@ -102,11 +105,17 @@ end
 
 -- Whether a take would find something. There may be more behind what stands for nothing.
 local function claimable(names, readable)
-  if ready(names, 1, readable)[1] then return true end
   local wanted = names and set_of(names)
+  local job, unsure
+  if limited() then
+    job, unsure = limits().first(wanted, readable, {})
+  else
+    job = ready(names, 1, readable)[1]
+  end
+  if job or unsure then return true end
   local function wants(record)
     return record[STATE] == 'U' and record[VERSION] <= readable and (not wanted or wanted[record[NAME]])
-      and not is_paused(record)
+      and not is_paused(record) and not (limited() and not limits().has_room(record))
   end
   return overdue(1, 1000, wants)[1] ~= nil or strays >= MOST
 end

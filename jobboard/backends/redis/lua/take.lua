@@ -1,7 +1,7 @@
 -- Claim the first jobs in order, after bringing back what has lapsed or come due; or one job, if it is unclaimed now.
 -- args: slot, call, try, who, how many, lease in µs, keeper, readable version, names, uuid of the one
 -- Answers [status, replayed, µs that they stand, µs to the next event, [trashed], [taken]]; a job is [uuid, record,
--- posting]. 'again': the sweep has met its limit and nothing could be taken; call once more with the same nonce.
+-- posting]. 'again': nothing could be taken as far as it has swept, or looked; call once more with the same nonce.
 
 local taken, trashed, status, stands, parts = {}, {}, 'ok', args[6], {}
 local one = args[10]
@@ -9,6 +9,7 @@ local one = args[10]
 local function claim(job)
   claimed(job, args[4], args[6], args[7])
   store(job)
+  if limited() then limits().enter(job) end
   tell('CLAIMED', job)
   taken[#taken + 1] = job
   parts[#parts + 1] = done('ok', job.id, job.record[TOKEN])
@@ -29,6 +30,7 @@ elseif one then
   local job = load(one)
   status = not job and 'absent' or job.record[STATE] == 'U' and 'ok' or STATUS[job.record[STATE]]
   if status == 'ok' and is_paused(job.record) then status = 'paused' end
+  if status == 'ok' and limited() and not limits().has_room(job.record) then status = 'limited' end
   if status == 'ok' then claim(job) else parts[1] = done(status, one, 0) end
   if status == 'ok' or args[3] > 1 then answer(parts) end
 else
@@ -37,8 +39,17 @@ else
     store(job)
     if job.state == 'T' then trashed[#trashed + 1] = job end
   end
-  for _, job in ipairs(ready(args[9], args[5], args[8])) do claim(job) end
-  if not taken[1] and (#met == OVERDUE or strays >= MOST) then
+  local unsure = false
+  if limited() then
+    local names, shut, job = args[9] and set_of(args[9]), {}, nil
+    repeat
+      job, unsure = limits().first(names, args[8], shut)
+      if job then claim(job) end
+    until not job or #taken == args[5]
+  else
+    for _, job in ipairs(ready(args[9], args[5], args[8])) do claim(job) end
+  end
+  if not taken[1] and (unsure or #met == OVERDUE or strays >= MOST) then
     status = 'again'
   elseif taken[1] or args[3] > 1 then
     answer(parts)

@@ -61,6 +61,7 @@ function waiters()
         if ring(waiter, bell, shown(job)) then
           answer({done('ok', id, job.record[TOKEN])}, 'bell:' .. waiter, bell[TICKET], 1)
           store(job)
+          if limited() then limits().enter(job) end
           tell('CLAIMED', job, bell[HANDLE])
           return true
         end
@@ -70,22 +71,56 @@ function waiters()
     return false, gone
   end
 
+  -- Have all who wait look for themselves.
+  local function rouse()
+    for _, member in ipairs(call('ZRANGE', WAITERS, 0, -1)) do
+      local waiter = string.sub(member, -32)
+      local bell = forget(waiter)
+      call('ZREM', WAITERS, member)
+      if bell then ring(waiter, bell, false) end
+    end
+  end
+
+  -- Whether anybody who waits has got this job.
+  local function give(job)
+    local given, gone
+    repeat
+      local members = waiting('n' .. job.record[NAME])
+      for _, member in ipairs(waiting('a')) do members[#members + 1] = member end
+      given, gone = hand(load(job.id), members)
+    until given or not gone
+    return given
+  end
+
+  -- Who waits for a slot gets what there is room for since claims have ended. Answers whether something is left over.
+  local function serve_freed()
+    local freed, shut, left = limits().freed, {}, false
+    while freed[1] do
+      local job, unsure = limits().next_freed(shut)
+      if unsure and not job then
+        rouse()
+        return false
+      end
+      if job and not give(job) then
+        left = true
+        freed[#freed] = nil
+      end
+    end
+    return left
+  end
+
   -- Who waits gets what has come, in the order in which it is served; what is left over is told to all who only look.
   local function serve()
     local left = false
     table.sort(came, by_place)
     for _, job in ipairs(came) do
       job = load(job.id)
-      if job and job.record[STATE] == 'U' and not is_paused(job.record) then
-        local given, gone
-        repeat
-          local members = waiting('n' .. job.record[NAME])
-          for _, member in ipairs(waiting('a')) do members[#members + 1] = member end
-          given, gone = hand(load(job.id), members)
-        until given or not gone
-        left = not given or left
+      if job and job.record[STATE] == 'U' and not is_paused(job.record)
+         and not (limited() and not limits().has_room(job.record)) then
+        left = not give(job) or left
       end
     end
+    if limits_made then left = serve_freed() or left end
     while left do
       left = false
       for _, member in ipairs(waiting('p')) do
@@ -95,16 +130,6 @@ function waiters()
         if bell then ring(waiter, bell, false) end
         left = true
       end
-    end
-  end
-
-  -- Have all who wait look for themselves.
-  local function rouse()
-    for _, member in ipairs(call('ZRANGE', WAITERS, 0, -1)) do
-      local waiter = string.sub(member, -32)
-      local bell = forget(waiter)
-      call('ZREM', WAITERS, member)
-      if bell then ring(waiter, bell, false) end
     end
   end
 
