@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check, check
 from jobboard.backends.zookeeper.paths import Paths
 from jobboard.backends.zookeeper.store import ZooKeeperStore
 from jobboard.engine import Seat, StoreEngine
+from jobboard.exceptions import JobBoardError
 from jobboard.job import boottime
 from jobboard.states import Record
 
@@ -72,10 +74,16 @@ class ZooKeeperEngine(StoreEngine[ZooKeeperStore]):
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
         life = self.life
-        if life is None or not life.nap(limit):
+        if life is None or (self._awaits() and not life.nap(limit)):
             return
         # The first to wake after some quiet looks at once.
         pause = self._woken + _TICK - boottime()
         if pause > 0:
             life.pause(min(pause, limit))
         self._woken = boottime()
+
+    def _awaits(self) -> bool:
+        with contextlib.suppress(JobBoardError):
+            return self._opened is None or self._opened.view.awaits()
+        # Who waits is woken when there is a connection again.
+        return True

@@ -26,7 +26,7 @@ _FULL = "something lies in it, so that this job can't leave: delete that"
 _AT_ONCE = 200
 
 _ROOT = {"layout", "bell", "clock", "gate", "jobs", "tail", *TREES.values(), "timed", "trash", "alive", "kept"} | {
-    *("done", "over", "sides", "listeners", "events")
+    *("slots", "done", "over", "sides", "listeners", "events")
 }
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobboard.backends.zookeeper.batch import tag_of
-from jobboard.backends.zookeeper.lists import KeptList, Names
+from jobboard.backends.zookeeper.lists import Lists, Names, Unknown
 from jobboard.backends.zookeeper.paths import UNKNOWN, Entry, folder_number, timed_entry
 from jobboard.backends.zookeeper.records import Guard, Guarded, Head
-from jobboard.backends.zookeeper.requests import Read, children, create, delete, exists, get, put
+from jobboard.backends.zookeeper.requests import children, create, delete, exists, get, put
 from jobboard.engine import GATE, Look, Side, Stored
 from jobboard.states import TRASHED, UNCLAIMED
 
@@ -31,12 +31,6 @@ LOG = logging.getLogger(__name__)
 _OVERDUE = 100
 
 _MANY = 100_000
-
-_SMALL = 64
-"""A list of up to so many names is read anew together with what tells whether it has grown."""
-
-_LISTS = 128
-"""How many lists are kept."""
 
 _AHEAD = 32
 """How many records are read ahead of those that are asked for, or as many again where these are more."""
@@ -57,26 +51,25 @@ _CROWDED = 10
 """How many looks follow before a job is claimed again that nobody has looked for, where others were quicker."""
 
 
-class _Unknown(Exception):
-    """It would have to be read."""
-
-
 class View:
     """What one process knows of a board. ``_lock`` is held throughout a look."""
 
     def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
         self._lock = threading.RLock()
-        self._lists: dict[str, KeptList] = {}
+        self._lists = Lists(store)
         self._heads: dict[str, Head] = {}
         # Those of them that this look has read; what was read before is for claims that compare it.
         self._read: set[str] = set()
         self._bell = self._alive = -1
         self._next: int | None = None
         self._aside: set[str] = set()
-        self._armed = False
+        # Whether the server tells of the bell and of keepers, and whether of slots, too.
+        self._armed = self._slots_armed = False
+        self._slots = -1
+        # What stood when a thread first looked since it slept last.
+        self._seen = threading.local()
         self._gate = Side(*GATE, None, None, None)
-        self._ahead: dict[str, Any] = {}
         self._keepers: tuple[str, ...] = ()
         # How many looks must find nothing new before jobs are claimed again that nobody has looked for.
         self._doubts = 1
@@ -105,6 +98,7 @@ class View:
                 ready.append(Stored(stored.record, Guarded(tag_of(stored), guard)))
             if len(ready) < limit:
                 return None
+            self._note()
             return Look(now, ready, [], None if self._next is None else self._next - now, self._gate)
 
     def doubt(self, looks: int = 1) -> None:
@@ -115,7 +109,8 @@ class View:
         with self._lock:
             while True:
                 look = self._look(limit, names, readable)
-                if look.ready or look.overdue or self._armed:
+                self._note()
+                if look.ready or look.overdue or self._is_armed:
                     return look
                 # Nobody sleeps before the server has been told to wake them, nor looks back to before that.
                 bell, alive = self._bell, self._alive
@@ -134,9 +129,12 @@ class View:
         heads = [get(paths.job(entry.uuid)) for entry in unread]
         # The first look of all asks for what it will need in one go.
         ahead = [] if self._bell >= 0 else [children(paths.at(name)) for name in ("kept", "alive", "timed", "ready")]
-        asked = [exists(paths.bell), exists(paths.alive), get(paths.gate), *ahead, *heads]
+        # What tells of slots is of use only where there are limits.
+        ruled = [] if self._gate.value is None else [exists(paths.slots)]
+        asked = [exists(paths.bell), exists(paths.alive), get(paths.gate), *ruled, *ahead, *heads]
         bell, alive, gate, *data = store.connection.read(asked, fresh=paths.root)
-        self._ahead = dict(zip(("kept", "alive", "timed", "ready"), data[: len(ahead)], strict=False))
+        self._slots, data = _version(data[0]) if ruled else -1, data[len(ruled) :]
+        self._lists.ahead = dict(zip(("kept", "alive", "timed", "ready"), data[: len(ahead)], strict=False))
         data = data[len(ahead) :]
         if bell is None or alive is None:
             store.mend()
@@ -148,7 +146,7 @@ class View:
         quiet = (bell.version, alive.cversion) == (self._bell, self._alive)
         self._doubts = max(0, self._doubts - 1) if quiet else max(1, self._doubts)
         if bell.version != self._bell:
-            self._refresh()
+            self._lists.refresh()
         if bell.version != self._bell or (self._next is not None and self._next <= now):
             now, overdue = self._overdue()
             self._bell = bell.version
@@ -216,7 +214,7 @@ class View:
         self, names: Names, readable: int, after: tuple[Entry, str] | None = None
     ) -> Iterator[tuple[Entry, str]]:
         """As :meth:`_walk`, up to where something would have to be read."""
-        with contextlib.suppress(_Unknown):
+        with contextlib.suppress(Unknown):
             yield from self._walk(names, readable, True, after)
 
     def _walk(
@@ -229,84 +227,30 @@ class View:
         """Entries in the order in which they are served, with their folders.
 
         :param known: read nothing.
-        :raises _Unknown: something would have to be read.
+        :raises Unknown: something would have to be read.
         """
-        for rank in self._children("ready", known):
-            for hi in self._children(f"ready/{rank}", known):
-                for lo in self._children(f"ready/{rank}/{hi}", known):
+        lists = self._lists
+        for rank in lists.names("ready", known):
+            for hi in lists.names(f"ready/{rank}", known):
+                for lo in lists.names(f"ready/{rank}/{hi}", known):
                     folder = f"ready/{rank}/{hi}/{lo}"
-                    if after is not None and folder < after[1]:
+                    if (after is not None and folder < after[1]) or lists.passed_by(folder, names):
                         continue
-                    if not self._children(folder, known) and not known:
+                    if not lists.names(folder, known) and not known:
                         self._empty(rank, hi, lo)
-                    kept = self._lists.get(folder)
-                    for entry in [] if kept is None else list(kept.of(names)):
+                    for entry in lists.of(folder, names):
                         if entry.version <= readable and (after is None or folder > after[1] or entry > after[0]):
                             yield entry, folder
 
-    def _children(self, path: str, known: bool = False) -> list[Any]:
-        kept = self._lists.get(path)
-        if kept is None:
-            if known:
-                raise _Unknown
-            found = self._listing(path)
-            if found is None:
-                return []
-            kept = self._keep(path, found)
-        return kept.names
-
-    def _listing(self, path: str) -> Any:
-        """Names and stat; once what was read ahead."""
-        found = self._ahead.pop(path, None)
-        if found is None:
-            [found] = self._store.connection.read([children(self._store.paths.at(path))])
-        return found
-
-    def _keep(self, path: str, found: Any) -> KeptList:
-        names, stat = found
-        if path.count("/") == 3:
-            entries = []
-            for name in names:
-                try:
-                    entries.append(Entry.parse(name))
-                except ValueError as error:
-                    # A number that is reserved is soon gone again.
-                    if not name.startswith("-."):
-                        LOG.warning("%s/%s is set aside: %s", path, name, error)
-            names = entries
-        else:
-            names = [name for name in names if name.isdigit()]
-        while len(self._lists) >= _LISTS:
-            del self._lists[next(iter(self._lists))]
-        kept = self._lists[path] = KeptList(sorted(names), stat)
-        return kept
-
     def _drop(self, folder: str, entry: Entry) -> None:
-        kept = self._lists.get(folder)
         self._heads.pop(entry.uuid, None)
-        if kept is not None:
-            kept.drop(entry)
+        self._lists.drop(folder, entry)
 
     def _empty(self, rank: str, hi: str, lo: str) -> None:
         """A folder in which nothing lies any more, if nothing will: the next look passes it by."""
         if folder_number(hi, lo) < self._store.tail_folder(int(rank)):
-            self._lists.pop(f"ready/{rank}/{hi}", None)
+            self._lists.forget(f"ready/{rank}/{hi}")
             self._store.remove([f"ready/{rank}/{hi}/{lo}"])
-
-    def _refresh(self) -> None:
-        """Have the lists go into which something has come."""
-        lists = list(self._lists.items())
-        asked: list[Read] = [
-            (children if len(kept.names) <= _SMALL else exists)(self._store.paths.at(path)) for path, kept in lists
-        ]
-        for (path, kept), found in zip(lists, self._store.connection.read(asked) if asked else (), strict=True):
-            if found is None:
-                del self._lists[path]
-            elif len(kept.names) <= _SMALL:
-                if kept.grown(found[1]):
-                    self._keep(path, found)
-            elif kept.grown(found):
-                del self._lists[path]
 
     def beaten(self) -> None:
         """Somebody else is at these jobs, too, and what was read ahead is hardly true any more."""
@@ -332,23 +276,16 @@ class View:
             folders = set()
             for path in made:
                 folder, _, name = path[root:].rpartition("/")
-                if folder in self._lists or self._heads:
+                if self._heads or self._lists.knows(folder):
                     entry = Entry.parse(name)
                     self._heads.pop(entry.uuid, None)
-                    self._add(folder, entry)
+                    self._lists.add(folder, entry)
                 folders.add(folder)
             for folder in folders:
                 above, _, number = folder.rpartition("/")
                 while above:
-                    self._add(above, number)
+                    self._lists.add(above, number)
                     above, _, number = above.rpartition("/")
-
-    def _add(self, folder: str, entry: Any) -> None:
-        """Whether a list has it already is not known: it may have been read before this is told. So what the list is
-        compared with, to see that it has grown, stays as it was read."""
-        kept = self._lists.get(folder)
-        if kept is not None:
-            kept.add(entry)
 
     # What ends by itself
 
@@ -384,7 +321,7 @@ class View:
         store, over = self._store, []
         read, at = store.connection.read, store.paths.at
         minutes = 0
-        listed = self._listing("timed")
+        listed = self._lists.listing("timed")
         for day in sorted(listed[0]) if listed is not None else ():
             [found] = read([children(at(f"timed/{day}"))])
             for minute in sorted(found[0]) if found is not None else ():
@@ -416,7 +353,7 @@ class View:
     def _dead(self, most: int) -> list[Stored]:
         """Claims whose keepers are gone."""
         store = self._store
-        kept, alive = self._listing("kept"), self._listing("alive")
+        kept, alive = self._lists.listing("kept"), self._lists.listing("alive")
         if kept is None or alive is None:
             store.mend()
             return []
@@ -440,7 +377,7 @@ class View:
     def ended(self) -> tuple[int, list[Stored]]:
         """What has ended by itself, and nobody has written that down."""
         with self._lock:
-            kept, self._ahead = self._next, {}
+            kept, self._lists.ahead = self._next, {}
             now, overdue = self._overdue(_MANY)
             overdue += self._dead(_MANY)
             self._next = kept
@@ -448,16 +385,46 @@ class View:
 
     # Waking up
 
+    @property
+    def _is_armed(self) -> bool:
+        return self._armed and (self._slots_armed or self._gate.value is None)
+
+    @property
+    def _news(self) -> tuple[int, int, int]:
+        """Is another once something has come that wakes those who sleep."""
+        return self._bell, self._alive, self._slots
+
+    def _note(self) -> None:
+        """What this thread finds now may all be full."""
+        if self._gate.value is not None and getattr(self._seen, "news", None) is None:
+            self._seen.news = self._news
+
+    def awaits(self) -> bool:
+        """Before this thread sleeps: whether it will be woken by whatever comes after its first look. Where that has
+        found nothing, it is so already."""
+        with self._lock:
+            seen = getattr(self._seen, "news", None)
+            self._seen.news = None
+            if seen is not None and not self._is_armed:
+                self._arm()
+            return seen is None or bool(seen == self._news)
+
     def _arm(self) -> None:
         store, paths = self._store, self._store.paths
-        self._armed = True
+        ruled = self._gate.value is not None
+        self._armed, self._slots_armed = True, ruled
+        wanted = [exists(paths.slots, self._rung)] if ruled else []
         try:
-            bell, alive = store.connection.read([exists(paths.bell, self._rung), children(paths.alive, self._rung)])
+            bell, alive, *slots = store.connection.read(
+                [exists(paths.bell, self._rung), children(paths.alive, self._rung), *wanted]
+            )
         except BaseException:
             self._armed = False
             raise
-        if bell is not None and alive is not None and (bell.version, alive[1].cversion) != (self._bell, self._alive):
-            self._bell = -1
+        if bell is not None and alive is not None:
+            told = (bell.version, alive[1].cversion, _version(slots[0]) if ruled else self._slots)
+            if told != self._news:
+                self._bell = -1
 
     def _rung(self, event: Any) -> None:
         self._armed = False
@@ -468,7 +435,12 @@ class View:
         store = self._store
         if self._armed and store.connection.shared:
             name = f"{store.paths.alive}/{store.handle}"
-            store.connection.each([put(store.paths.bell, b""), create(name), delete(name)])
+            slots = [put(store.paths.slots, b"")] if self._slots_armed else []
+            store.connection.each([put(store.paths.bell, b""), *slots, create(name), delete(name)])
+
+
+def _version(stat: Any) -> int:
+    return -1 if stat is None else int(stat.version)
 
 
 def _fits(head: Head | None, entry: Entry, folder: str) -> bool:

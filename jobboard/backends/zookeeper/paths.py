@@ -4,6 +4,7 @@
 
     layout                               the layout, and the oldest one whose readers understand it
     bell                                 written with whatever may have become claimable, or ends by itself; watched
+    slots                                written when what a limit counts has room again; watched where there are some
     clock                                written to learn the server's time
     gate                                 the side record of that kind, empty where there is none: an absence can't be
                                          compared in a multi
@@ -25,11 +26,11 @@
     listeners/<handle>                   ephemeral: who wants to hear of what others do
     events/e<n>                          what was done while somebody listened
 
-An entry is called ``<version>.<uuid>.<name>.<n>``; the server numbers the posts of one folder. Folder and n are the
-job's place, which it keeps until it leaves the board, and its sequence. A folder takes some 500 posts; then whoever
-posts next advances the tail and makes the folders of that number. Every post compares the tail's version, so that no
-folder is ever begun twice. No list is longer than about a thousand names, and no work needs a list that grows with the
-board. Empty folders are removed.
+An entry is called ``<version>.<uuid>.<name>.<n>``, or ``<version>.<uuid>.<name>.<group>.<n>`` where the job has a
+group; the server numbers the posts of one folder. Folder and n are the job's place, which it keeps until it leaves the
+board, and its sequence. A folder takes some 500 posts; then whoever posts next advances the tail and makes the folders
+of that number. Every post compares the tail's version, so that no folder is ever begun twice. No list is longer than
+about a thousand names, and no work needs a list that grows with the board. Empty folders are removed.
 
 A job that is not ready from the start has its number reserved in its folder first, by an entry called ``-.<n>``.
 """
@@ -61,7 +62,7 @@ UNKNOWN = -1
 
 # What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
 _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
-_ENTRY = re.compile(r"([0-9]+)\.([^.]{36})\.([^.]*)\.([0-9]{10})")
+_ENTRY = re.compile(r"([0-9]+)\.([^.]{36})\.([^.]*)(?:\.([^.]*))?\.([0-9]{10})")
 _TIMED = re.compile(r"([0-9]{16,})\.([^.]{36})")
 _TRASHED = re.compile(r"([0-9]{16,})\.([0-9]+)\.([^.]{36})")
 
@@ -84,12 +85,17 @@ class Entry(NamedTuple):
     version: int
     job: str
     name: str
+    group: str | None = None
 
     @classmethod
     def parse(cls, name: str) -> Entry:
         """:raises ValueError: no job is called that."""
-        version, uuid, job, n = _parts(_ENTRY, name)
-        return cls(int(n), uuid, int(version), unquote(job) if "%" in job else job, name)
+        version, uuid, job, group, n = _parts(_ENTRY, name)
+        return cls(int(n), uuid, int(version), _plain(job), name, None if group is None else _plain(group))
+
+
+def _plain(part: str) -> str:
+    return unquote(part) if "%" in part else part
 
 
 def timed_entry(name: str) -> tuple[int, str]:
@@ -151,7 +157,8 @@ def entry_of(record: Record, folder: int, n: int) -> str:
 
 
 def prefix_of(record: Record) -> str:
-    return f"{record.version}.{record.uuid}.{quoted(record.name)}."
+    group = "" if record.group is None else f"{quoted(record.group)}."
+    return f"{record.version}.{record.uuid}.{quoted(record.name)}.{group}"
 
 
 def minute_of(tree: str, at: int) -> str:
@@ -171,6 +178,7 @@ class Paths:
             for name in ("layout", "bell", "clock", "alive", "kept", "listeners", "events", "sides")
         )
         self.gate = f"{self.root}/gate"
+        self.slots = f"{self.root}/slots"
 
     def parents(self) -> list[str]:
         """What a board lies in."""
@@ -182,7 +190,7 @@ class Paths:
         trees = ("jobs", "tail", "ready", "busy", "later", "timed", "trash", "done", "over")
         others = [f"{self.root}/{name}" for name in trees]
         return [
-            *(self.root, self.bell, self.clock, self.gate, self.alive, self.kept),
+            *(self.root, self.bell, self.slots, self.clock, self.gate, self.alive, self.kept),
             *(self.listeners, self.events, self.sides),
             *others,
             *(f"{self.root}/jobs/{bucket:02x}" for bucket in range(256)),

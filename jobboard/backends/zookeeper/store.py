@@ -444,7 +444,7 @@ class ZooKeeperStore(Store):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        return self.view.look(limit, Names.of(names, without), readable)
+        return self.view.look(limit, Names.of(names, without, full), readable)
 
     def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
         return self.view.known(limit, Names.of(names, without), readable)

@@ -237,11 +237,18 @@ class Writer:
             batch.add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
         for mark in marks:
             self._mark(mark, batch, done, gone)
-        if any(rings(step) for step in steps) or any(mark.wakes for mark in marks):
-            done.bell = batch.add(put(store.paths.bell, b""), _OTHER)
+        self._ring(steps, marks, batch, done)
         if listened and (news := told(store.handle, steps)):
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
         return batch, done
+
+    def _ring(self, steps: Sequence[Step], marks: Sequence[Mark], batch: CommitOps, done: Achieved) -> None:
+        waking = {mark.before.kind for mark in marks if mark.wakes}
+        if "gate" in waking or any(rings(step) for step in steps):
+            done.bell = batch.add(put(self._store.paths.bell, b""), _OTHER)
+        if waking - {"gate"}:
+            # Nothing has come into any list.
+            batch.add(put(self._store.paths.slots, b""), _OTHER)
 
     def _post(self, step: Step, batch: CommitOps, done: Achieved, ahead: bool) -> None:
         uuid, record, content, body = step.uuid, step.after, step.content, step.body

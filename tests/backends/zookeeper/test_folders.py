@@ -212,7 +212,7 @@ def test_a_post_of_ones_own_that_a_look_has_met_hides_no_other(make_board: Any, 
     assert take(board).name == "first"
     other.post("second")
     view, posted = board.engine._opened.view, []
-    refresh = view._refresh
+    refresh = view._lists.refresh
 
     def meanwhile() -> None:
         if not posted:
@@ -220,7 +220,7 @@ def test_a_post_of_ones_own_that_a_look_has_met_hides_no_other(make_board: Any, 
             eventually(lambda: "mine" in {job.name for job in other.iterjobs(ensure_fresh=True)})
         refresh()
 
-    monkeypatch.setattr(view, "_refresh", meanwhile)
+    monkeypatch.setattr(view._lists, "refresh", meanwhile)
     assert take(board).name == "second"
     assert posted[0].wait().name == "mine"
     other.post("third")
