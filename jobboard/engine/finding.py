@@ -144,6 +144,9 @@ class Finder:
                 return None
         rooms.leave()
         if full:
+            if not chosen and event is None:
+                # Some stores tell it only where nothing is ready.
+                event = self._committer.store.look(0, [], readable).next_event
             waits = (event, rooms.opens_in, self._patience)
             event = min(wait for wait in waits if wait is not None)
         return look._replace(now=max(look.now, rooms.now), ready=chosen, next_event=event)
