@@ -63,6 +63,7 @@ class EtcdKeys:
         self.fences = root + "fence/"
         self.wake = root + "wake/"
         self.times = self.wake + "time/"
+        self.again = self.wake + "again"
         self.holders = root + "holder/"
         self.alive = root + "alive/"
         self.gate = self.side(*GATE)

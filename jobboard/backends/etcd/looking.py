@@ -6,13 +6,14 @@ import functools
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import end_of, tag_of
 from jobboard.backends.etcd.requests import KV, delete, exists, get, none_since, nothing_in, span, within
-from jobboard.engine import GATE, Look, Side, Stored
+from jobboard.backends.etcd.stretches import Interval, Sought, Stretches, behind
+from jobboard.engine import GATE, Lane, Look, Side, Stored
 from jobboard.job import boottime
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ _OFTEN = 10.0
 _SLACK = 60_000_000
 """By how much one may be behind the time up to which others have looked, in µs, and still be found at once."""
 
-Interval = tuple[str, str]
-"""From one fence to the next."""
-
 
 class Fences:
     """A range that etcd reads costs by all that lies in it, read or not, deleted since the last compaction or not. So
@@ -58,11 +56,14 @@ class Fences:
         self._guess: list[Interval] = []
         self._known: deque[Stored] = deque()
         self._known_for = 0
+        # Whether that is all that the look has found.
+        self._whole = False
         self._gate = Side(*GATE, None, None, None)
         self._known_until = 0.0
         self._depth = 1
         self._all_times = 0.0
         self._scanned = 0
+        self._stretches = Stretches(store, self)
 
     # What is remembered
 
@@ -72,8 +73,19 @@ class Fences:
                 return None
             if len(self._known) < limit:
                 return None
-            ready = [self._known.popleft() for _ in range(limit)]
+            if self._gate.value is not None:
+                # What has no room now may have some at the next look.
+                ready = list(itertools.islice(self._known, limit))
+            else:
+                ready = [self._known.popleft() for _ in range(limit)]
             return Look(self._store.clock.now(), ready, [], None, self._gate)
+
+    def claimed(self, uuids: Container[str]) -> None:
+        """These are not to be seen again."""
+        if not self._whole:
+            return
+        with self._lock:
+            self._known = deque(each for each in self._known if each.record.uuid not in uuids)
 
     def missed(self) -> None:
         """Others are at it as well: what was seen ahead is most likely theirs."""
@@ -83,16 +95,23 @@ class Fences:
 
     # What is there
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
         store, keys = self._store, self._store.keys
         with self._lock:
-            if self._known:
+            if len(self._known) >= (limit if self._whole else 1):
                 self._depth //= 2
             else:
                 self._depth = min(_DEEP, 2 * self._depth) if self._depth > 0 else self._depth + 1
             self._known.clear()
-            some = names is not None or bool(without)
-            wanted = _Sought(limit if some else max(limit, self._depth), names, readable)
+            some = names is not None or bool(without) or bool(full)
+            wanted = Sought(limit if some else max(limit, self._depth), names, readable, frozenset(full))
             guess = [] if some else self._guess
             whole = boottime() > self._all_times
         now = store.clock.now()
@@ -115,15 +134,18 @@ class Fences:
             self._all_times = boottime() + _OFTEN if whole else self._all_times
         if answer.counts[3] > answer.counts[4]:
             overdue += itertools.islice(store.orphans(), _OVERDUE)
-        ahead = dict(zip(guess, answer.found[len(fixed) :], strict=True))
+        read = dict(zip(guess, answer.found[len(fixed) :], strict=True))
         if names is None and without:
             # Behind what was read before: of a name that comes in between, the watch tells.
             names = self._names_but(without)
             wanted = wanted._replace(names=names)
-        ready, passed = self._walk(fences, ahead, wanted)
+        if full:
+            ready = self._stretches.first(fences, wanted, answer.revision)
+        else:
+            ready, passed = self._walk(fences, read, wanted)
         gate = store.gate(answer.found[len(fixed) - 1])
         event = None if ready or overdue else self._next(now)
-        if names is None:
+        if not some:
             guard = functools.partial(self._head_stands, answer.revision, tuple(dict(passed)), low)
             with self._lock:
                 self._guess = passed
@@ -133,8 +155,11 @@ class Fences:
                 # Another thread may have looked meanwhile, and seen the same: a job that is here twice would be claimed
                 # twice by one call.
                 self._known.clear()
-                if not overdue:
-                    self._known.extend(each._replace(tag=tag_of(each)._replace(guard=guard)) for each in ready[limit:])
+                if not overdue and len(ready) > limit:
+                    # What is asked for one by one, is claimed; of many, some may be left, which are still the next.
+                    self._whole = limit > 1 or gate.value is not None
+                    ahead = ready if self._whole else ready[limit:]
+                    self._known.extend(each._replace(tag=tag_of(each)._replace(guard=guard)) for each in ahead)
         return Look(max(now, store.clock.floor), ready[:limit], overdue[:_OVERDUE], event, gate)
 
     def _names_but(self, without: Sequence[str]) -> list[str]:
@@ -159,11 +184,11 @@ class Fences:
         return [
             none_since(keys.fences, keys.fences + place, revision),
             nothing_in(keys.times + low, f"{keys.times}{self._store.clock.now():014x}"),
-            *(none_since(ready + fence, ready + _behind(rank), revision) for rank, fence in last.items()),
+            *(none_since(ready + fence, ready + behind(rank), revision) for rank, fence in last.items()),
         ]
 
     def _walk(
-        self, fences: list[KV], ahead: dict[Interval, list[KV]], wanted: _Sought
+        self, fences: list[KV], ahead: dict[Interval, list[KV]], wanted: Sought
     ) -> tuple[list[Stored], list[Interval]]:
         """The first jobs, and the intervals that these lie in, or lie before them."""
         ready: list[Stored] = []
@@ -173,11 +198,11 @@ class Fences:
         while len(ready) < wanted.most and (chunk := list(itertools.islice(intervals, step))):
             step = min(2 * step, 32)
             missing = [each for each in chunk if each not in ahead]
-            ahead.update(zip(missing, self._read(missing, wanted), strict=True))
+            ahead.update(zip(missing, self.read(missing, wanted), strict=True))
             for each in chunk:
                 if len(ready) < wanted.most:
                     passed.append(each)
-                    ready += itertools.islice(self._jobs(each, ahead[each], wanted), wanted.most - len(ready))
+                    ready += itertools.islice(self.jobs(each, ahead[each], wanted), wanted.most - len(ready))
                 if not ahead[each] and wanted.names is None and len(each[1]) > 2:
                     empty.append(each)
         if len(empty) >= _EMPTY and not self._store.read_only:
@@ -196,11 +221,11 @@ class Fences:
             places = [kv.key[len(start) :] for kv in fences]
             fences = fences[_FENCES - 1 :]
             for fence, following in zip(places, places[1:] if fences else [*places[1:], "g"], strict=False):
-                yield fence, min(following, _behind(fence[:2]))
+                yield fence, min(following, behind(fence[:2]))
             if fences:
                 [fences] = self._store.link.read([span(fences[0].key, end_of(start), _FENCES, only="keys")]).found
 
-    def _jobs(self, interval: Interval, kvs: list[KV], wanted: _Sought) -> Iterator[Stored]:
+    def jobs(self, interval: Interval, kvs: list[KV], wanted: Sought) -> Iterator[Stored]:
         """Those that this version can read; behind many that it can't there may be others."""
         while True:
             for kv in kvs:
@@ -210,13 +235,13 @@ class Fences:
             if len(kvs) < wanted.most:
                 return
             interval = (f"{kvs[-1].key[-16:]} ", interval[1])
-            [kvs] = self._read([interval], wanted)
+            [kvs] = self.read([interval], wanted)
 
-    def _ready(self, interval: Interval, wanted: _Sought) -> str:
+    def _ready(self, interval: Interval, wanted: Sought) -> str:
         ready = f"{self._store.keys.root}ready/"
         return span(ready + interval[0], ready + interval[1], wanted.most)
 
-    def _read(self, intervals: Sequence[Interval], wanted: _Sought) -> list[list[KV]]:
+    def read(self, intervals: Sequence[Interval], wanted: Sought) -> list[list[KV]]:
         """The first jobs of each interval."""
         link, keys = self._store.link, self._store.keys
         if not intervals:
@@ -239,14 +264,3 @@ class Fences:
         end = now + int(NEAR * 1e6)
         [kvs] = self._store.link.read([span(f"{times}{now:014x}", f"{times}{end:014x}", 1, only="keys")]).found
         return max(0, int(kvs[0].key[len(times) :][:14], 16) - now) if kvs else end - now
-
-
-class _Sought(NamedTuple):
-    most: int
-    names: Sequence[str] | None
-    readable: int
-
-
-def _behind(rank: str) -> str:
-    """What lies behind all places of this priority, and no place is."""
-    return f"{int(rank, 16) + 1:02x}"

@@ -53,9 +53,11 @@ def get(key: str, only: str = "", at: int = 0) -> str:
     return f'{{"request_range":{{"key":"{_coded(key)}"{more}}}}}'
 
 
-def span(start: str, end: str, limit: int = 0, only: str = "") -> str:
-    """:param only: ``keys`` or ``count``, to read no more than that."""
+def span(start: str, end: str, limit: int = 0, only: str = "", since: int = 0) -> str:
+    """:param only: ``keys`` or ``count``, to read no more than that.
+    :param since: only what was put at this revision or later."""
     more = f',"{only}_only":true' if only else ""
+    more += f',"min_mod_revision":"{since}"' if since else ""
     return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 

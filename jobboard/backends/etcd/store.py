@@ -311,7 +311,7 @@ class EtcdStore(Store):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        return self.fences.look(limit, names, readable, without)
+        return self.fences.look(limit, names, readable, without, full)
 
     def gate(self, kvs: Sequence[KV]) -> Side:
         """As it was read."""

@@ -106,6 +106,7 @@ class _Commit:
                 raise Stale([change.before.record.uuid for change in self._changes if change.before is not None])
             self._refused()
             return None
+        self._store.fences.claimed({change.before.record.uuid for change in self._changes if change.before is not None})
         self._store.writer.fenced |= self._ranks
         jobs = [stored._replace(tag=tag_of(stored)._replace(revision=answer.revision)) for stored in self._stored]
         for stored in jobs:
@@ -170,9 +171,9 @@ class _Commit:
         side, value = mark.before, mark.value
         key = self._keys.side(side.kind, side.key)
         self._rest[key] = side.tag or 0  # type: ignore[assignment]
-        if side.kind == "gate":
+        if mark.wakes:
             # The watch hears of what is put, and not of what goes.
-            self._puts[f"{self._keys.wake}gate"] = b""
+            self._puts[self._keys.again] = b""
         if value is None:
             if side.tag is not None:
                 self._deletes.add(key)
