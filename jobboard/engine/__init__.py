@@ -6,9 +6,11 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.keys import Remembered
+from jobboard.engine.limits import revive
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
+    HELD,
     LISTED,
     PAGED,
     Change,
@@ -26,6 +28,7 @@ from jobboard.engine.store import (
 
 __all__ = [
     "GATE",
+    "HELD",
     "LISTED",
     "PAGED",
     "Answer",
@@ -56,5 +59,6 @@ __all__ = [
     "StoredSchedule",
     "Unreadable",
     "held_key",
+    "revive",
     "turns",
 ]

@@ -23,7 +23,7 @@ from jobboard.engine.calls import (
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import DoneEngine, asked
 from jobboard.engine.ending import Recent, ending
-from jobboard.engine.finding import SPARE, Finder
+from jobboard.engine.finding import Finder
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import KeyEngine, holders_of
 from jobboard.engine.limiting import Entered, LimitEngine
@@ -289,7 +289,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
             left = [stored for stored in look.ready if stored.record.uuid not in beaten] if look and beaten else []
             if look is None or rooms is not None or len(left) < limit:
-                wanted = min(limit + SPARE, 2 * AT_ONCE) if beaten and rooms is None else limit
+                wanted = min(limit + self._live.spare, 2 * AT_ONCE) if beaten and rooms is None else limit
                 look, rooms = self._finder.choose(wanted, names, readable, trashed, known=look is None)
             else:
                 look = look._replace(ready=left)
@@ -369,7 +369,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             return ending(acts, self._live.read([act.uuid for act in acts], [*purged, *asked(acts)]))
 
         done = [deed.status for deed in self._call(nonce).do(nonce, plan).done]
-        self._entered.freed(act.uuid for act in acts)
+        self._freed([act.uuid for act in acts])
         return done
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
@@ -388,7 +388,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks)
 
         status = self._call(nonce).do(nonce, plan).done[0].status
-        self._entered.freed([uuid])
+        self._freed([uuid])
         return status
 
     # Looking

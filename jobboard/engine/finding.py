@@ -12,9 +12,6 @@ from jobboard.engine.store import Lane, Look, Mark, Side, Stale, Stored
 from jobboard.primitives import Peeked
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
-SPARE = 16
-"""How many jobs more than asked for a look takes in where some of the first may not be had."""
-
 
 class Allowed(NamedTuple):
     """Of which names a job may be: ``names``, or any but those in ``without``; ``shut``: of none; and of which groups
@@ -107,8 +104,9 @@ class Finder:
             look = self.settled(limit, names, readable, trashed, known=known)
             if not self.limited(names):
                 return look, None
+        spare = self._committer.store.spare
         for _ in self._committer.tries():
-            look = self.settled(limit + SPARE, names, readable, trashed, known=known)
+            look = self.settled(limit + spare, names, readable, trashed, known=known)
             rooms = Rooms(self._committer, self._limits, look.now, trashed)
             chosen = self._fitting(limit, names, readable, trashed, look, rooms)
             if chosen is not None:
@@ -119,7 +117,7 @@ class Finder:
         self, limit: int, names: Sequence[str] | None, readable: int, trashed: list[Record], look: Look, rooms: Rooms
     ) -> Look | None:
         """None: the rules have changed meanwhile."""
-        gate, event = look.gate, look.next_event
+        gate, event, spare = look.gate, look.next_event, self._committer.store.spare
         met: dict[str, Stored] = {}
         full: dict[str, LimitScope] = {}
         while True:
@@ -136,10 +134,10 @@ class Finder:
                 else:
                     rooms.enter(stored.record)
                     chosen.append(stored)
-            if len(chosen) == limit or len(look.ready) < limit + SPARE or len(full) == known:
+            if len(chosen) == limit or len(look.ready) < limit + spare or len(full) == known:
                 break
             # There may be others behind those that have to wait.
-            look = self.settled(limit + SPARE, names, readable, trashed, full=list(full.values()))
+            look = self.settled(limit + spare, names, readable, trashed, full=list(full.values()))
             if look.gate.tag != gate.tag:
                 return None
         rooms.leave()

@@ -35,6 +35,9 @@ class Entered:
         self._lock = threading.Lock()
         self._scopes: dict[str, Sequence[LimitScope]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._scopes)
+
     def learn(self, entered: Mapping[str, Sequence[LimitScope]]) -> None:
         with self._lock:
             self._scopes.update(entered)
@@ -78,9 +81,14 @@ class LimitEngine:
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for rules."""
 
     _finder: Finder
+    _entered: Entered
 
     @abc.abstractmethod
     def _call(self, nonce: Nonce | None) -> Committer: ...
+
+    def _freed(self, uuids: Iterable[str]) -> None:
+        """Claims of these jobs have ended."""
+        self._entered.freed(uuids)
 
     def rules(self) -> Rules:
         self._call(None)

@@ -19,7 +19,7 @@ import msgpack
 
 from jobboard.engine.calls import Committer, standing
 from jobboard.engine.rules import GATE, Rules, SetLimit
-from jobboard.engine.store import Change, Lane, Mark, Side, Stored
+from jobboard.engine.store import HELD, Change, Lane, Mark, Side, Stored
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
@@ -103,6 +103,8 @@ class _Room:
 
     def open_to(self, uuid: str, now: int, begins: bool) -> bool:
         """Whether a claim of this job, whose earlier ones count for nothing, can begin, or be revived."""
+        if self.side.tag is HELD:
+            return False
         limit = self.scope.limit
         if limit.concurrency is not None and limit.binding:
             others = sum(claim[0] != uuid for claim in self.listed.claims)
@@ -125,7 +127,8 @@ class _Room:
         if limit.rate is None:
             starts = ()
         elif begins:
-            starts = (*starts, now)[-limit.rate[0] :]
+            # Who has waited for another's transaction may have read the time before.
+            starts = tuple(sorted((*starts, now)))[-limit.rate[0] :]
         self.listed = Listed(claims, starts)
 
     def mark(self) -> Mark:
@@ -164,6 +167,7 @@ class Rooms:
     def _clear(self, rooms: Sequence[_Room]) -> None:
         """Take the claims that do not live from these lists."""
         store = self._committer.store
+        tried: dict[str, Record] = {}
         for _ in self._committer.tries():
             listed = [claim for room in rooms for claim in room.listed.claims]
             if not listed:
@@ -174,13 +178,15 @@ class Rooms:
             for claim, stored in zip(listed, found.jobs, strict=True):
                 if stored is not None and (stored.record.state, stored.record.token) == (CLAIMED, claim[1]):
                     live.add(claim)
-                    if standing(stored, found.now).state != CLAIMED:
+                    # What could not be written down, as another holds the job, takes its slot for now.
+                    if standing(stored, found.now).state != CLAIMED and tried.get(claim[0]) != stored.record:
                         lapsed.append(stored)
             for room in rooms:
                 room.keep(live)
             self.now = max(self.now, found.now)
             if not lapsed:
                 return
+            tried |= {stored.record.uuid: stored.record for stored in lapsed}
             swept = self._committer.sweep(lapsed, found.now)
             self._trashed.extend(record for record in swept if record.state == TRASHED)
         raise AssertionError("unreachable")

@@ -57,6 +57,9 @@ KINDS = {
 }
 """The kinds of side records."""
 
+HELD = object()
+"""The tag of a side record that another's transaction holds, where a store has such, so that it can't be told."""
+
 LISTED = frozenset({"entity", "schedule"})
 """Those of them that are listed."""
 
@@ -152,6 +155,9 @@ class Store(abc.ABC):
     keeps: ClassVar[Literal["process", "lease", "session"]]
     """What keeps a claim without an ``expiry``: the process itself, so that it never lapses; a lease, which is renewed;
     or a session with the server, which :attr:`Stored.alive` tells of."""
+
+    spare: ClassVar[int] = 16
+    """How many jobs more than asked for a look takes in where some of the first may not be had."""
 
     margin: int | None = None
     """For how long a claim that a session keeps stands for sure after an answer of the server, in µs."""
