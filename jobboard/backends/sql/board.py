@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Committer, Done, Recent, Seat, Side, StoreEngine
+from jobboard.engine import Change, Committer, Done, Recent, Seat, Side, StoreEngine, revive
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
@@ -100,7 +100,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         return SQLStore(self._links(), self._tables, self._name, self._conf, lambda: self.life)
 
     def _make_committer(self, store: SQLStore) -> Committer:
-        return SQLCommitter(store, self._pause)
+        return SQLCommitter(store, self._pause, self._conf["read_only"])
 
     def _begin(self, store: SQLStore) -> None:
         super()._begin(store)
@@ -223,10 +223,12 @@ class SQLEngine(StoreEngine[SQLStore]):
         return {"p_who": who, "p_keeper": nonce.handle if expiry is None else None, "p_ttl": ttl}
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
-        lease = self._lease_of(who, expiry, nonce)
-        record, nonce = tried(nonce, self._shortcuts.claim, uuid, lease)
-        if record is not None:
-            return Claimed(OK, record, lease["p_ttl"])
+        # The shortcut, too, gives way where there are rules; to know so spares it.
+        if not self._finder.limited(None):
+            lease = self._lease_of(who, expiry, nonce)
+            record, nonce = tried(nonce, self._shortcuts.claim, uuid, lease)
+            if record is not None:
+                return Claimed(OK, record, lease["p_ttl"])
         status, record, margin = super().claim(uuid, who, expiry, nonce)
         return Claimed(status, record, self._surely(margin))
 
@@ -248,6 +250,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         lease = self._lease_of(who, expiry, nonce)
         trashed: list[Record] = []
         for _ in self._committer.tries():
+            if self._finder.limited(names):
+                return self._take_within(who, limit, expiry, names, readable, nonce, where, mark)
             gate, allowed, without, shut, _ = self._finder.allowed(names)
             if shut and nonce.attempt == 1:
                 if self._finder.changed(gate):
@@ -264,10 +268,53 @@ class SQLEngine(StoreEngine[SQLStore]):
         margin = self._surely(lease["p_ttl"] if look.margin is None else look.margin)
         return Taken(look.records, margin, trashed, look.event, mark, look.margin is not None)
 
+    def _take_within(
+        self,
+        who: str,
+        limit: int,
+        expiry: int | None,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        where: Any,
+        mark: object,
+    ) -> Taken:
+        """Where there are limits."""
+        aside: list[Record] = []
+        while True:
+            try:
+                with self._live.wanting(where):
+                    taken = super().take(who, limit, expiry, names, readable, nonce)
+            except JobFailure as error:
+                # One row can have had the claim of all refused. Each time round there are fewer of these.
+                damaged = self._taker.set_aside() if type(error) is JobFailure else []
+                if not damaged:
+                    raise
+                aside += damaged
+                continue
+            # A transaction that is repeated meets what it had met before.
+            trashed = {record.uuid: record for record in (*aside, *taken.trashed)}
+            return taken._replace(margin=self._surely(taken.margin), trashed=list(trashed.values()), mark=mark)
+
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+        lost: list[tuple[str, int]] = []
+        asked = list(held)
+        for _ in self._committer.tries():
+            gone, revived = self._prolong(handle, asked, ttl)
+            lost += gone
+            back, out = revive(self._committer, revived) if revived else (set(), set())
+            lost += sorted(out)
+            asked = [claim for claim in revived if claim not in back and claim not in out]
+            if not asked:
+                break
+        return Renewed(lost, self._surely(ttl))
+
+    def _prolong(
+        self, handle: str, held: Sequence[tuple[str, int]], ttl: int
+    ) -> tuple[list[tuple[str, int]], dict[tuple[str, int], Change]]:
         store = self._live
 
-        def work(link: Link) -> list[tuple[str, int]]:
+        def work(link: Link) -> tuple[list[tuple[str, int]], dict[tuple[str, int], Change]]:
             # A transaction of the caller's may hold the database for long, and the next beat comes soon. Until then
             # many short waits get a turn among busy writers, where one long wait would ask ever less often.
             store.product.hurry(link.cursor, 0.03)
@@ -276,8 +323,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             finally:
                 store.product.hurry(link.cursor, self._conf["retry_for"])
 
-        lost = store.links.run(work, min(5.0, ttl / 4e6))
-        return Renewed(lost, self._surely(ttl))
+        return store.links.run(work, min(5.0, ttl / 4e6))
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         status, margin = super().extend(uuid, holder, expiry, nonce)
@@ -291,8 +337,20 @@ class SQLEngine(StoreEngine[SQLStore]):
         if nonce is not None and all(map(_consumes, acts)):
             done, nonce = tried(nonce, self._shortcuts.consume, acts)
             if done:
+                self._freed([act.uuid for act in acts])
                 return [OK] * len(acts)
         return super().finish(acts, nonce)
+
+    def _freed(self, uuids: Iterable[str]) -> None:
+        if not self._entered:
+            return
+        run = self._live.running
+        if run is None:
+            super()._freed(uuids)
+        else:
+            # In a transaction of the caller's.
+            free = super()._freed
+            transactions.after_commit(run.connection, lambda: free(uuids), lambda: None)
 
     # Looking
 
@@ -308,6 +366,8 @@ class SQLEngine(StoreEngine[SQLStore]):
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
         for _ in self._committer.tries():
+            if self._finder.limited(names):
+                return self._finder.peek(names, readable)._replace(mark=mark)
             gate, allowed, without, shut, _ = self._finder.allowed(names)
             if not shut:
                 found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))

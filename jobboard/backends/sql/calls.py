@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from jobboard.backends.sql.answers import Items, answer_in, items_of
+from jobboard.backends.sql.answers import JOINT, Items, answer_in, items_of, taken
 from jobboard.backends.sql.store import SQLStore
-from jobboard.engine import Answer, Change, Committed, Committer, Mark, Plan, Result, Side, Stale
+from jobboard.engine import Answer, Change, Committed, Committer, Deed, Mark, Plan, Result, Side, Stale, Stored
 from jobboard.primitives import Nonce
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import Runner
+from jobboard.states import OK, Record
+
+P = TypeVar("P", Plan, Plan | None)
 
 Again = Callable[[Answer], Plan | None] | None
 
 
 class SQLCommitter(Committer):
+    """:param read_only: what has ended is not written down."""
+
     store: SQLStore
+
+    def __init__(self, store: SQLStore, pause: Callable[[float], None], read_only: bool) -> None:
+        super().__init__(store, pause)
+        self.read_only = read_only
 
     def do(
         self, nonce: Nonce | None, plan: Callable[[], Plan], again: Again = None, beaten: set[str] | None = None
@@ -26,6 +36,8 @@ class SQLCommitter(Committer):
 
         def work(run: Runner, earlier: Items | None) -> tuple[Result, Items]:
             with store.within(run):
+                if beaten is not None:
+                    return self._taken(earlier, plan)
                 return self._done(nonce, earlier, plan, again)
 
         return store.transact(nonce, work)
@@ -46,10 +58,10 @@ class SQLCommitter(Committer):
     ) -> tuple[Result, Items]:
         attempt = 1 if nonce is None else nonce.attempt
         if nonce is None or earlier is None:
-            made = plan()
+            made = self._afresh(plan)
         else:
             answer = answer_in(earlier, nonce.call)
-            repeated = again(answer) if again is not None else None
+            repeated = None if again is None else self._afresh(lambda: again(answer))
             if repeated is None:
                 return Result(answer.done, [], True), earlier
             made = repeated
@@ -60,6 +72,39 @@ class SQLCommitter(Committer):
         except Stale as error:
             raise Contended("another has changed a row between its reading and its writing") from error
         return Result(made.done, committed.jobs, False), items_of(made.done, attempt)
+
+    def _afresh(self, plan: Callable[[], P]) -> P:
+        """A plan may write down that the job has lapsed that it is about, and then is of a row that has changed."""
+        made = plan()
+        if made is None or not self.store.swept.intersection(c.before.record.uuid for c in made.changes if c.before):
+            return made
+        return plan()
+
+    def _taken(self, earlier: Items | None, plan: Callable[[], Plan]) -> tuple[Result, Items]:
+        """Its answer is that of any other take."""
+        store = self.store
+        if earlier:
+            tokens = {int(id_): token for ids, token, _ in earlier for id_ in ids.split(JOINT)}
+            found = store.rows(store.statements.lock_ids, p_ids=list(tokens))
+            return Result([Deed(OK, row[0], tokens[row[3]]) for row in found], [], True), earlier
+        made = plan()
+        if not made.changes and store.held_back:
+            raise Contended("all that is ready is in scopes that others hold")
+        try:
+            jobs = self.commit(made.changes, made.marks, checks=made.checks).jobs if made.changes else []
+        except Stale as error:
+            raise Contended("another has changed a row between its reading and its writing") from error
+        return Result(made.done, jobs, False), taken([stored.record for stored in jobs])
+
+    def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
+        """In a transaction, only what no other holds: it may wait for what this one has locked."""
+        if self.read_only:
+            return []
+        if self.store.running is None:
+            return super().sweep(overdue, now)
+        swept = super().sweep(self.store.lock(overdue), now)
+        self.store.swept.update(record.uuid for record in swept)
+        return swept
 
     def commit(
         self,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements
+from jobboard.engine import Lane
 from jobboard.sql.prepared import Prepared, Row, chunks, text
 from jobboard.states import Record
 
@@ -26,6 +27,7 @@ class TakeRequest(NamedTuple):
     :param swept: a sweep has just been: nothing waits for what is overdue now.
     :param gate: the version of the gate by which the names were chosen; 0: there is none.
     :param without: where all but these names are wanted. Others are looked up before each look.
+    :param full: of these names and groups none are wanted.
     """
 
     lease: dict[str, Any]
@@ -36,11 +38,12 @@ class TakeRequest(NamedTuple):
     swept: bool = False
     gate: int = 0
     without: Sequence[str] = ()
+    full: Sequence[Lane] = ()
 
     @property
     def direct(self) -> bool:
         """Whether the first rows of one index are what is asked for."""
-        return self.where is None and (self.names is None or len(self.names) == 1)
+        return self.where is None and not self.full and (self.names is None or len(self.names) == 1)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -77,7 +80,8 @@ class Candidates:
 
     def __init__(self, statements: Statements) -> None:
         self._st = statements
-        self._by_names: dict[tuple[int, int, bool], Prepared] = {}
+        self._by_names: dict[tuple[int, int, int, bool], Prepared] = {}
+        self._outside: dict[tuple[int, int, bool], Prepared] = {}
 
     def lists(self, request: TakeRequest, reads: Reads) -> Iterator[list[int]]:
         """The ids of what looks as wished, in serving order, at most ``limit`` in a list. The last list is empty."""
@@ -94,30 +98,52 @@ class Candidates:
         params: dict[str, Any] = {"p_readable": request.readable, "p_gate": request.gate}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
+        lanes = _padded(request.full)
+        params |= {f"p_name_of{i}": name for i, (name, _) in enumerate(lanes)}
+        params |= {f"p_group_of{i}": group for i, (_, group) in enumerate(lanes)}
         if request.where is None and request.names is not None:
             found = set[tuple[int, int]]()
             for names in chunks(request.names, _MANY_NAMES):
-                statement = self._of_names(len(names), request.limit, after is None)
+                statement = self._of_names(len(names), request.limit, len(lanes), after is None)
                 named = {f"p_name{i}": name for i, name in enumerate(names)}
                 found.update((row[1], row[0]) for row in reads(statement, {**params, **named}))
             return sorted(found)[: request.limit]
-        conditions = [] if request.where is None else [request.where]
-        if request.names is not None:
-            conditions.append(self._st.jobs.c.name.in_(request.names))
-        if after is not None:
-            conditions.append(self._st.behind())
-        statement = Prepared(self._st.candidates(request.limit, *conditions))
+        if request.where is None:
+            statement = self._but(request.limit, len(lanes), after is None)
+        else:
+            conditions = [request.where, *self._st.outside(len(lanes))]
+            if request.names is not None:
+                conditions.append(self._st.jobs.c.name.in_(request.names))
+            if after is not None:
+                conditions.append(self._st.behind())
+            statement = Prepared(self._st.candidates(request.limit, *conditions))
         return [(row[1], row[0]) for row in reads(statement, params)]
 
-    def _of_names(self, count: int, limit: int, first: bool) -> Prepared:
+    def _but(self, limit: int, lanes: int, first: bool) -> Prepared:
+        """Of all names."""
+        statement = self._outside.get((limit, lanes, first))
+        if statement is None:
+            conditions = [*self._st.outside(lanes)] + ([] if first else [self._st.behind()])
+            statement = Prepared(self._st.candidates(limit, *conditions, index="ready"))
+            self._outside[limit, lanes, first] = statement
+        return statement
+
+    def _of_names(self, count: int, limit: int, lanes: int, first: bool) -> Prepared:
         """For each name its own walk along the index, so that the other names' jobs are not met."""
-        statement = self._by_names.get((count, limit, first))
+        statement = self._by_names.get((count, limit, lanes, first))
         if statement is None:
             c = self._st.jobs.c
             parts = []
             for i in range(count):
                 parameter = f"name{i}"
-                conditions = [c.name == text(parameter)] + ([] if first else [self._st.behind()])
+                conditions = [c.name == text(parameter), *self._st.outside(lanes)]
+                conditions += [] if first else [self._st.behind()]
                 parts.append(sa.select(self._st.candidates(limit, *conditions, index="by_name").subquery()))
-            statement = self._by_names[count, limit, first] = Prepared(sa.union_all(*parts))
+            statement = self._by_names[count, limit, lanes, first] = Prepared(sa.union_all(*parts))
         return statement
+
+
+def _padded(lanes: Sequence[Lane]) -> Sequence[Lane]:
+    """To one of a few lengths, by repetition."""
+    size = 1 << (len(lanes) - 1).bit_length() if lanes else 0
+    return [*lanes, *[lanes[-1]] * (size - len(lanes))] if lanes else lanes

@@ -6,11 +6,11 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from jobboard.backends.sql.statements import TIDIED, Statements
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import Mark, Side, Stale
+from jobboard.engine import HELD, Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
 from jobboard.states import Record
 
@@ -18,6 +18,12 @@ ELSEWHERE = frozenset({"key", "purged", "outcome"})
 """The kinds that have no rows here: but for a key that outlives its job."""
 
 PAGE = 500
+
+SCOPE = "scope"
+"""The kind that tells what limits count."""
+
+Locks = Literal["not", "all", "free"]
+"""How to read rows in a transaction: without a lock, waiting for those that others hold, or passing over these."""
 
 Rows = Callable[..., list[Row]]
 """Runs a statement that reads, with its parameters."""
@@ -28,21 +34,25 @@ class SideRows:
         self._st = statements
         self._base = base
 
-    def read(self, rows: Rows, locked: bool, asked: Sequence[tuple[str, str]]) -> tuple[int, list[Side]]:
-        """Those that are there, and the time; locked, 0 if none is there.
-
-        :param locked: in a transaction, which locks them.
-        """
+    def read(self, rows: Rows, locks: Locks, asked: Sequence[tuple[str, str]]) -> tuple[int, list[Side]]:
+        """Those that are there, and the time; locked, 0 if none is there."""
         places: dict[str, list[str]] = defaultdict(list)
         for kind, key in asked:
             places[kind].append(place_of(key))
-        statement = self._st.lock_sides if locked else self._st.sides
-        return _told(
-            (kind, row)
-            for kind, wanted in places.items()
-            for some in chunks(wanted, LONGEST)
-            for row in rows(statement, p_kind=kind, p_places=some)
-        )
+        st = self._st
+        statements = {"not": (st.sides,), "all": (st.lock_sides,), "free": (st.lock_sides_free, st.sides)}[locks]
+        now, found = 0, dict[str, Side]()
+        for statement in statements:
+            now, sides = _told(
+                (kind, row)
+                for kind, wanted in places.items()
+                for some in chunks(sorted(wanted), LONGEST)
+                for row in rows(statement, p_kind=kind, p_places=some)
+            )
+            held = statement is st.sides and locks == "free"
+            for side in sides:
+                found.setdefault(side.kind + side.key, side._replace(tag=HELD) if held else side)
+        return now, list(found.values())
 
     def listed(self, rows: Rows, kind: str) -> tuple[int, list[Side]]:
         return _told((kind, row) for row in rows(self._st.sides_listed, p_kind=kind))
@@ -86,6 +96,26 @@ class SideRows:
                 raise Stale
         return Side(side.kind, side.key, value, None, version)
 
+    def in_order(self, marks: Sequence[Mark]) -> list[Mark]:
+        """As they are locked where they are read."""
+        return sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key)))
+
+    def compare_gate(self, run: Runner, gate: Side) -> None:
+        """It is as it was read, and stays so until the end of the transaction.
+
+        :raises Stale: it is not.
+        """
+        st, product = self._st, self._st.product
+        if product.returning:
+            run.rows(st.gate_shared, self._base)
+        elif not (product.exclusive or product.skip_locked or gate.tag is None) and not run.count(
+            st.gate_same, {**self._base, "p_was": gate.tag}
+        ):
+            raise Stale
+        statement = st.gate_version_shared if product.skip_locked and not product.returning else st.gate_version
+        if [row[0] for row in run.rows(statement, self._base)] != ([] if gate.tag is None else [gate.tag]):
+            raise Stale
+
     def remember(self, run: Runner, record: Record) -> None:
         """The key of a job that has come to its end stays taken until its window ends."""
         if record.key is None or record.key_until is None:
@@ -102,7 +132,7 @@ class SideRows:
         """
         now, found = self.read(
             lambda statement, **params: run.rows(statement, {**self._base, **params}),
-            False,
+            "not",
             [("key", key) for key in taken],
         )
         if any(side.stands(now) and side.value != taken[side.key].encode() for side in found):

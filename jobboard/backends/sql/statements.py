@@ -27,6 +27,7 @@ TIDIED = 1000
 
 now = Now()
 
+_ZERO = sa.literal(0, sa.Integer(), literal_execute=True)
 _TIDIED = sa.literal(TIDIED, sa.Integer(), literal_execute=True)
 
 
@@ -145,6 +146,7 @@ class Statements:
         self.ready = self.pick()
         self.ready_named = self.pick(c.name == text("name"), index="by_name")
         self.ready_ids = self.pick_ids()
+        self.ready_ids_shown = self.pick_ids(locked=False)
 
         # Along an index that begins with the board, a name at a time: DISTINCT reads it all.
         self.there = Prepared(self.in_order(sa.select(c.board).where(self.mine), "serving"))
@@ -190,16 +192,31 @@ class Statements:
         self._sides(dialect)
 
     def pick(
-        self, *conditions: sa.ColumnElement[bool], index: str | None = "ready", lists: tuple[str, ...] = ()
+        self,
+        *conditions: sa.ColumnElement[bool],
+        index: str | None = "ready",
+        lists: tuple[str, ...] = (),
+        locked: bool = True,
     ) -> Prepared:
         """Lock the first ready rows in serving order. Also answers the time and the next event."""
         event = self.first_event().scalar_subquery()
         select = sa.select(*self.tables.record, now, event).where(self.ready_condition(), *conditions)
-        return Prepared(locking(self.in_order(select, index), self.product), *lists)
+        ordered = self.in_order(select, index)
+        return Prepared(locking(ordered, self.product) if locked else ordered, *lists)
 
-    def pick_ids(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def pick_ids(self, *conditions: sa.ColumnElement[bool], locked: bool = True) -> Prepared:
         """Those of the rows in ``p_ids`` that are still ready."""
-        return self.pick(self.jobs.c.id.in_(elements("ids")), *conditions, index=None, lists=("p_ids",))
+        chosen = self.jobs.c.id.in_(elements("ids"))
+        return self.pick(chosen, *conditions, index=None, lists=("p_ids",), locked=locked)
+
+    def outside(self, lanes: int) -> list[sa.ColumnElement[bool]]:
+        """In none of so many groups, each with its name."""
+        c = self.jobs.c
+        found: list[sa.ColumnElement[bool]] = []
+        for i in range(lanes):
+            group, name = f"group_of{i}", f"name_of{i}"
+            found.append(sa.or_(c.job_group.is_(None), c.job_group != text(group), c.name != text(name)))
+        return found
 
     def candidates(self, limit: int, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.Select[Any]:
         """The ids of the first ready rows, unlocked."""
@@ -325,7 +342,11 @@ class Statements:
         clock = sa.select(now.label("now")).subquery("clock")
         shown = sa.select(t.c.key, t.c.value, t.c.until, t.c.version, clock.c.now)
         self.sides = Prepared(shown.select_from(clock.outerjoin(t, of)), "p_places")
-        self.lock_sides = Prepared(found.where(of).with_for_update(), "p_places")
+        # In one order, or two who lock several wait for each other.
+        ordered = by_index(found.where(of).order_by(t.c.place), t, PRIMARY)
+        self.lock_sides = Prepared(ordered.with_for_update(), "p_places")
+        self.lock_sides_free = Prepared(locking(ordered, self.product), "p_places")
+        self._gates(clock)
         self.sides_listed = Prepared(shown.select_from(clock.outerjoin(t, mine)))
         some = sa.and_(mine, t.c.place > text("after"))
         self.sides_next = Prepared(found.where(some).order_by(t.c.place).limit(param("limit", sa.Integer())))
@@ -342,6 +363,26 @@ class Statements:
         first = sa.select(t.c.kind, t.c.place).where(old).order_by(t.c.until).limit(_TIDIED)
         self.sides_old = Prepared(by_index(first, t, f"{self.tables.prefix}_sides_until"))
         self.sides_gone = Prepared(sa.delete(t).where(of, old), "p_places")
+
+    def _gates(self, clock: sa.Subquery) -> None:
+        """What looks where there may be limits; and what keeps the gate from changing until a transaction ends."""
+        t = self.tables.sides
+        kind, place = (sa.literal(each, sa.String(), literal_execute=True) for each in (GATE[0], place_of(GATE[1])))
+        gate = sa.and_(t.c.board == text("board"), t.c.kind == kind, t.c.place == place)
+        event = self.first_event().scalar_subquery()
+        glance = sa.select(clock.c.now, event, t.c.value, t.c.version).select_from(clock.outerjoin(t, gate))
+        self.glance = Prepared(glance)
+        self.glance_shared = Prepared(glance.with_for_update(read=True))
+        version = sa.select(t.c.version).where(gate)
+        self.gate_version = Prepared(version)
+        self.gate_version_shared = Prepared(version.with_for_update(read=True))
+        self.gate_same = Prepared(sa.update(t).where(gate, t.c.version == param("was")).values(version=param("was")))
+        # A row that many share is written by each of them there, and who wants to change it may wait for ever.
+        lock = sa.func.hashtextextended(
+            sa.literal(self.tables.prefix + " ", sa.String(), literal_execute=True) + text("board"), _ZERO
+        )
+        self.gate_shared = Prepared(sa.select(sa.cast(sa.func.pg_advisory_xact_lock_shared(lock), sa.String)))
+        self.gate_alone = Prepared(sa.select(sa.cast(sa.func.pg_advisory_xact_lock(lock), sa.String)))
 
 
 _INSERTED = (

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jobboard.backends.sql import doctor, migrations
+from jobboard.backends.sql.ahead import Ahead
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of, restated
-from jobboard.backends.sql.sides import ELSEWHERE, SideRows
+from jobboard.backends.sql.sides import ELSEWHERE, SCOPE, Locks, SideRows
 from jobboard.backends.sql.statements import DAY, TIDIED, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
 from jobboard.conf import Settings
-from jobboard.engine import Change, Committed, Found, Lane, Look, Mark, Side, Stale, Store, Stored, held_key
+from jobboard.engine import GATE, HELD, Change, Committed, Found, Lane, Look, Mark, Side, Stale, Store, Stored, held_key
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
@@ -47,6 +48,8 @@ class SQLStore(Store):
     """:param session: the connected life of the board."""
 
     keeps = "lease"
+    # What is looked at is locked, so that no other meets it.
+    spare = 0
 
     product: Database
     statements: Statements
@@ -77,6 +80,7 @@ class SQLStore(Store):
         self.statements = Statements(self.tables, product)
         self.reader = Reader(self)
         self._sides = SideRows(self.statements, self.base)
+        self._ahead = Ahead(self, not conf["read_only"])
         calls = product.wakes and conf["notify"]
         self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
         self.waiter = waiter(
@@ -123,6 +127,9 @@ class SQLStore(Store):
     def within(self, run: Runner) -> Iterator[None]:
         """What this thread reads here it locks, and what it commits belongs to this transaction."""
         self._local.run = run
+        self._local.sure = self.product.exclusive
+        self._local.scoped = self._local.held_back = False
+        self._local.swept = set()
         try:
             yield
         finally:
@@ -131,6 +138,27 @@ class SQLStore(Store):
     def query(self, statement: Prepared, **params: Any) -> list[Row]:
         """Read something, outside of any transaction."""
         return self.links.run(lambda link: self._read(link, statement, params))
+
+    def rows(self, statement: Prepared, **params: Any) -> list[Row]:
+        """The same, within the transaction that this thread is in."""
+        run = self.running
+        return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
+
+    @property
+    def held_back(self) -> bool:
+        """Whether this transaction has passed over a scope that another holds."""
+        held: bool = self._local.held_back
+        return held
+
+    @property
+    def swept(self) -> set[str]:
+        """The jobs of which this transaction has written down what had ended: it is committed for that."""
+        swept: set[str] = self._local.swept
+        return swept
+
+    def gate_shared(self) -> None:
+        """The gate was read in this transaction, and can't change until its end."""
+        self._local.sure = True
 
     def single(self, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         """Run a mutation that is one statement."""
@@ -155,9 +183,10 @@ class SQLStore(Store):
 
     def once(self, link: Link, nonce: Nonce | None, work: Work[T]) -> T:
         link.begin()
+        self._local.swept = ()
         earlier = self._earlier(link, nonce) if nonce is not None and nonce.attempt > 1 else None
         result, items = work(link, earlier)
-        if not items and (nonce is None or nonce.attempt == 1):
+        if not (items or self._local.swept) and (nonce is None or nonce.attempt == 1):
             link.rollback()
             return result
         if nonce is not None:
@@ -194,14 +223,16 @@ class SQLStore(Store):
         st, run = self.statements, self.running
         keys = [key for kind, key in sides if kind == "key"]
         wanted = list(dict.fromkeys([*uuids, *(key for kind, key in sides if kind == "purged")]))
-        statement = st.by_uuid if run is None else st.lock
+        # Who has locked scopes waits for no job, as others lock the job first. Once a claim there has ended, only who
+        # locks its scope as well can bring it back to life.
+        statement = st.by_uuid if run is None or self._local.scoped else st.lock
         rows: dict[str, Row] = {}
         for some in chunks(wanted, LONGEST):
-            rows.update((row[0], row) for row in self._rows(statement, p_uuids=some))
+            rows.update((row[0], row) for row in self.rows(statement, p_uuids=some))
         found = list(rows.values())
         holders: dict[str, str] = {}
         for some in chunks(keys, LONGEST):
-            held = self._rows(st.by_key, p_keys=some)
+            held = self.rows(st.by_key, p_keys=some)
             holders.update((row[4], row[0]) for row in held)
             found += held
         jobs = [_stored(rows.get(uuid)) for uuid in uuids]
@@ -211,9 +242,13 @@ class SQLStore(Store):
         kept = [("key", key) for key in keys if key not in holders]
         asked = [each for each in sides if each[0] not in ELSEWHERE]
         if asked or kept:
-            at, there = self._sides.read(self._rows, run is not None, [*asked, *kept])
+            at, there = self._sides.read(self.rows, self._locks(asked), [*asked, *kept])
             now = now or at or (self._clock() if asked else 0)
             others = {(side.kind, side.key): side for side in there if side.stands(at) or side.kind != "key"}
+            if run is not None:
+                self._local.held_back = self._local.held_back or any(side.tag is HELD for side in there)
+                # Behind its job, which settled() waits for where no gate was there to be locked.
+                self._local.sure = self._local.sure or (GATE in asked and self.product.skip_locked)
 
         def side(kind: str, key: str) -> Side:
             if key in holders and kind == "key":
@@ -224,26 +259,31 @@ class SQLStore(Store):
 
         return Found(now, jobs, [side(*each) for each in sides])
 
-    def _clock(self) -> int:
-        return int(self._rows(self.statements.clock)[0][0])
+    def _locks(self, asked: Sequence[tuple[str, str]]) -> Locks:
+        """How to lock side records. For scopes one waits in one order, all at once, and while one has locked none."""
+        if self.running is None:
+            return "not"
+        if not any(kind == SCOPE for kind, _ in asked):
+            return "all"
+        again, self._local.scoped = self._local.scoped, True
+        return "free" if again and self.product.skip_locked else "all"
 
-    def _rows(self, statement: Prepared, **params: Any) -> list[Row]:
-        run = self.running
-        return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
+    def _clock(self) -> int:
+        return int(self.rows(self.statements.clock)[0][0])
 
     def listed(self, kind: str) -> Found:
-        now, sides = self._sides.listed(self._rows, kind)
+        now, sides = self._sides.listed(self.rows, kind)
         return Found(now, [], sides)
 
     def remembered(self, place: Any) -> tuple[Found, Any]:
-        now, sides, further = self._sides.remembered(self._rows, place or "")
+        now, sides, further = self._sides.remembered(self.rows, place or "")
         return Found(now, [], sides), further
 
     def names_but(self, without: Sequence[str]) -> list[str]:
         """The names of what is ready, but for these."""
         found: list[str] = []
         while True:
-            some = [name for (name,) in self.query(self.statements.names, p_after=found[-1] if found else "")]
+            some = [name for (name,) in self.rows(self.statements.names, p_after=found[-1] if found else "")]
             found += some
             # Not every server walks on for as long as it takes.
             if len(some) < _WALK:
@@ -257,7 +297,16 @@ class SQLStore(Store):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        raise NotImplementedError("what is next is locked and claimed in one go here; see Taker")
+        return self._ahead.look(limit, names, readable, without, full, getattr(self._local, "where", None))
+
+    @contextlib.contextmanager
+    def wanting(self, where: Any) -> Iterator[None]:
+        """Of what this thread looks at here, that is true."""
+        self._local.where = where
+        try:
+            yield
+        finally:
+            self._local.where = None
 
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
@@ -282,33 +331,27 @@ class SQLStore(Store):
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique, and leaves it behind if it outlives the job. What a call relies on, it has read in this transaction."""
+        unique, and leaves it behind if it outlives the job."""
         run = self.running
         if run is not None:
-            return self._write(run, changes, marks)
+            # What a call relies on, it has locked in this transaction.
+            return self._write(run, changes, marks, () if self._local.sure else checks)
 
         def work(run: Runner, _: Items | None) -> tuple[Committed, Items]:
-            return self._write(run, changes, marks), DONE
+            return self._write(run, changes, marks, checks), DONE
 
         return self.transact(None, work)
 
-    def _write(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> Committed:
+    def _write(
+        self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]
+    ) -> Committed:
         st = self.statements
         purged = {side.key: value is not None for side, value, *_ in marks if side.kind == "purged"}
         if back := [uuid for uuid, gone in purged.items() if not gone]:
             run.count(st.purged_again, {**self.base, "p_uuids": back})
-        ended: list[int] = []
-        for before, after, _ in changes:
-            if before is None:
-                continue
-            if after is None and purged.get(before.record.uuid):
-                run.count(st.purge, {"p_id": before.record.sequence})
-            elif after is None:
-                ended.append(before.record.sequence)
-            elif isinstance(after, Record) and not self._update(run, after, before.record):
-                raise Stale([after.uuid])
-        if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
-            raise Stale
+        self._change(run, changes, purged)
+        for gate in checks:
+            self._sides.compare_gate(run, gate)
         # Behind what sets their keys free.
         fresh = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
         stored = [
@@ -324,8 +367,27 @@ class SQLStore(Store):
                 self.outcomes.write(run, mark)
             elif mark.before.kind == "key" and mark.before.value is None and mark.until is not None:
                 self._sides.arrive(run, mark)
-        kept = [self._sides.write(run, mark) for mark in marks if mark.before.kind not in ELSEWHERE]
-        return Committed(stored, [side for side in kept if side.value is not None])
+        others = [mark for mark in marks if mark.before.kind not in ELSEWHERE]
+        if self.product.returning and any(mark.before.kind == GATE[0] for mark in others):
+            run.rows(st.gate_alone, self.base)
+        kept = {id(mark): self._sides.write(run, mark) for mark in self._sides.in_order(others)}
+        return Committed(stored, [kept[id(mark)] for mark in others if mark.value is not None])
+
+    def _change(self, run: Runner, changes: Sequence[Change], purged: Mapping[str, bool]) -> None:
+        """Write what becomes of jobs that were there."""
+        st = self.statements
+        ended: list[int] = []
+        for before, after, _ in changes:
+            if before is None:
+                continue
+            if after is None and purged.get(before.record.uuid):
+                run.count(st.purge, {"p_id": before.record.sequence})
+            elif after is None:
+                ended.append(before.record.sequence)
+            elif isinstance(after, Record) and not self._update(run, after, before.record):
+                raise Stale([after.uuid])
+        if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
+            raise Stale
 
     def _update(self, run: Runner, after: Record, was: Record) -> int:
         st = self.statements
@@ -362,6 +424,14 @@ class SQLStore(Store):
             # Another was quicker, with a key or with an arrival.
             raise Stale(missing)
         return [record._replace(sequence=ids[record.uuid]) for record in records]
+
+    def lock(self, jobs: Sequence[Stored]) -> list[Stored]:
+        """Those of these jobs that are as they were read, and that no other holds; locked, in a transaction."""
+        if not jobs or not self.product.skip_locked:
+            return list(jobs)
+        rows = self.rows(self.statements.lock_free, p_uuids=[stored.record.uuid for stored in jobs])
+        found = {row[0]: record_of(row) for row in rows}
+        return [stored for stored in jobs if found.get(stored.record.uuid) == stored.record]
 
     def tell(self, run: Runner) -> None:
         """Wake those who wait, when this transaction commits."""

@@ -37,7 +37,7 @@ class Taker:
                     look = self._look(request, nonce)
             except JobFailure as error:
                 # One row can have had the claim of all refused. Each time round there are fewer of these.
-                damaged = self._set_aside() if type(error) is JobFailure else []
+                damaged = self.set_aside() if type(error) is JobFailure else []
                 if not damaged:
                     raise
                 trashed += damaged
@@ -53,7 +53,7 @@ class Taker:
             # While a sweep finds as much as it may, there may be more.
             request, full = request._replace(swept=True), swept_rows >= SWEEP
 
-    def _set_aside(self) -> list[Record]:
+    def set_aside(self) -> list[Record]:
         aside = Aside(self._st)
         return self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
 

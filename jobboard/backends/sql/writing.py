@@ -17,6 +17,7 @@ from jobboard.backends.sql.sides import SideRows
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
+from jobboard.engine import GATE, Change, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
@@ -113,14 +114,16 @@ class RowWriter:
 
     def renew(
         self, run: Runner, handle: str, held: Sequence[tuple[str, int]], ttl: int
-    ) -> tuple[list[tuple[str, int]], Items]:
-        """Prolong what is kept by ``handle``; which of these claims are lost. Passes over rows that others lock."""
+    ) -> tuple[tuple[list[tuple[str, int]], dict[tuple[str, int], Change]], Items]:
+        """Prolong what is kept by ``handle``; which of these claims are lost. Passes over rows that others lock. Also
+        what would revive claims that have lapsed: where there are rules, that may need room."""
         uuids = list(dict(held))
         found = self._rows(run, self.st.lock_free, uuids)
         # What is locked by another's transaction, or gone, is read as it was before that transaction.
         found |= {uuid: (row, False) for uuid, (row, _) in self._rows(run, self.st.by_uuid, uuids, found).items()}
         lost: list[tuple[str, int]] = []
         standing, lapsed = set[int](), set[int]()
+        revived: dict[tuple[str, int], Change] = {}
         now = 0
         for uuid, token in held:
             row, locked = found.get(uuid, (None, False))
@@ -129,11 +132,26 @@ class RowWriter:
             if states.check(record, Holder("", token), now) not in (OK, Status.UNCLAIMED):
                 lost.append((uuid, token))
             elif record is not None and locked and record.who is not None and record.keeper == handle:
-                (standing if record.state == CLAIMED else lapsed).add(record.sequence)
+                settled = states.settle(record, now)
+                (standing if settled.state == CLAIMED else lapsed).add(record.sequence)
+                if settled.state != CLAIMED:
+                    revival = settled._replace(state=CLAIMED, lock_until=now + ttl)
+                    revived[uuid, token] = Change(Stored(record, None), revival)
+        if lapsed and self._ruled(run):
+            lapsed = set()
+        else:
+            revived = {}
         for ids, statement in ((standing, self.st.renew), (lapsed, self.st.revive)):
             if ids:
                 run.count(statement, {"p_ids": list(ids), "p_until": now + ttl})
-        return lost, DONE if standing or lapsed else []
+        return (lost, revived), DONE if standing or lapsed else []
+
+    def _ruled(self, run: Runner) -> bool:
+        """Whether there is a gate, once these jobs are locked; see :meth:`SQLStore.settled`."""
+        _, sides = self._sides.read(
+            lambda statement, **params: run.rows(statement, {**self._board, **params}), "all", [GATE]
+        )
+        return bool(sides)
 
     def _rows(
         self, run: Runner, statement: Prepared, uuids: Sequence[str], without: Container[str] = ()

@@ -44,6 +44,19 @@ def three(board: JobBoard) -> Any:
     return None
 
 
+def in_groups(board: JobBoard) -> Any:
+    """Once there was a claim in the first one's group, as there mostly was."""
+    board.post("a", group="one")
+    board.consume(board.claim_next("anna"), "anna")
+    board.post_many([{"name": "a", "group": group} for group in ("one", "one", "two")])
+    return None
+
+
+def with_a_full_one(board: JobBoard) -> Any:
+    in_groups(board)
+    return board.claim_next("anna")
+
+
 def ending(jobs: Sequence[Any], *results: str | None) -> list[Finish]:
     acts = [Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME) for job in jobs]
     return [act._replace(keep=60_000_000, result=result) for act, result in zip(acts, results, strict=True)]
@@ -105,6 +118,11 @@ VERBS: dict[str, Sent] = {
     "entities": (lambda b: None, lambda b, _: list(b.entities())),
     "siblings": (three, lambda b, _: b.siblings()),
     "examine": (three, lambda b, _: list(b.examine())),
+    "set_limit": (three, lambda b, _: b.set_limit("a", concurrency=1, per="group")),
+    "claim_next_limited": (in_groups, lambda b, _: b.claim_next("anna")),
+    "claim_next_full": (with_a_full_one, lambda b, _: b.claim_next("anna")),
+    "consume_limited": (with_a_full_one, lambda b, job: b.consume(job, "anna")),
+    "remove_limit": (three, lambda b, _: b.remove_limit("a")),
 }
 
 # In a transaction of the caller's: what the caller sends is not the board's.

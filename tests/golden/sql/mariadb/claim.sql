@@ -7,9 +7,9 @@ FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
 SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides
+FROM jobboard_sides FORCE INDEX (PRIMARY)
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
-  (%(p_places_1)s, …) FOR UPDATE;
+  (%(p_places_1)s, …) ORDER BY jobboard_sides.place FOR UPDATE;
 UPDATE jobboard SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)s, who=%(p_who)s,
   keeper=%(p_keeper)s, lock_until=%(p_lock_until)s, modified_on=%(p_modified_on)s, errors=%(p_errors)s,
   retries=%(p_retries)s, live_key=%(p_live_key)s, wake_at=%(p_wake_at)s WHERE jobboard.id = %(p_id)s AND

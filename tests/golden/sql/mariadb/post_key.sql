@@ -7,9 +7,9 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.live_key IN (%(p_keys_1)s, …) FOR UPDATE;
 SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides
+FROM jobboard_sides FORCE INDEX (PRIMARY)
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
-  (%(p_places_1)s, …) FOR UPDATE;
+  (%(p_places_1)s, …) ORDER BY jobboard_sides.place FOR UPDATE;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,

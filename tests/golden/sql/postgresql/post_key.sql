@@ -10,7 +10,7 @@ SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) FOR UPDATE;
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) ORDER BY jobboard_sides.place FOR UPDATE;
 SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who,

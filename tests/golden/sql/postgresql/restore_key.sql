@@ -18,7 +18,7 @@ SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) FOR UPDATE;
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) ORDER BY jobboard_sides.place FOR UPDATE;
 UPDATE jobboard SET state=%(p_state)s::VARCHAR, attempts=%(p_attempts)s::INTEGER, token=%(p_token)s::BIGINT,
   who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=%(p_lock_until)s::BIGINT,
   modified_on=%(p_modified_on)s::BIGINT, errors=%(p_errors)s::VARCHAR, retries=%(p_retries)s::INTEGER,

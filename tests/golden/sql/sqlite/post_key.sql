@@ -9,7 +9,8 @@ WHERE jobboard.board = ? AND jobboard.live_key IN (?, …);
 SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
 FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …) ORDER BY
+  jobboard_sides.place;
 SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, "key", version, posting, state, attempts, max_attempts, token, who,
