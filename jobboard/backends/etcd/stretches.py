@@ -24,13 +24,12 @@ _PAGE = 1000
 _STEP = 8
 """How many intervals are read at once, at most."""
 
-_LANES = 8
-"""Of how many groups the jobs of one stretch are, at most."""
-
 _CHANGED = 100
 """How many jobs may have come back to a stretch before it is read anew."""
 
 _STRETCHES = 64
+"""How many are remembered."""
+
 _WISHES = 8
 """Of how many combinations of names stretches are remembered."""
 
@@ -176,9 +175,11 @@ def _lane(job: Stored) -> tuple[str, str | None]:
 
 
 def _add(met: list[_Stretch], stretch: _Stretch) -> None:
-    """Make one of it and of the stretch before it, where they touch and are alike."""
-    if met and met[-1].high == stretch.low and len(met[-1].lanes | stretch.lanes) <= _LANES:
-        last = met.pop()
+    """Make one of it and of the stretch before it, where they touch and are alike: one is of use as long as all its
+    lanes are full."""
+    last = met[-1] if met else None
+    if last and last.high == stretch.low and (last.lanes == stretch.lanes or not (last.lanes and stretch.lanes)):
+        met.pop()
         stretch = _Stretch(
             last.low,
             stretch.high,

@@ -1,0 +1,244 @@
+"""What limits cost on etcd, and what is remembered of jobs that have no room."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.job import Posting
+from jobboard.testing import eventually
+from jobboard.testing.conformance.between import at_each_request
+from jobboard.testing.conformance.support import LIMIT, LONG, Waiter, let_lapse, take, uuids
+from jobboard.testing.conformance.wire import Wire, wire
+from jobboard.testing.faults import FaultyProxy
+from tests.backends.etcd.test_keepers import revoke
+
+__all__ = ["wire"]
+
+pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
+
+POST = b"POST /v3/kv"
+
+
+@pytest.fixture
+def board(make_board: Callable[..., Any]) -> Any:
+    return make_board()
+
+
+@pytest.fixture
+def other(make_board: Callable[..., Any]) -> Any:
+    return make_board()
+
+
+def post(board: Any, number: int, group: str | None = None, **more: Any) -> list[str]:
+    return uuids(board.post_many([Posting("mail", group=group, **more)] * number))
+
+
+def test_a_hundred_claims_in_a_hundred_scopes(far: tuple[Any, FaultyProxy]) -> None:
+    """More than a Txn compares, and all in one."""
+    board, proxy = far
+    board.set_limit("mail", concurrency=1, per="group")
+    jobs = board.post_many([Posting("mail", group=f"g{number % 100}") for number in range(200)])
+    counter = proxy.counter(POST)
+    held = board.claim_many("anna", 100)
+    assert held == jobs[:100]
+    assert counter.count <= 8
+    assert board.claim_many("anna", 100) == []
+    board.consume_many(held[:50], "anna")
+    assert board.claim_many("anna", 100) == jobs[100:150]
+    assert list(board.engine.examine()) == []
+
+
+def test_a_long_list_of_claims(board: Any) -> None:
+    """Those of them that live are looked for in more than one Txn."""
+    board.set_limit("mail", concurrency=700)
+    for _ in range(8):
+        board.post_many([Posting("mail")] * 100)
+        board.consume_many(board.claim_many("anna", 80), "anna")
+    held = [*board.claim_many("anna", 160), *board.claim_many("anna", 160)]
+    assert len(held) == 160
+
+
+def test_who_waits_for_a_slot_sends_nothing(far: tuple[Any, FaultyProxy], other: Any) -> None:
+    board, proxy = far
+    other.set_limit("mail", concurrency=1)
+    held, second, *_ = other.post_many([Posting("mail")] * 40)
+    other.claim(held, "bert")
+    looked = proxy.counter(POST)
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
+    eventually(lambda: board.engine._opened.link._streams and looked.count)
+
+    def quiet() -> bool:
+        before = looked.count
+        other.stats()
+        return before == looked.count
+
+    # It has looked, and again as the watch began; then there is nothing to be heard.
+    eventually(lambda: all(quiet() for _ in range(5)))
+    looked.count = 0
+    for _ in range(20):
+        assert other.claim_next("bert") is None
+        assert other.stats().claimed == 1
+    assert looked.count == 0
+    other.consume(held, "bert")
+    assert waiter.wait() == second
+
+
+def test_the_end_of_a_lease_frees_its_slots(board: Any, other: Any) -> None:
+    board.set_limit("mail", concurrency=1)
+    first, second = board.post("mail"), board.post("mail", priority="LOW")
+    held = take(board)
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    revoke(board)
+    assert waiter.wait() == first
+    # It comes too late: the slot is another's.
+    board._renew_held(board._session)
+    assert held.claim.lost
+    assert other.claim_next("bert") is None
+    other.consume(first, "bert")
+    assert take(board) == second
+
+
+def test_a_claim_whose_slot_is_taken_is_not_revived_by_a_beat(board: Any, other: Any) -> None:
+    board.set_limit("mail", concurrency=1)
+    first = board.post("mail")
+    held, second = take(board), board.post("mail", priority="HIGH")
+    revoke(board)
+    assert take(other, "bert") == second
+    board._renew_held(board._session)
+    assert held.claim.lost
+    assert other.find_owner(first) is None
+
+
+def test_what_comes_due_while_the_others_have_no_room(board: Any, other: Any) -> None:
+    """Long before a waiter looks again by itself."""
+    board.set_limit("mail", concurrency=1)
+    post(board, 3)
+    take(board)
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    due = board.post("print", delay=0.3)
+    assert waiter.wait() == due
+
+
+def test_what_had_no_room_is_the_next_once_it_has(board: Any, other: Any) -> None:
+    """Whatever was seen ahead."""
+    board.set_limit("mail", concurrency=1)
+    held, waits = board.post_many([Posting("mail")] * 2)
+    others = board.post_many([Posting("resize")] * 60)
+    board.claim(held, "bert")
+    assert [take(board) for _ in range(4)] == others[:4]
+    other.consume(other.get(held.uuid), "bert")
+    assert take(board) == waits
+    assert [take(board) for _ in range(56)] == others[4:]
+
+
+@pytest.mark.parametrize("names", [None, ["mail"]])
+def test_the_jobs_of_a_full_group_are_read_once(
+    far: tuple[Any, FaultyProxy], other: Any, names: list[str] | None
+) -> None:
+    board, proxy = far
+    for _ in range(6):
+        post(other, 500, "big")
+    small = post(other, 600, "small")
+    other.set_limit("mail", concurrency=1, per="group")
+    big = take(other, names=names)
+    sizes: list[int] = []
+    link = board.engine._opened.link
+    original = link.read
+
+    def counting(operations: Any) -> Any:
+        answer = original(operations)
+        sizes.append(sum(map(len, answer.found)))
+        return answer
+
+    link.read = counting
+    counter = proxy.counter(POST)
+    held = take(board, names=names)
+    assert held.uuid == small[0]
+    assert sum(sizes) > 3000
+    # Its group is full now, too; and free again.
+    assert board.claim_next("anna", names=names) is None
+    board.consume(held, "anna")
+    for uuid in small[1:4]:
+        sizes.clear()
+        counter.count = 0
+        held = take(board, names=names)
+        assert held.uuid == uuid
+        assert sum(sizes) < 2500
+        assert counter.count <= 13
+        board.consume(held, "anna")
+    other.consume(big, "anna")
+    assert take(board, names=names).group == "big"
+
+
+def test_what_comes_back_among_the_jobs_of_a_full_group(board: Any, other: Any) -> None:
+    """Of another group, it is served where it stands; also where it comes back more than once."""
+    board.set_limit("mail", concurrency=1, per="group")
+    board.set_limit("print", concurrency=1)
+    post(board, 600, "big")
+    [lone] = board.post_many([Posting("print")])
+    between = [board.post("mail", group=f"g{number}") for number in range(3)]
+    post(board, 600, "big")
+    last = board.post_many([Posting("mail", group=f"h{number}") for number in range(6)])
+    big = take(board)
+    assert take(board) == lone
+    assert [take(board) for _ in range(3)] == between
+    assert take(board) == last[0]
+    assert take(board) == last[1]
+    for come in (between[1], between[0], between[1]):
+        other.abandon(other.get(come.uuid), "anna")
+        assert take(board) == come
+    other.abandon(other.get(lone.uuid), "anna")
+    let_lapse(other, last[2])
+    assert take(board) == lone
+    other.abandon(other.get(between[2].uuid), "anna")
+    assert [take(board) for _ in range(2)] == [between[2], last[2]]
+    better = other.post("mail", group="new", priority="HIGH")
+    assert [take(board) for _ in range(2)] == [better, last[3]]
+    other.consume(other.get(big.uuid), "anna")
+    assert take(board).group == "big"
+    assert take(board) == last[4]
+
+
+def test_two_at_the_last_slot(board: JobBoard, wire: Wire) -> None:
+    """Whatever another does between two requests of a claim, one of both has it."""
+    board.set_limit("mail", concurrency=1)
+
+    def claim(who: str, board: JobBoard, jobs: Any) -> str | None:
+        job = board.claim_next(who)
+        return None if job is None else job.uuid
+
+    for jobs, mine, theirs in at_each_request(
+        board,
+        wire,
+        lambda board: board.post_many([Posting("mail")] * 2),
+        partial(claim, "anna"),
+        partial(claim, "bert"),
+    ):
+        assert {mine, theirs} == {None, jobs[0].uuid}
+        assert board.stats().claimed == 1
+
+
+def test_a_lapsed_one_is_revived_while_another_takes_its_slot(board: JobBoard, wire: Wire) -> None:
+    board.set_limit("mail", concurrency=1)
+
+    def lapsed(board: JobBoard) -> Any:
+        first, second = board.post_many([Posting("mail")] * 2)
+        let_lapse(board, first)
+        return first, second
+
+    def extend(board: JobBoard, jobs: Any) -> bool:
+        try:
+            board.extend(jobs[0], "anna", expiry=LONG)
+        except jobboard.ClaimLost:
+            return False
+        return True
+
+    for _, revived, claimed in at_each_request(
+        board, wire, lapsed, extend, lambda board, jobs: board.claim_next("bert") is not None
+    ):
+        assert (revived, claimed) in ((True, False), (False, True))
+        assert board.stats().claimed == 1
