@@ -179,6 +179,10 @@ class Scheduling(BoardBase):
             self._posted(session, [self._job_or_shell(record, record.state) for record in posted])
         return None if left is None else left / 1e6
 
+    def _hears_schedules(self) -> bool:
+        """Whether there will be an alarm when a schedule is set or removed, by whomever."""
+        return self._live().query(self.engine.hear_schedules)
+
     def _alarms(self) -> int:
         """How often somebody who sleeps until something is due has been woken; to be asked before looking."""
         session = self._session

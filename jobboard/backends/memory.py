@@ -34,6 +34,7 @@ from jobboard.engine import (
     Store,
     Stored,
     StoreEngine,
+    reschedules,
     turns,
 )
 from jobboard.exceptions import JobFailure
@@ -413,7 +414,7 @@ class MemoryStore(Store):
             sides = [side for mark in marks if (side := shelf.mark(mark, now)) is not None]
         if wakes:
             shelf.tell()
-        if any(mark.before.kind == "schedule" for mark in marks):
+        if reschedules(changes, marks):
             shelf.tell_schedulers()
         return Committed(jobs, sides)
 
@@ -427,6 +428,9 @@ class MemoryStore(Store):
                 stale.append(uuid)
         if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
             raise Stale(stale)
+
+    def hear_schedules(self) -> bool:
+        return True
 
     def tidy(self, seconds: float) -> bool:
         shelf = self._shelf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable
 
@@ -12,9 +13,12 @@ from jobboard.retry import outage_pause
 
 LOG = logging.getLogger(__name__)
 
-GLANCE = 10.0
-"""Every so many seconds, as often as a heartbeat, it looks for schedules that another process has set, and whether the
-server's clock has jumped. Those of its own process wake it."""
+GLANCE = 2.0
+"""Every so many seconds it looks for schedules that another process has set, where the server can't tell of them. Those
+of its own process wake it."""
+
+REST = 3600.0
+"""How long it sleeps at most where the server can: it is as late where the server's clock is put forward."""
 
 SIGNALLED = 1.0
 """Every so many seconds a main thread that waits looks whether a signal has come."""
@@ -60,8 +64,10 @@ class Scheduler:
         while not (self._ended.is_set() or self._unless()):
             alarms = self._board._alarms()
             try:
+                # Before the look: what is set behind that is heard.
+                most = REST if self._board._hears_schedules() else GLANCE * random.uniform(0.5, 1.0)
                 left = self._board._post_due()
-                pause = GLANCE if left is None else min(left, GLANCE)
+                pause = most if left is None else min(left, most)
                 failures = 0
             except Exception as error:
                 if self._board.closed:

@@ -23,6 +23,7 @@ from jobboard.engine.store import (
     Stale,
     Store,
     Stored,
+    reschedules,
     turns,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "StoredSchedule",
     "Unreadable",
     "held_key",
+    "reschedules",
     "revive",
     "turns",
 ]

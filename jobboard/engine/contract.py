@@ -356,6 +356,11 @@ class Engine(abc.ABC):
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002
         """OK, or ABSENT."""
 
+    def hear_schedules(self) -> bool:
+        """See to it that this handle hears of every schedule that is set or removed from now on, by whomever: its life
+        gets an alarm then. False where the server can't tell, or not now."""
+        return False
+
     @abc.abstractmethod
     def post_due(self) -> Due:
         """Post the jobs of all schedules that are due: one for each due time, whoever else does so, as the commit that

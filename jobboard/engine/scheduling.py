@@ -136,6 +136,9 @@ class Schedules:
 
         return self._call(nonce).do(nonce, plan).done[0].status
 
+    def hear(self) -> bool:
+        return self._call(None).store.hear_schedules()
+
     def post_due(self) -> Due:
         """Whatever can't be posted keeps no other from it."""
         found = self._call(None).store.listed("schedule")
@@ -229,6 +232,9 @@ class ScheduleEngine:
 
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
         return self._schedules.remove(id, nonce)
+
+    def hear_schedules(self) -> bool:
+        return self._schedules.hear()
 
     def post_due(self) -> Due:
         return self._schedules.post_due()

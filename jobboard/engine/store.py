@@ -130,6 +130,11 @@ class Mark(NamedTuple):
         return self.until if self.ttl is None else now + self.ttl
 
 
+def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
+    """Whether those who post what is due are to look again behind this commit. With a job, a schedule is put off."""
+    return not changes and any(mark.before.kind == "schedule" for mark in marks)
+
+
 class Committed(NamedTuple):
     """What is stored now, of the jobs that stay and of the marks that have a value, each in their order."""
 
@@ -270,6 +275,10 @@ class Store(abc.ABC):
 
     def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
         """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""
+
+    def hear_schedules(self) -> bool:
+        """See :meth:`Engine.hear_schedules <jobboard.engine.Engine.hear_schedules>` and :func:`reschedules`."""
+        return False
 
     def examine(self) -> Iterator[Oddity]:
         """See :meth:`Engine.examine <jobboard.engine.Engine.examine>`."""

@@ -39,7 +39,7 @@ class EtcdEngine(StoreEngine[EtcdStore]):
         self._woken = 0.0
 
     def _make_store(self) -> EtcdStore:
-        return EtcdStore(self._name, self._conf, self._creates, self.news, self.reconnected)
+        return EtcdStore(self._name, self._conf, self._creates, self.news, self.reconnected, self.rescheduled)
 
     def setup(self) -> None:
         """Create the board. What ``jobboard setup`` does: any number of times, in any number of processes at once."""

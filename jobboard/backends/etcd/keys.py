@@ -66,6 +66,7 @@ class EtcdKeys:
         self.again = self.wake + "again"
         self.holders = root + "holder/"
         self.alive = root + "alive/"
+        self.schedules = root + "schedules"
         self.gate = self.side(*GATE)
         self.done = root + "done/"
         self.dropped = root + "dropped/"

@@ -66,12 +66,19 @@ class ClientClock:
 class EtcdStore(Store):
     """:param news: told when something may have become claimable.
     :param reconnected: told when there is a connection again.
+    :param rescheduled: told when a schedule may have changed, from :meth:`hear_schedules` on.
     """
 
     keeps = "session"
 
     def __init__(
-        self, name: str, conf: Settings, creates: bool, news: Callable[[], None], reconnected: Callable[[], None]
+        self,
+        name: str,
+        conf: Settings,
+        creates: bool,
+        news: Callable[[], None],
+        reconnected: Callable[[], None],
+        rescheduled: Callable[[], None],
     ) -> None:
         self.keys = EtcdKeys(conf["namespace"], name)
         self.read_only = conf["read_only"]
@@ -80,6 +87,7 @@ class EtcdStore(Store):
         self._conf = conf
         self._creates = creates
         self._reconnected = reconnected
+        self._rescheduled = rescheduled
         self.clock = ClientClock()
         self._reset()
 
@@ -87,7 +95,9 @@ class EtcdStore(Store):
         self.link = Gateway(self._conf, self._reconnected)
         self.keeper = LeaseKeeper(self.link, self.keys, self._conf["claim_ttl"])
         self.fences = Fences(self)
-        self.watch = WakeWatch(self)
+        keys = self.keys
+        self.watch = WakeWatch(self, ((keys.wake, "NODELETE"), (keys.alive, "NOPUT")), self.news)
+        self._schedule_watch = WakeWatch(self, ((keys.schedules, "NODELETE"),), self._rescheduled)
         self.writer = TxnWriter(self)
         self.outcomes = OutcomeKeys(self)
         # Where a job was seen last, and with which token.
@@ -161,6 +171,7 @@ class EtcdStore(Store):
     def close(self) -> None:
         self.link.closing()
         self.watch.end()
+        self._schedule_watch.end()
         self.keeper.end()
         self.link.close()
 
@@ -382,6 +393,13 @@ class EtcdStore(Store):
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         return self.writer.commit(changes, marks, checks)
+
+    def hear_schedules(self) -> bool:
+        if not self._schedule_watch.begun:
+            # From now on, and not from when the server gets to it.
+            self._schedule_watch.looked(self.gets([self.keys.tail])[1])
+            self._schedule_watch.begin()
+        return True
 
     def tidy(self, seconds: float) -> bool:
         now = self.clock.now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,16 @@ LOG = logging.getLogger(__name__)
 
 
 class WakeWatch:
-    """Begins with the first who waits, from the revision of the look that has found nothing; ends with the board."""
+    """Begins with the first who waits, from the revision of the look that has found nothing; ends with the board.
 
-    def __init__(self, store: EtcdStore) -> None:
+    :param watched: what keys begin with, and which of their events are of no account.
+    :param news: told when there was another.
+    """
+
+    def __init__(self, store: EtcdStore, watched: Sequence[tuple[str, str]], news: Callable[[], None]) -> None:
         self._store = store
+        self._watched = watched
+        self._news = news
         self._revision = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -32,6 +39,10 @@ class WakeWatch:
     def looked(self, revision: int) -> None:
         """What was done until this revision has been seen."""
         self._revision = max(self._revision, revision)
+
+    @property
+    def begun(self) -> bool:
+        return self._thread is not None
 
     def begin(self) -> None:
         with self._lock:
@@ -43,11 +54,10 @@ class WakeWatch:
         self._over.set()
 
     def _run(self) -> None:
-        failures, keys = 0, self._store.keys
+        failures = 0
         while not self._over.is_set():
             why: object = "the connection has ended"
-            wanted = watch(keys.wake, end_of(keys.wake), self._revision + 1, "NODELETE")
-            wanted += watch(keys.alive, end_of(keys.alive), self._revision + 1, "NOPUT")
+            wanted = "".join(watch(key, end_of(key), self._revision + 1, without) for key, without in self._watched)
             try:
                 for line in self._store.link.stream("/v3/watch", wanted):
                     self._hear(json.loads(line))
@@ -57,7 +67,7 @@ class WakeWatch:
             if not self._over.is_set():
                 LOG.info("the watch has ended, and begins anew: %s", why)
             # What came while nobody listened is found by a look.
-            self._store.news()
+            self._news()
             failures += 1
             self._over.wait(retry.backoff(failures, 0.05, 2.0))
 
@@ -69,4 +79,4 @@ class WakeWatch:
             raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
         self.looked(int(result["header"]["revision"]))
         if result.get("events"):
-            self._store.news()
+            self._news()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobboard import retry
 from jobboard.backends.etcd.keys import FENCE, EtcdTag, pack, pack_side, place_of, tag_of
 from jobboard.backends.etcd.requests import below, delete, exists, is_at, made_at, put, within
-from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, UNCLAIMED, Record
@@ -83,6 +83,8 @@ class _Commit:
         for change in self._changes:
             self._add(change)
         sides = [self._mark(mark) for mark in self._marks]
+        if reschedules(self._changes, self._marks):
+            self._puts[self._keys.schedules] = b""
         guards = _guards(self._changes)
         compare = [*guards, *(is_at(*each) for each in [*self._jobs.items(), *self._rest.items()])]
         if self._next > self._now:

@@ -21,7 +21,7 @@ from oslo_utils import uuidutils
 from redis import exceptions as errors
 
 from jobboard.backends.redis.keys import Keys
-from jobboard.backends.redis.links import UNREACHABLE, RedisLinks, cut
+from jobboard.backends.redis.links import UNREACHABLE, RedisLinks, cut, stay_alive
 from jobboard.backends.redis.records import record_of
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -31,6 +31,9 @@ from jobboard.retry import backoff
 from jobboard.states import Record
 
 LOG = logging.getLogger(__name__)
+
+_LONG = 3600.0
+"""For how many seconds one who sends nothing listens before it begins anew."""
 
 Run = Callable[..., Any]
 """Runs a script by its name: ``run(name, *args)``."""
@@ -264,27 +267,37 @@ class Bells:
                 self._return(self._given.pop(me, None))
 
 
-class Listener:
-    """Hears on a thread of its own what other handles of the board do.
+class ChannelListener:
+    """Hears on a thread of its own what is published on one channel.
 
-    :param heard: told the slot of the call that did it, the event, and the job as that left it.
+    :param heard: told the payload of each message.
+    :param missed: told when it hears again, and may have missed something.
+    :param announce: sent to the server while it listens, now and again.
     """
 
     def __init__(
         self,
         links: RedisLinks,
-        keys: Keys,
+        channel: bytes,
         sharded: bool,
-        heard: Callable[[str, str, Record], None],
+        heard: Callable[[bytes], object],
+        missed: Callable[[], object],
+        announce: bytes = b"",
     ) -> None:
         self._links = links
-        self._channel = keys.of("meta") + b":events"
-        self._announce = command(b"HSET", keys.of("meta"), b"listening", b"1")
+        self._channel = channel
+        self._announce = announce
         self._sharded = sharded
         self._heard = heard
+        self._missed = missed
         self._subscription: Subscription | None = None
+        self._failures = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="jobboard-listener", daemon=True)
+
+    @property
+    def hears(self) -> bool:
+        return self._subscription is not None
 
     def start(self, at_once: bool = True) -> None:
         """:param at_once: what happens from the return of this call on is heard, if the server can be reached."""
@@ -293,6 +306,7 @@ class Listener:
                 self._open()
             except (*UNREACHABLE, ConnectionFailure) as error:
                 LOG.warning("can't listen to other processes yet: %s", error)
+                self._failures = 1
         self._thread.start()
 
     def stop(self) -> None:
@@ -304,45 +318,67 @@ class Listener:
             self._thread.join()
 
     def _open(self) -> Subscription:
-        self._subscription = Subscription(self._links, self._sharded, self._channel)
-        self._links.call(self._announce)
-        return self._subscription
+        subscription = Subscription(self._links, self._sharded, self._channel)
+        if not self._announce:
+            # Nothing is sent, and a server that has gone without a word is noticed all the same.
+            stay_alive(subscription.connection)
+        self._subscription = subscription
+        self._announced()
+        return subscription
+
+    def _announced(self) -> None:
+        if self._announce:
+            self._links.call(self._announce)
 
     def _listen(self) -> None:
-        failures = 0
         while not self._stopped.is_set():
             try:
                 subscription = self._subscription or self._open()
-                if failures:
-                    LOG.warning("listening to other processes again; what they did meanwhile was not heard")
-                failures = 0
+                if self._failures:
+                    self._missed()
+                self._failures = 0
                 # A subscription that stop() came too early to cut.
                 if self._stopped.is_set():
                     break
-                message = subscription.hear(POLL_CAP * 10)
+                message = subscription.hear(POLL_CAP * 10 if self._announce else _LONG)
                 if message is None:
                     # Scripts that find nobody listening stop telling; a failover may have forgotten that somebody does.
-                    self._links.call(self._announce)
+                    self._announced()
                 else:
-                    self._tell(message[1])
+                    self._heard(message[1])
             except (*UNREACHABLE, ConnectionFailure) as error:
                 if not self._stopped.is_set():
-                    failures += 1
-                    level = logging.DEBUG if failures > 1 else logging.WARNING
+                    self._failures += 1
+                    level = logging.DEBUG if self._failures > 1 else logging.WARNING
                     LOG.log(level, "can't listen to other processes, trying again: %s", error)
                 self._close()
-                self._stopped.wait(backoff(failures, 0.05, POLL_CAP))
+                self._stopped.wait(backoff(self._failures, 0.05, POLL_CAP))
         self._close()
-
-    def _tell(self, payload: bytes) -> None:
-        try:
-            who, event, uuid, record, posting = msgpack.unpackb(payload, raw=True)
-            self._heard(who.decode(), event.decode(), record_of(uuid, record, posting))
-        except Exception:
-            # Another version may tell something else; what comes after it is heard all the same.
-            LOG.exception("an event can't be read")
 
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             subscription.close()
+
+
+def events_listener(
+    links: RedisLinks, keys: Keys, sharded: bool, heard: Callable[[str, str, Record], None]
+) -> ChannelListener:
+    """Hears what other handles of the board do.
+
+    :param heard: told the slot of the call that did it, the event, and the job as that left it.
+    """
+
+    def tell(payload: bytes) -> None:
+        try:
+            who, event, uuid, record, posting = msgpack.unpackb(payload, raw=True)
+            heard(who.decode(), event.decode(), record_of(uuid, record, posting))
+        except Exception:
+            # Another version may tell something else; what comes after it is heard all the same.
+            LOG.exception("an event can't be read")
+
+    def missed() -> None:
+        LOG.warning("listening to other processes again; what they did meanwhile was not heard")
+
+    announce = command(b"HSET", keys.of("meta"), b"listening", b"1")
+    return ChannelListener(links, keys.of("meta") + b":events", sharded, tell, missed, announce)

@@ -44,10 +44,10 @@ class RedisEngine(StoreEngine[RedisStore]):
         store.handle = lambda: "" if self.life is None else self.life.handle
 
     def _make_store(self) -> RedisStore:
-        return RedisStore(self._seat, self._creates, self._overheard)
+        return RedisStore(self._seat, self._creates, self._overheard, self.rescheduled)
 
     def setup(self) -> None:
-        store = RedisStore(self._seat, True, self._overheard)
+        store = RedisStore(self._seat, True, self._overheard, self.rescheduled)
         store.open()
         store.close()
 

@@ -189,3 +189,12 @@ def cut(connection: Any) -> None:
         # Of an SSL socket, its own shutdown() would pull the state from under the reader.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def stay_alive(connection: Any) -> None:
+    """Have the machine itself find out whether the server is still there, while nothing is sent."""
+    sock: Any = getattr(connection, "_sock", None)
+    with contextlib.suppress(OSError, AttributeError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

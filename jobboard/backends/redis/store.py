@@ -13,7 +13,7 @@ from oslo_utils import uuidutils
 from redis import exceptions as errors
 
 from jobboard.backends.redis import checks, doctor
-from jobboard.backends.redis.bells import Bells, Listener
+from jobboard.backends.redis.bells import Bells, ChannelListener, events_listener
 from jobboard.backends.redis.keys import keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
@@ -57,19 +57,28 @@ class RedisStore(Store):
     """The containers of one board.
 
     creates: whether :meth:`open` does. heard: is told (whose doing, event, record) while :meth:`listen` is on.
+    rescheduled: is told when a schedule has changed, from :meth:`hear_schedules` on.
     """
 
     keeps = "lease"
 
-    def __init__(self, seat: Seat, creates: bool, heard: Callable[[str, str, Record], None]) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        creates: bool,
+        heard: Callable[[str, str, Record], None],
+        rescheduled: Callable[[], None],
+    ) -> None:
         self._name, self._conf, self._client, self._shown = seat.name, seat.conf, seat.client, seat.shown
         self._creates = creates
         self._heard = heard
+        self._rescheduled = rescheduled
         # Who commits, so that a board does not hear of its own doings as another's.
         self.handle: Callable[[], str] = str
         self.keys = keys_of(seat.conf["namespace"], seat.name)
         self._scripts: dict[str, Script] = {}
-        self._listener: Listener | None = None
+        self._listener: ChannelListener | None = None
+        self._schedule_listener: ChannelListener | None = None
         self._listening_lock = threading.Lock()
 
     # Life
@@ -130,6 +139,9 @@ class RedisStore(Store):
 
     def close(self) -> None:
         self.listen(False)
+        with self._listening_lock:
+            if self._schedule_listener is not None:
+                self._schedule_listener.stop()
         self.bells.close()
         self.links.close()
 
@@ -140,6 +152,8 @@ class RedisStore(Store):
         self.bells = self._new_bells()
         self._listening_lock = threading.Lock()
         listened, self._listener = self._listener is not None, None
+        # Whoever posts what is due there asks for it anew.
+        self._schedule_listener = None
         if listened and own:
             self._listener = self._new_listener()
             self._listener.start(at_once=False)
@@ -351,8 +365,18 @@ class RedisStore(Store):
                 self._listener = self._new_listener()
                 self._listener.start()
 
-    def _new_listener(self) -> Listener:
-        return Listener(self.links, self.keys, self.server.flags, self._heard)
+    def hear_schedules(self) -> bool:
+        with self._listening_lock:
+            if self._schedule_listener is None:
+                channel, told = self.keys.of("meta") + b":schedules", self._rescheduled
+                self._schedule_listener = ChannelListener(
+                    self.links, channel, self.server.flags, lambda _: told(), told
+                )
+                self._schedule_listener.start()
+            return self._schedule_listener.hears
+
+    def _new_listener(self) -> ChannelListener:
+        return events_listener(self.links, self.keys, self.server.flags, self._heard)
 
 
 def _side(kind: str, key: str, until: Any = None, value: Any = None, tag: object = None) -> Side:

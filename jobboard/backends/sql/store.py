@@ -21,9 +21,24 @@ from jobboard.backends.sql.rows import changed, inserted, record_of, restated
 from jobboard.backends.sql.sides import ELSEWHERE, SCOPE, Locks, SideRows
 from jobboard.backends.sql.statements import DAY, TIDIED, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
-from jobboard.backends.sql.waiting import Napper, SQLWaiter, waiter
+from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
 from jobboard.conf import Settings
-from jobboard.engine import GATE, HELD, Change, Committed, Found, Lane, Look, Mark, Side, Stale, Store, Stored, held_key
+from jobboard.engine import (
+    GATE,
+    HELD,
+    Change,
+    Committed,
+    Found,
+    Lane,
+    Look,
+    Mark,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    held_key,
+    reschedules,
+)
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
@@ -362,6 +377,11 @@ class SQLStore(Store):
         self._pass_keys(run, changes)
         if any(_wakes(change) for change in changes) or any(mark.wakes for mark in marks):
             self.tell(run)
+        if reschedules(changes, marks):
+            self.tell(run, told_of_schedules(self.board))
+        return Committed(stored, self._write_sides(run, marks))
+
+    def _write_sides(self, run: Runner, marks: Sequence[Mark]) -> list[Side]:
         for mark in marks:
             if mark.before.kind == "outcome":
                 self.outcomes.write(run, mark)
@@ -369,9 +389,9 @@ class SQLStore(Store):
                 self._sides.arrive(run, mark)
         others = [mark for mark in marks if mark.before.kind not in ELSEWHERE]
         if self.product.returning and any(mark.before.kind == GATE[0] for mark in others):
-            run.rows(st.gate_alone, self.base)
+            run.rows(self.statements.gate_alone, self.base)
         kept = {id(mark): self._sides.write(run, mark) for mark in self._sides.in_order(others)}
-        return Committed(stored, [kept[id(mark)] for mark in others if mark.value is not None])
+        return [kept[id(mark)] for mark in others if mark.value is not None]
 
     def _change(self, run: Runner, changes: Sequence[Change], purged: Mapping[str, bool]) -> None:
         """Write what becomes of jobs that were there."""
@@ -433,10 +453,16 @@ class SQLStore(Store):
         found = {row[0]: record_of(row) for row in rows}
         return [stored for stored in jobs if found.get(stored.record.uuid) == stored.record]
 
-    def tell(self, run: Runner) -> None:
-        """Wake those who wait, when this transaction commits."""
+    def tell(self, run: Runner, what: str | None = None) -> None:
+        """Wake those who wait, when this transaction commits.
+
+        :param what: called instead of the name of the board.
+        """
         if self.call["p_notify"]:
-            run.rows(self.statements.call, {**self.base, **self.call})
+            run.rows(self.statements.call, {**self.call, "p_board": what or self.board})
+
+    def hear_schedules(self) -> bool:
+        return self.waiter.hear_schedules()
 
     def clean(self, statement: Prepared, **params: Any) -> None:
         """Delete something; where nothing was found, nothing is written."""

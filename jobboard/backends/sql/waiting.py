@@ -25,6 +25,13 @@ class Napper(Protocol):
 
     def nap(self, seconds: float) -> bool: ...
     def wake(self) -> None: ...
+    def alarm(self) -> None: ...
+
+
+def told_of_schedules(board: str) -> str:
+    """What is called when a schedule of a board has changed; a job's call is the board's name alone. Where a board has
+    this as its name, its waiters wake in vain."""
+    return f"schedules of {board}"
 
 
 class SQLWaiter:
@@ -42,6 +49,10 @@ class SQLWaiter:
 
     def wait(self, mark: object, limit: float) -> None:
         self._nap(limit)
+
+    def hear_schedules(self) -> bool:
+        """Whether there will be an alarm from now on when a schedule changes."""
+        return False
 
     def close(self) -> None:
         """Let go of whatever was opened for waiting."""
@@ -110,6 +121,9 @@ class ListeningWaiter(SQLWaiter):
             limit = min(limit, _DEAF)
         self._nap(limit * random.uniform(0.5, 1.0) if limit > 1 else limit)
 
+    def hear_schedules(self) -> bool:
+        return self.mark() is not None or self._listen()
+
     def close(self) -> None:
         with self._lock:
             ear, self._ear = self._ear, None
@@ -135,6 +149,8 @@ class ListeningWaiter(SQLWaiter):
         session = self._session()
         if session is not None and payload in (None, self._board):
             session.wake()
+        if session is not None and payload in (None, told_of_schedules(self._board)):
+            session.alarm()
 
 
 class _Ear:

@@ -57,6 +57,7 @@ class ZooKeeperEngine(StoreEngine[ZooKeeperStore]):
             self._creates,
             self.news,
             self.reconnected,
+            self.rescheduled,
             self._overheard,
         )
 

@@ -179,6 +179,7 @@ class Paths:
         )
         self.gate = f"{self.root}/gate"
         self.slots = f"{self.root}/slots"
+        self.schedules = f"{self.sides}/schedule"
 
     def parents(self) -> list[str]:
         """What a board lies in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -27,6 +27,33 @@ _DROPPED = 50
 
 _TIDIED = 2000
 """How many side records are looked at to find those that are over."""
+
+
+class ScheduleWatch:
+    """Has the server tell of the next schedule that is set or removed.
+
+    :param news: told then, or when that may have been missed.
+    """
+
+    def __init__(self, store: ZooKeeperStore, news: Callable[[], None]) -> None:
+        self._store = store
+        self._news = news
+        self._hears = False
+
+    def hear(self) -> bool:
+        if not self._hears:
+            # First, as it may ring at once.
+            self._hears = True
+            try:
+                self._store.connection.read([exists(self._store.paths.schedules, self.rung)])
+            except BaseException:
+                self._hears = False
+                raise
+        return self._hears
+
+    def rung(self, event: Any = None) -> None:
+        self._hears = False
+        self._news()
 
 
 class Sides:

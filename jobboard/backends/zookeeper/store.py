@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError
 from kazoo.protocol.states import KazooState
 
-from jobboard.backends.zookeeper import checks
+from jobboard.backends.zookeeper import checks, making
 from jobboard.backends.zookeeper.clock import Clock
-from jobboard.backends.zookeeper.connection import Connection, translated
+from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.events import Events
 from jobboard.backends.zookeeper.lists import Names
 from jobboard.backends.zookeeper.looking import View
@@ -31,7 +30,7 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.records import Head
 from jobboard.backends.zookeeper.requests import Refused, children, create, delete, exists, get, put
-from jobboard.backends.zookeeper.sides import Sides
+from jobboard.backends.zookeeper.sides import ScheduleWatch, Sides
 from jobboard.backends.zookeeper.walking import Walker
 from jobboard.backends.zookeeper.writing import Writer
 from jobboard.engine import GATE, Change, Committed, Found, Lane, Look, Mark, Side, Store, Stored
@@ -54,6 +53,7 @@ _TRIES = 5
 class ZooKeeperStore(Store):
     """:param news: told when something may have become claimable.
     :param reconnected: told when there is a connection again.
+    :param rescheduled: told when a schedule may have changed, from :meth:`hear_schedules` on.
     :param heard: told what others do, while somebody listens.
     """
 
@@ -68,6 +68,7 @@ class ZooKeeperStore(Store):
         creates: bool,
         news: Callable[[], None],
         reconnected: Callable[[], None],
+        rescheduled: Callable[[], None],
         heard: Callable[[str, Record], None],
     ) -> None:
         self.connection = connection(self._changed)
@@ -77,6 +78,7 @@ class ZooKeeperStore(Store):
         self.read_only = read_only
         self._creates = creates
         self._reconnected = reconnected
+        self._rescheduled = rescheduled
         self._heard = heard
         self._reset()
 
@@ -90,6 +92,7 @@ class ZooKeeperStore(Store):
         self.walker = Walker(self)
         self._numbers: dict[str, int] = {}
         self._keepers: list[str] = []
+        self._schedule_watch = ScheduleWatch(self, self._rescheduled)
         self._keeper: tuple[str, int | None] | None = None
         self._keeping = threading.Lock()
 
@@ -131,7 +134,7 @@ class ZooKeeperStore(Store):
                 f"there is no board {self._name!r} at {self.paths.root}{others}; `jobboard setup` creates it"
             )
         if layout is None:
-            self._create()
+            making.create_board(self, _LAYOUT)
             [layout] = self.connection.read([get(self.paths.layout)], fresh="/")
         try:
             made, reader = map(int, layout[0].split())
@@ -146,22 +149,6 @@ class ZooKeeperStore(Store):
                 f"the board at {self.paths.root} has layout {made}, which only earlier versions of this library read; "
                 f"move its jobs with one of these to another kind of board, or use another namespace"
             )
-
-    def _create(self) -> None:
-        for path in self.paths.parents():
-            [made] = self.connection.each([create(path)])
-            # Who may not write above the chroot may well do so below it.
-            if isinstance(made, KazooException) and not isinstance(made, (NodeExistsError, NoAuthError)):
-                raise translated(made) from made
-        ops = [create(path) for path in self.paths.fixed()]
-        try:
-            self.connection.commit([*ops, create(self.paths.layout, _LAYOUT)])
-        except Refused:
-            # Others are at it, or have not come to its end.
-            made = [*self.connection.each(ops), *self.connection.each([create(self.paths.layout, _LAYOUT)])]
-            for each in made:
-                if isinstance(each, KazooException) and not isinstance(each, NodeExistsError):
-                    raise translated(each) from each
 
     def closing(self) -> None:
         self.connection.hurry()
@@ -214,6 +201,7 @@ class ZooKeeperStore(Store):
         if state == KazooState.CONNECTED:
             self._reconnected()
             self.events.wake()
+            self._schedule_watch.rung()
         self.news()
 
     def past(self, day: int, minute: int) -> bool:
@@ -221,31 +209,7 @@ class ZooKeeperStore(Store):
         return (day * 24 * 60 + minute + 2) * MINUTE < self.clock.earliest()
 
     def mend(self, wanted: Sequence[str] = ()) -> None:
-        """Make anew what every board has, and the folders in which these are to lie.
-
-        :raises JobFailure: the whole board was deleted.
-        """
-        root = self.paths.root
-        [layout] = self.connection.read([exists(self.paths.layout)])
-        if layout is None:
-            raise JobFailure(f"the board at {root} was deleted; connect() again makes a new one")
-        if self.read_only:
-            raise JobFailure(f"something is missing from the board at {root}, and this one is for looking only")
-        folders: dict[str, None] = {}
-        made_with_them = set(wanted)
-        for path in wanted:
-            parts = path[len(root) + 1 :].split("/")[:-1]
-            for number in range(1, len(parts) + 1):
-                folder = "/".join([root, *parts[:number]])
-                if folder not in made_with_them:
-                    folders[folder] = None
-        some = [path for path in self.paths.fixed() if "/jobs/" not in path or path in folders]
-        order = [*some, *sorted(folders.keys() - set(some), key=lambda path: path.count("/"))]
-        stats = self.connection.read([exists(path) for path in order])
-        missing = [path for path, stat in zip(order, stats, strict=True) if stat is None]
-        for path, made in zip(missing, self.connection.each([create(path) for path in missing]), strict=True):
-            if isinstance(made, str) and path in some:
-                LOG.warning("%s was missing, and is made anew", path)
+        making.mend(self, wanted)
 
     # Time
 
@@ -489,6 +453,9 @@ class ZooKeeperStore(Store):
             self.events.listen()
         else:
             self.events.close()
+
+    def hear_schedules(self) -> bool:
+        return self._schedule_watch.hear()
 
     def examine(self) -> Iterator[Oddity]:
         for place, what in checks.oddities(self):

@@ -38,7 +38,7 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.records import INLINE, SideTag, Tag, pack, pack_content, pack_side
 from jobboard.backends.zookeeper.requests import LIMIT, Op, Refused, check, create, delete, exists, get, put
-from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft
@@ -246,9 +246,10 @@ class Writer:
         waking = {mark.before.kind for mark in marks if mark.wakes}
         if "gate" in waking or any(rings(step) for step in steps):
             done.bell = batch.add(put(self._store.paths.bell, b""), _OTHER)
-        if waking - {"gate"}:
-            # Nothing has come into any list.
+        if waking - {"gate"}:  # nothing has come into any list
             batch.add(put(self._store.paths.slots, b""), _OTHER)
+        if reschedules(steps, marks):
+            batch.add(put(self._store.paths.schedules, b""), _OTHER)
 
     def _post(self, step: Step, batch: CommitOps, done: Achieved, ahead: bool) -> None:
         uuid, record, content, body = step.uuid, step.after, step.content, step.body

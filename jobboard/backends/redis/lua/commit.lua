@@ -51,5 +51,7 @@ for _, mark in ipairs(marks) do
     limits().ruled(before, rules())
   end
   if wakes then waiters().rouse() end
+  -- With a job it is only put off.
+  if not changes[1] and string.sub(field, 1, 9) == 'schedule\0' then redis.pcall(PUBLISH, META .. ':schedules', '') end
 end
 return reply({stale, true, all_shown(jobs), sides})
