@@ -169,7 +169,8 @@ class Rooms:
         store = self._committer.store
         tried: dict[str, Record] = {}
         for _ in self._committer.tries():
-            listed = [claim for room in rooms for claim in room.listed.claims]
+            # A claim may take slots in several of them.
+            listed = list(dict.fromkeys(claim for room in rooms for claim in room.listed.claims))
             if not listed:
                 return
             found = store.read([uuid for uuid, _ in listed])

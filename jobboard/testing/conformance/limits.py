@@ -10,10 +10,12 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
-from jobboard.job import Act, Posting, boottime
+from jobboard.job import Act, Job, Posting, boottime
 from jobboard.primitives import Limit
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.between import at_each_request
+from jobboard.testing.conformance.processes import outcome
 from jobboard.testing.conformance.races import JOBS, WORKERS, Journal, mistreat
 from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.conformance.support import (
@@ -22,10 +24,12 @@ from jobboard.testing.conformance.support import (
     SHORT,
     MakeBoard,
     Waiter,
+    let_lapse,
     take,
     until_free,
     uuids,
 )
+from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
 
 
@@ -182,6 +186,28 @@ class TestLimitedLapses:
         until_free(other, first)
         assert take(other) == second
         assert other.claim_next("bob") is None
+
+    def test_a_lapsed_claim_that_two_limits_count(self, board: JobBoard, wire: Wire) -> None:
+        """Its holder ends it while another takes its slots."""
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+        board.set_limit("mail", concurrency=1, per="group")
+
+        def lapsed(far: JobBoard) -> tuple[Job, Job]:
+            first, second = board.post_many([Posting("mail", group="one")] * 2)
+            let_lapse(board, first)
+            return first, second
+
+        for (first, second), mine, theirs in at_each_request(
+            board,
+            wire,
+            lapsed,
+            lambda far, jobs: outcome(lambda: far.claim(far.get(jobs[1].uuid), "bob")),
+            lambda board, jobs: outcome(lambda: board.consume(jobs[0], "anna")),
+        ):
+            assert (mine, theirs) == ("ok", "ok")
+            assert (first.state, board.find_owner(second)) == (COMPLETE, "bob")
 
     def test_a_waiter_gets_the_slot_of_a_lapsed_claim(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
