@@ -58,17 +58,28 @@ class Entered:
                 LOG.info("nobody could be told that slots are free: %s", error)
 
     def _free(self, left: Mapping[str, Sequence[LimitScope]]) -> None:
-        """Take these jobs from lists that are full, and wake those who wait."""
+        """Take what has ended from lists that are full, and wake those who wait."""
         scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
+        store = self._committer.store
         for _ in self._committer.tries():
-            sides = self._committer.store.read([], [(KIND, key) for key in scopes]).sides
+            sides = store.read([], [(KIND, key) for key in scopes]).sides
+            full = {
+                side: listed
+                for side in sides
+                if len((listed := Listed.of(side)).claims) >= (scopes[side.key].concurrency or 0)
+            }
+            # Others may have claimed these jobs since.
+            jobs = store.read(list(left)).jobs if full else ()
+            live = {
+                (stored.record.uuid, stored.record.token)
+                for stored in jobs
+                if stored and stored.record.state == CLAIMED
+            }
             marks = []
-            for side in sides:
-                listed = Listed.of(side)
-                if len(listed.claims) >= (scopes[side.key].concurrency or 0):
-                    claims = tuple(claim for claim in listed.claims if claim[0] not in left)
-                    if len(claims) < len(listed.claims):
-                        marks.append(Mark(side, listed._replace(claims=claims).packed(), wakes=True))
+            for side, listed in full.items():
+                claims = tuple(claim for claim in listed.claims if claim[0] not in left or claim in live)
+                if len(claims) < len(listed.claims):
+                    marks.append(Mark(side, listed._replace(claims=claims).packed(), wakes=True))
             try:
                 if marks:
                     self._committer.commit([], marks)
