@@ -127,14 +127,14 @@ class Finder:
             chosen: list[Stored] = []
             known = len(full)
             for stored in sorted(met.values(), key=_order):
-                if len(chosen) == limit:
+                if len(chosen) == limit or rooms.heavy:
                     break
                 if closed := rooms.full(stored.record):
                     full |= {scope.key: scope for scope in closed}
                 else:
                     rooms.enter(stored.record)
                     chosen.append(stored)
-            if len(chosen) == limit or len(look.ready) < limit + spare or len(full) == known:
+            if len(chosen) == limit or rooms.heavy or len(look.ready) < limit + spare or len(full) == known:
                 break
             # There may be others behind those that have to wait.
             look = self.settled(limit + spare, names, readable, trashed, full=list(full.values()))

@@ -25,6 +25,9 @@ from jobboard.states import CLAIMED, TRASHED, Record
 
 KIND = "scope"
 
+HEAVY = 10_000
+"""How many claims and starts one commit may store in lists, before the last one: some take no more than 1 MiB."""
+
 
 class LimitScope(NamedTuple):
     """``key``: of its side record."""
@@ -148,6 +151,7 @@ class Rooms:
         self._limits = limits
         self._trashed = trashed if trashed is not None else []
         self._rooms: dict[str, _Room] = {}
+        self._weights: dict[str, int] = {}
         self.now = now
         self.entered: dict[str, list[LimitScope]] = {}
         """The jobs whose claims take slots, and where."""
@@ -201,20 +205,27 @@ class Rooms:
         """This claim begins, or is revived, and takes its slots."""
         scopes = self._limits.scopes(claim)
         for scope in scopes:
-            self._rooms[scope.key].enter((claim.uuid, claim.token), self.now, begins)
+            room = self._rooms[scope.key]
+            room.enter((claim.uuid, claim.token), self.now, begins)
+            self._weights[scope.key] = len(room.listed.claims) + len(room.listed.starts)
         if scopes:
             self.entered[claim.uuid] = scopes
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the lists that have changed are as much as one commit should store."""
+        return sum(self._weights.values()) > HEAVY
 
     def leave(self) -> None:
         """None of those that have entered has."""
         self.entered.clear()
+        self._weights.clear()
         for room in self._rooms.values():
             room.listed = room.cleared
 
     def marks(self) -> list[Mark]:
         """What those that have entered change in their scopes."""
-        touched = {scope.key for scopes in self.entered.values() for scope in scopes}
-        return [self._rooms[key].mark() for key in sorted(touched)]
+        return [self._rooms[key].mark() for key in sorted(self._weights)]
 
     @property
     def opens_in(self) -> int | None:
