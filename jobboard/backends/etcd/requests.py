@@ -12,6 +12,9 @@ AT_MOST = 64
 """How many comparisons, and how many operations, one of our Txns has at most. A server takes 128 of each unless it is
 told otherwise, and a Txn within a Txn may have as many as the outer one has left."""
 
+MOST_GETS = AT_MOST * AT_MOST // 2
+"""How many keys are read at once."""
+
 
 class KV(NamedTuple):
     key: str

@@ -26,7 +26,7 @@ from jobboard.backends.etcd.keys import (
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
 from jobboard.backends.etcd.outcomes import OutcomeKeys
-from jobboard.backends.etcd.requests import KV, delete, get, is_at, put, span, within
+from jobboard.backends.etcd.requests import KV, MOST_GETS, delete, get, is_at, put, span, within
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
 from jobboard.conf import Settings
@@ -194,10 +194,12 @@ class EtcdStore(Store):
 
     def gets(self, keys: Sequence[str], at: int = 0) -> tuple[list[KV | None], int]:
         """What lies there, all of one revision: of this one, or of the latest."""
-        if not keys:
-            return [], 0
-        answer = self.link.read([get(key, at=at) for key in keys])
-        return [each[0] if each else None for each in answer.found], answer.revision
+        found: list[KV | None] = []
+        for start in range(0, len(keys), MOST_GETS):
+            answer = self.link.read([get(key, at=at) for key in keys[start : start + MOST_GETS]])
+            found += [each[0] if each else None for each in answer.found]
+            at = at or answer.revision
+        return found, at
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now = self.clock.now()

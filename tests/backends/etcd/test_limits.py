@@ -52,14 +52,23 @@ def test_a_hundred_claims_in_a_hundred_scopes(far: tuple[Any, FaultyProxy]) -> N
     assert list(board.engine.examine()) == []
 
 
-def test_a_long_list_of_claims(board: Any) -> None:
+def test_a_long_list_of_claims(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of them that live are looked for in more than one Txn."""
+    monkeypatch.setattr("jobboard.backends.etcd.store.MOST_GETS", 300)
     board.set_limit("mail", concurrency=700)
     for _ in range(8):
         board.post_many([Posting("mail")] * 100)
         board.consume_many(board.claim_many("anna", 80), "anna")
     held = [*board.claim_many("anna", 160), *board.claim_many("anna", 160)]
     assert len(held) == 160
+
+
+def test_long_lists_of_many_groups(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once they would be too much for one Txn."""
+    monkeypatch.setattr("jobboard.engine.limits.HEAVY", 3)
+    board.set_limit("mail", concurrency=2, per="group")
+    jobs = board.post_many([Posting("mail", group=f"g{number}") for number in range(10)])
+    assert [board.claim_many("anna", 10) for _ in range(4)] == [jobs[:4], jobs[4:8], jobs[8:], []]
 
 
 def test_who_waits_for_a_slot_sends_nothing(far: tuple[Any, FaultyProxy], other: Any) -> None:
