@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import msgpack
+
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, exists, get
-from jobboard.engine import LISTED, Done
+from jobboard.engine import LISTED, Done, Side
 from jobboard.engine.calls import held_key
+from jobboard.engine.limits import Listed
 from jobboard.exceptions import ConnectionFailure, JobFailure
 
 if TYPE_CHECKING:
@@ -161,10 +164,20 @@ class _Inspection:
             return
         if kind == "outcome" and Done.of(side._replace(key=unquote(name))) is None:
             yield self._paths.at(path), "this outcome can't be read: delete it, and what lies under it"
+        if kind == "scope" and not _counts(side):
+            yield self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it"
         if kind == "key":
             uuid = self._keys.pop(unquote(name), None)
             if uuid is None or uuid.encode() != side.value:
                 yield self._paths.at(path), "no job holds this key: delete it"
+
+
+def _counts(side: Side) -> bool:
+    try:
+        Listed.of(side)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return False
+    return True
 
 
 def _is_entry(name: str) -> bool:
