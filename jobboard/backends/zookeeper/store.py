@@ -420,7 +420,7 @@ class ZooKeeperStore(Store):
     def page(
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
-        return self.walker.page(after, limit, None if names is None else frozenset(names))
+        return self.walker.page(after, limit, None if names is None else frozenset(names), states)
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self.walker.trash_page(after, limit)

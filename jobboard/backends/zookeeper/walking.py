@@ -11,7 +11,7 @@ from jobboard.backends.zookeeper.paths import TREES, Entry, folder_number, level
 from jobboard.backends.zookeeper.requests import children, delete, exists, get
 from jobboard.engine import Stored
 from jobboard.engine.calls import standing
-from jobboard.states import TRASHED, Record, State
+from jobboard.states import CLAIMED, TRASHED, Record, State
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -49,26 +49,32 @@ class Walker:
 
     # Live jobs
 
-    def page(self, after: Record | None, limit: int, names: Collection[str] | None) -> tuple[int, list[Stored]]:
-        page = self._page(after, limit, names)
+    def page(
+        self, after: Record | None, limit: int, names: Collection[str] | None, states: Collection[State]
+    ) -> tuple[int, list[Stored]]:
+        # What stands as claimed is stored so. The others come to their states by themselves.
+        trees = [TREES[CLAIMED]] if set(states) == {CLAIMED} else list(TREES.values())
+        page = self._page(after, limit, names, trees)
         if not page and after is None and not self._store.connection.alone():
             # What is empty has to be so on every server.
             self._store.sync()
-            page = self._page(after, limit, names)
+            page = self._page(after, limit, names, trees)
         return self._store.judged(page), page
 
-    def _page(self, after: Record | None, limit: int, names: Collection[str] | None) -> list[Stored]:
+    def _page(self, after: Record | None, limit: int, names: Collection[str] | None, trees: list[str]) -> list[Stored]:
         page: list[Stored] = []
         passed: Entry | None = None
-        for number, entries in enumerate(self._folders(after)):
+        for number, entries in enumerate(self._folders(after, trees)):
             wanted = [entry for entry in entries if names is None or entry.job in names][: limit - len(page)]
             page += self._read(wanted)
             if len(page) >= limit:
                 break
-            passed = entries[-1] if entries else passed
-            if number >= _FAR and passed is not None:
-                # The walk goes on behind it.
-                page += self._read([passed])
+            if entries:
+                # One that was asked for would tell that this is the end.
+                passed = None if wanted and entries[-1] == wanted[-1] else entries[-1]
+            # The walk goes on behind it, if it is there still: nothing would tell that this is the end.
+            if number >= _FAR and passed is not None and (last := self._read([passed])):
+                page += last
                 break
         return page
 
@@ -80,9 +86,8 @@ class Walker:
         heads = [store.head(entry.uuid, each) for entry, each in zip(entries, data, strict=True)]
         return [stored for stored in store.whole(heads) if stored is not None and stored.record.state != TRASHED]
 
-    def _folders(self, after: Record | None) -> Iterator[list[Entry]]:
+    def _folders(self, after: Record | None, trees: list[str]) -> Iterator[list[Entry]]:
         """Entries behind ``after``, of one folder after the other."""
-        trees = list(TREES.values())
         first, (folder, n) = (-1, (0, -1)) if after is None else (after.priority, place_of(after.sequence))
         for rank in self._union(trees):
             if int(rank) < first:
@@ -94,15 +99,15 @@ class Walker:
                     behind = (int(rank), folder_number(hi, lo))
                     if behind < (first, folder):
                         continue
-                    entries = self._entries(f"{rank}/{hi}/{lo}")
+                    entries = self._entries(f"{rank}/{hi}/{lo}", trees)
                     yield [entry for entry in entries if behind > (first, folder) or entry.n > n]
 
     def _union(self, paths: list[str]) -> list[str]:
         return sorted({name for names in self._lists(paths) for name in names if name.isdigit()})
 
-    def _entries(self, folder: str) -> list[Entry]:
+    def _entries(self, folder: str, trees: list[str]) -> list[Entry]:
         # A job that goes over from one to the other in between is met in either.
-        trees = [*TREES.values(), *TREES.values()][:-1]
+        trees = [*trees, *trees][:-1]
         found: dict[str, Entry] = {}
         for tree, names in zip(trees, self._lists([f"{tree}/{folder}" for tree in trees]), strict=True):
             for name in names:
