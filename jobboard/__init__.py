@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jobboard.iterator import JobBoardIterator
     from jobboard.job import Act, Claim, Entity, Job, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
-    from jobboard.primitives import BoardStats, Characteristics, Limit, Paused
+    from jobboard.primitives import BoardStats, Characteristics, KeptStats, Limit, Paused
     from jobboard.priorities import JobPriority
     from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
@@ -56,7 +56,7 @@ _HOMES = {
     "job": ("Act", "Claim", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),
-    "primitives": ("BoardStats", "Characteristics", "Limit", "Paused"),
+    "primitives": ("BoardStats", "Characteristics", "KeptStats", "Limit", "Paused"),
     "scheduling": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
 }
@@ -80,6 +80,7 @@ __all__ = [
     "JobFailures",
     "JobPriority",
     "JobTrashed",
+    "KeptStats",
     "Limit",
     "MissingDriver",
     "NotFound",

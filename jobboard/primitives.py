@@ -27,6 +27,7 @@ stands as long as the process, without any renewal, which only memory can say.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -249,6 +250,21 @@ class BoardStats:
     def on_board(self) -> int:
         """All but the trashed ones."""
         return self.unclaimed + self.scheduled + self.claimed
+
+
+@dataclass(frozen=True)
+class KeptStats:
+    """How much a board keeps beside its jobs.
+
+    schedules: how many. next_due: when the next of them is due, or has been since; None where there is none. late: for
+    how many seconds nobody has posted what is due, 0.0 if nothing is. outcomes: how many there are, those included that
+    have just ended; None where counting them costs what there are of them, on SQL and ZooKeeper.
+    """
+
+    schedules: int
+    next_due: datetime.datetime | None
+    late: float
+    outcomes: int | None
 
 
 @dataclass(frozen=True)

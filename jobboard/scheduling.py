@@ -13,7 +13,7 @@ from jobboard.base import BoardBase
 from jobboard.engine import StoredSchedule
 from jobboard.exceptions import NotFound
 from jobboard.job import Posting
-from jobboard.primitives import Draft
+from jobboard.primitives import Draft, KeptStats
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import OK, moment
 from jobboard.timetable import Missed, Timetable
@@ -133,6 +133,11 @@ class Scheduling(BoardBase):
             except codec.Undecodable as error:
                 LOG.warning("the schedule %r is left out: %s", entry.id, error)
         return found
+
+    @final
+    def kept_stats(self) -> KeptStats:
+        """How many schedules and outcomes there are, and how late the schedules are."""
+        return self._live().query(self.engine.kept_stats)
 
     @final
     def unschedule(self, id: str) -> None:  # noqa: A002 - as its users have it

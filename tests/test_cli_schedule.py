@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from jobboard.cli import main
 from jobboard.testing import eventually
+from jobboard.testing.conformance.scheduling import put_back
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
 
@@ -93,3 +95,25 @@ def test_a_board_in_memory_is_refused(board_of_commands: Any, capsys: pytest.Cap
 def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main(["schedule", command, "--help"]) == DONE
     assert f"  jobboard schedule {command}" in capsys.readouterr().out.partition("For example:")[2]
+
+
+@pytest.mark.backends("sqlite")
+def test_figures(board_of_commands: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """In 'stats' and in 'top'; how late, where nobody posts."""
+
+    def told(*words: str) -> str:
+        capsys.readouterr()
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    assert "schedules" not in told("stats") + told("top", "--once")
+    due = board_of_commands.schedule("ping", name="ping", every=3600).next_due
+    line = f"schedules: 1, next due {due:%Y-%m-%d %H:%M:%S}Z"
+    assert f"\n{line}\n" in told("stats")
+    assert line in told("top", "--once")
+    put_back(board_of_commands, "ping", 90.5)
+    assert re.search(r"schedules: 1, 1m\d+s late", told("stats"))
+    for command in (("stats", "--json"), ("top", "--once", "--json")):
+        seen = json.loads(told(*command))
+        assert (seen["schedules"], seen["outcomes"]) == (1, None)
+        assert 90 < seen["late"] < 120

@@ -352,6 +352,7 @@ class AsyncJobBoard:
     schedule = _verb(JobBoard.schedule)
     schedules = _verb(JobBoard.schedules)
     unschedule = _verb(JobBoard.unschedule)
+    kept_stats = _verb(JobBoard.kept_stats)
 
     # Entities
 

@@ -429,6 +429,9 @@ class MemoryStore(Store):
         if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
             raise Stale(stale)
 
+    def outcome_count(self) -> int:
+        return len(self._shelf.outcomes.by_key)
+
     def hear_schedules(self) -> bool:
         return True
 

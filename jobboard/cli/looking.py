@@ -12,7 +12,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, age, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
-from jobboard.cli.naming import named, named_with_rules, others, rules_as_dict, rules_on
+from jobboard.cli.naming import kept_as_dict, kept_on, named, named_with_rules, others, rules_as_dict, rules_on
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
 
 if TYPE_CHECKING:
@@ -152,16 +152,17 @@ def stats(settings: BoardOptions) -> None:
     with opened(settings) as board:
         counted = board.stats()
         there = board.entities()
-        rules = board.door.rules()
+        rules, kept = board.door.rules(), board.kept_stats()
         empty = not (counted.on_board or counted.trashed)
         title = f"{named(board)} is empty{others(board)}" if empty and not settings.json else named(board)
     if settings.json:
         found = [dataclasses.asdict(entity) for entity in there]
         counts = {**dataclasses.asdict(counted), "on_board": counted.on_board}
-        say_json({"board": board.name, **counts, **rules_as_dict(rules), "entities": found})
+        beside = {**rules_as_dict(rules), **kept_as_dict(kept)}
+        say_json({"board": board.name, **counts, **beside, "entities": found})
         return
     say(title)
-    for line in rules_on(rules):
+    for line in (*rules_on(rules), *kept_on(kept)):
         say(line)
     table(("state", "jobs"), dataclasses.asdict(counted).items(), numbers=["jobs"])
     if there:

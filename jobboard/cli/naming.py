@@ -13,7 +13,7 @@ from jobboard.cli.output import span, warn
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.engine import Rules, SetLimit
-    from jobboard.primitives import Limit, Paused
+    from jobboard.primitives import KeptStats, Limit, Paused
 
 
 _FEW = 5
@@ -57,6 +57,24 @@ def rules_on(rules: Rules) -> list[str]:
 def rules_as_dict(rules: Rules) -> dict[str, Any]:
     """As ``--json`` tells of them."""
     return {"paused": asdict(rules.paused), "limits": [asdict(limit) for limit, _ in rules.limits]}
+
+
+def kept_on(kept: KeptStats) -> list[str]:
+    """A line of the schedules and the outcomes, if there are such."""
+    told = []
+    if kept.schedules:
+        late = f", {span(kept.late)} late" if kept.late >= 1 else ""
+        due = f", next due {kept.next_due:%Y-%m-%d %H:%M:%S}Z" if kept.next_due is not None else ""
+        told.append(f"schedules: {kept.schedules}{late or due}")
+    if kept.outcomes:
+        told.append(f"outcomes: {kept.outcomes}")
+    return [", ".join(told)] if told else []
+
+
+def kept_as_dict(kept: KeptStats) -> dict[str, Any]:
+    """As ``--json`` tells of them."""
+    due = None if kept.next_due is None else kept.next_due.isoformat()
+    return {"schedules": kept.schedules, "next_due": due, "late": round(kept.late, 3), "outcomes": kept.outcomes}
 
 
 def named_with_rules(board: JobBoard) -> str:

@@ -3,8 +3,8 @@
 **What it costs.** One look at a time, :data:`LOOKS` a second at most; and after each a pause of :data:`SHARE` times as
 long as it took, so that what does grow with the board (counting, on SQL) or is several requests (a look on ZooKeeper)
 never takes more than a small share of the server. The counts are asked for with every look and the rest in turn: the
-claims, the first jobs that wait, who is there, what is paused or limited, and the last of the trash. A page has
-:data:`PAGE` jobs at most: on a larger board, "by name" is of the first ones.
+claims, the first jobs that wait, who is there, what is paused or limited, the schedules, and the last of the trash. A
+page has :data:`PAGE` jobs at most: on a larger board, "by name" is of the first ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobboard.board import PAGE, JobBoard
 from jobboard.cli.rates import Conductors, Rate, Rates
 from jobboard.engine import Rules
 from jobboard.job import Entity
-from jobboard.primitives import RANKS, BoardStats, Seen
+from jobboard.primitives import RANKS, BoardStats, KeptStats, Seen
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
 
 T = TypeVar("T")
@@ -89,6 +89,7 @@ class Sampler:
         self.conductors = Conductors()
         self.entities: Sequence[Entity] = ()
         self.rules = Rules()
+        self.kept = KeptStats(0, None, 0.0, None)
         self.trashed: Sequence[Record] = ()
         self.complete = False
         """Whether everything has been asked for at least once."""
@@ -150,6 +151,7 @@ class Sampler:
                     yield self._ask_head
             yield self._ask_entities
             yield self._ask_rules
+            yield self._ask_kept
             yield self._ask_trash
 
     def _ask_clock(self) -> None:
@@ -223,6 +225,9 @@ class Sampler:
 
     def _ask_rules(self) -> None:
         self.rules = self.pace.ask(self.board.door.rules)
+
+    def _ask_kept(self) -> None:
+        self.kept = self.pace.ask(self.board.kept_stats)
 
     def _ask_trash(self) -> None:
         self.trashed = self.pace.ask(self.board.door.trash_page, None, ERRORS)

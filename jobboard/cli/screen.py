@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobboard.cli.fitting import GAP, Column, Fitted, cut
 from jobboard.cli.looking import OF_METADATA, of_metadata
-from jobboard.cli.naming import rules_as_dict, rules_on
+from jobboard.cli.naming import kept_as_dict, kept_on, rules_as_dict, rules_on
 from jobboard.cli.output import last_line, safe, span
 from jobboard.cli.rates import TOLD, Rate
 from jobboard.cli.sampling import RATES, Sampler
@@ -46,6 +46,7 @@ def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
         "trouble": trouble,
         "counts": None if stats is None else {**asdict(stats), "on_board": stats.on_board},
         **rules_as_dict(known.rules),
+        **kept_as_dict(known.kept),
         "change_per_second": {name: _rounded(known.changes.get(name)) for name in (*_STATES, "on_board")},
         "rate_per_second": {name: _rounded(known.rates.get(name)) for name in RATES.values()},
         "seen": {"waiting": len(known.waiting), "running": len(running)},
@@ -84,7 +85,7 @@ def as_line(known: Sampler, trouble: str | None) -> str:
     parts = [f"{state} {count}" for state, count in asdict(known.stats).items()]
     parts += [f"{name} {known.rates[name].short:.1f}/s" for name in RATES.values() if name in known.rates]
     oldest, running = known.oldest_waiting, known.running
-    parts += map(safe, rules_on(known.rules))
+    parts += map(safe, (*rules_on(known.rules), *kept_on(known.kept)))
     if oldest is not None:
         parts.append(f"oldest waiting {span(known.now - oldest.created_on / 1e6)} {safe(oldest.name)}")
     if running:
@@ -206,7 +207,7 @@ def _head(known: Sampler, trouble: str | None, live: bool, width: int) -> Text:
 def _head_and_below(known: Sampler, trouble: str | None) -> int:
     """How many lines :func:`_head` and :func:`_below` take."""
     more = (trouble is not None, not known.told, len(known.waiting) < known.waiting_of)
-    return 3 + sum(more) + len(rules_on(known.rules))
+    return 3 + sum(more) + len(rules_on(known.rules)) + len(kept_on(known.kept))
 
 
 def _place(known: Sampler) -> str:
@@ -253,6 +254,8 @@ def _below(known: Sampler, width: int) -> Text:
     shown = Text(f"\n{said}", no_wrap=True, overflow="ellipsis")
     for line in rules_on(known.rules):
         shown.append(f"\n{safe(line)}", style="bold yellow")
+    for line in kept_on(known.kept):
+        shown.append(f"\n{line}", style="bold yellow" if known.kept.late >= 1 else "dim")
     if not known.told:
         shown.append("\nrates: what conductors tell of themselves, every third of their claim_ttl", style="dim")
     seen, total = len(known.waiting), known.waiting_of

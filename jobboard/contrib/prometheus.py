@@ -26,7 +26,7 @@ from jobboard.conductor.dispatching import Dispatcher
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError, MissingDriver
 from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats
+from jobboard.primitives import BoardStats, KeptStats
 
 try:
     from prometheus_client import REGISTRY, Counter, Histogram, ProcessCollector, start_http_server
@@ -58,6 +58,10 @@ class BoardCollector(Collector):
         jobboard_paused{board="pictures",job_name="resize"} 1.0     of everything, with an empty name
         jobboard_limit{board="pictures",job_name="resize",per="group"} 4.0
         jobboard_rate_limit{board="pictures",job_name="mail",per="name"} 1.67     claims per second
+        jobboard_schedules{board="pictures"} 2.0
+        jobboard_schedules_next_due_seconds{board="pictures"} 1.7e9     since 1970; where there is any
+        jobboard_schedules_late_seconds{board="pictures"} 0.0     since when the latest is due
+        jobboard_outcomes{board="pictures"} 7.0     not on SQL and ZooKeeper
 
     A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
 
@@ -78,11 +82,11 @@ class BoardCollector(Collector):
         yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, jobs, paused, limits, rates = self._families()
+        up, jobs, paused, limits, rates, *kept = self._families()
         end = time.monotonic() + self._timeout
         for name, look in [(count.board.name, count.begin()) for count in self._counts]:
             try:
-                stats, rules = look.result(max(0.0, end - time.monotonic()))
+                stats, rules, beside = look.result(max(0.0, end - time.monotonic()))
             except (JobBoardError, TimeoutError) as error:
                 LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
                 up.add_metric([name], 0)
@@ -97,7 +101,11 @@ class BoardCollector(Collector):
                     limits.add_metric([name, limit.name, limit.per], limit.concurrency)
                 if limit.rate is not None:
                     rates.add_metric([name, limit.name, limit.per], limit.rate[0] / limit.rate[1])
-        yield from (up, jobs, paused, limits, rates)
+            due = None if beside.next_due is None else beside.next_due.timestamp()
+            for family, value in zip(kept, (beside.schedules, due, beside.late, beside.outcomes), strict=True):
+                if value is not None:
+                    family.add_metric([name], value)
+        yield from (up, jobs, paused, limits, rates, *kept)
 
     @staticmethod
     def _families() -> tuple[GaugeMetricFamily, ...]:
@@ -107,6 +115,15 @@ class BoardCollector(Collector):
             GaugeMetricFamily("jobboard_paused", "Names of jobs that are paused.", labels=["board", "job_name"]),
             GaugeMetricFamily("jobboard_limit", "How many may be claimed at once.", labels=_LIMITED),
             GaugeMetricFamily("jobboard_rate_limit", "How many claims may begin per second.", labels=_LIMITED),
+            *(
+                GaugeMetricFamily(f"jobboard_{name}", told, labels=["board"])
+                for name, told in (
+                    ("schedules", "Schedules of the board."),
+                    ("schedules_next_due_seconds", "When the next schedule is due, since 1970."),
+                    ("schedules_late_seconds", "For how long nobody has posted what is due."),
+                    ("outcomes", "What consumed jobs have left."),
+                )
+            ),
         )
 
 
@@ -142,16 +159,16 @@ class _Count:
         self._max_age = max_age
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[tuple[BoardStats, Rules]] | None = None
+        self._look: Future[tuple[BoardStats, Rules, KeptStats]] | None = None
 
-    def begin(self) -> Future[tuple[BoardStats, Rules]]:
+    def begin(self) -> Future[tuple[BoardStats, Rules, KeptStats]]:
         with self._lock:
             if self._look is None or self._look.done():
                 self._look = self._thread.submit(self._count)
             return self._look
 
-    def _count(self) -> tuple[BoardStats, Rules]:
-        return self.board.stats(self._max_age), self.board.door.rules()
+    def _count(self) -> tuple[BoardStats, Rules, KeptStats]:
+        return self.board.stats(self._max_age), self.board.door.rules(), self.board.kept_stats()
 
 
 class ConductorMetrics:

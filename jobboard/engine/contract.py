@@ -23,6 +23,7 @@ from jobboard.primitives import (
     Claimed,
     Draft,
     Finish,
+    KeptStats,
     Limit,
     Nonce,
     Oddity,
@@ -355,6 +356,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002
         """OK, or ABSENT."""
+
+    @abc.abstractmethod
+    def kept_stats(self) -> KeptStats:
+        """How much is kept beside the jobs."""
 
     def hear_schedules(self) -> bool:
         """See to it that this handle hears of every schedule that is set or removed from now on, by whomever: its life

@@ -15,8 +15,8 @@ from jobboard import codec
 from jobboard.engine.calls import Committer, Deed, Plan
 from jobboard.engine.store import Mark, Side, Stale
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import Draft, Nonce
-from jobboard.states import OK, Record, Status
+from jobboard.primitives import Draft, KeptStats, Nonce
+from jobboard.states import OK, Record, Status, moment
 from jobboard.timetable import Timetable
 
 LOG = logging.getLogger(__name__)
@@ -136,6 +136,16 @@ class Schedules:
 
         return self._call(nonce).do(nonce, plan).done[0].status
 
+    def stats(self) -> KeptStats:
+        """A schedule that can't be read counts, and is due for nobody."""
+        store = self._call(None).store
+        found = store.listed("schedule")
+        entries = (_schedule(side) for side in found.sides)
+        times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
+        due = min(times, default=None)
+        late = 0.0 if due is None else max(0.0, (found.now - due) / 1e6)
+        return KeptStats(len(found.sides), None if due is None else moment(due), late, store.outcome_count())
+
     def hear(self) -> bool:
         return self._call(None).store.hear_schedules()
 
@@ -232,6 +242,9 @@ class ScheduleEngine:
 
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
         return self._schedules.remove(id, nonce)
+
+    def kept_stats(self) -> KeptStats:
+        return self._schedules.stats()
 
     def hear_schedules(self) -> bool:
         return self._schedules.hear()

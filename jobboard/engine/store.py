@@ -276,6 +276,10 @@ class Store(abc.ABC):
     def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
         """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""
 
+    def outcome_count(self) -> int | None:
+        """How many outcomes are stored, where that does not cost what there are of them."""
+        return None
+
     def hear_schedules(self) -> bool:
         """See :meth:`Engine.hear_schedules <jobboard.engine.Engine.hear_schedules>` and :func:`reschedules`."""
         return False

@@ -71,7 +71,8 @@ def test_a_scrape_counts_jobs_by_state(
     board.claim_many("anna", 2)
     board.cancel(next(board.iterjobs(only_unclaimed=True)))
     counts = {"unclaimed": 2.0, "scheduled": 1.0, "claimed": 2.0, "trashed": 1.0}
-    assert scrape() == {
+    found = {key: value for key, value in scrape().items() if key[0] in ("jobboard_up", "jobboard_jobs")}
+    assert found == {
         ("jobboard_up", "pictures"): 1.0,
         ("jobboard_up", "sounds"): 1.0,
         **{("jobboard_jobs", "pictures", state): count for state, count in counts.items()},
@@ -188,6 +189,27 @@ def test_what_is_paused(make_board: MakeBoard, registry: CollectorRegistry) -> N
     board.pause()
     told = {key: value for key, value in read(registry).items() if key[0] == "jobboard_paused"}
     assert told == {("jobboard_paused", board.name, name): 1.0 for name in ("", "crop", "resize")}
+
+
+@pytest.mark.backends("memory")
+def test_what_is_kept(make_board: MakeBoard, registry: CollectorRegistry) -> None:
+    board = make_board("pictures", keep_done=60)
+    registry.register(BoardCollector(board))
+
+    def told() -> dict[str, float]:
+        found = read(registry).items()
+        return {key[0]: value for key, value in found if key[0].startswith(("jobboard_schedules", "jobboard_outcomes"))}
+
+    assert told() == {"jobboard_schedules": 0.0, "jobboard_schedules_late_seconds": 0.0, "jobboard_outcomes": 0.0}
+    due = board.schedule("ping", name="ping", every=60).next_due
+    board.post("job")
+    board.consume(board.claim_next("anna"), "anna")
+    assert told() == {
+        "jobboard_schedules": 1.0,
+        "jobboard_schedules_next_due_seconds": due.timestamp(),
+        "jobboard_schedules_late_seconds": 0.0,
+        "jobboard_outcomes": 1.0,
+    }
 
 
 @pytest.mark.backends("memory")

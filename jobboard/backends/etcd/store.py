@@ -396,6 +396,9 @@ class EtcdStore(Store):
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
         return self.writer.commit(changes, marks, checks)
 
+    def outcome_count(self) -> int:
+        return self.link.read([span(self.keys.done, end_of(self.keys.done), only="count")]).counts[0]
+
     def hear_schedules(self) -> bool:
         if not self._schedule_watch.begun:
             # From now on, and not from when the server gets to it.

@@ -365,6 +365,13 @@ class RedisStore(Store):
                 self._listener = self._new_listener()
                 self._listener.start()
 
+    def outcome_count(self) -> int:
+        try:
+            count = self.links.call(command(b"ZLEXCOUNT", self.keys.of("listed"), b"[outcome\0", b"(outcome\1"))
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
+        return int(count)
+
     def hear_schedules(self) -> bool:
         with self._listening_lock:
             if self._schedule_listener is None:

@@ -269,6 +269,28 @@ class TestSchedules:
             anew = other.schedule("hourly", **{**arguments, "details": {"a": [1], "z": {}}, **change})
             assert anew.next_due > before + timedelta(minutes=30)
 
+    def test_figures(self, make_board: MakeBoard) -> None:
+        board = make_board(keep_done=LONG)
+        counts = board.kept_stats()
+        assert (counts.schedules, counts.next_due, counts.late) == (0, None, 0.0)
+        late = board.schedule("late", name="late", every=LONG)
+        assert board.kept_stats().next_due == late.next_due
+        assert board.kept_stats().late == 0.0
+        soon = board.schedule("soon", name="soon", every=LONG / 2)
+        plant(board, "broken", b"")
+        found = board.kept_stats()
+        assert (found.schedules, found.next_due) == (3, soon.next_due)
+        due = put_back(board, "late", 50)
+        found = board.kept_stats()
+        assert found.next_due == due
+        assert found.late == pytest.approx(50, abs=LIMIT)
+        assert found.outcomes in (0, None)
+        for name in ("one", "two"):
+            board.post(name)
+            board.consume(take(board, names=[name]), "anna")
+        assert board.kept_stats().outcomes in (2, None)
+        assert (counts.outcomes is None) == (board.kept_stats().outcomes is None)
+
     def test_many(self, board: JobBoard) -> None:
         for number in range(30):
             board.schedule(f"number {number}", name="report", every=60, details={"n": number})
