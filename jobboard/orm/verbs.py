@@ -215,7 +215,7 @@ def unacquire(session: Session, model: type[Any], who: str, rows: Sequence[Any] 
     else:
         held = {key_of(row): held_by(row, who) for row in rows}
         released = list(lock_held(connection, mapper, held, *where))
-        _release(connection, mapper, released)
+        release(connection, mapper, released)
     gone = set(released)
     for row in rows:
         if key_of(row) in gone:
@@ -238,12 +238,12 @@ def _release_all(connection: Connection, mapper: Mapper[Any], condition: Conditi
     found = connection.execute(sa.select(*mapper.primary_key).where(condition))
     for some in chunks([tuple(row) for row in found], BATCH):
         locked = lock(connection, mapper, sa.and_(keyed(mapper, some), condition), skip=skip)
-        _release(connection, mapper, locked)
+        release(connection, mapper, locked)
         released += locked
     return released
 
 
-def _release(connection: Connection, mapper: Mapper[Any], keys: Sequence[Key]) -> None:
+def release(connection: Connection, mapper: Mapper[Any], keys: Sequence[Key]) -> None:
     nobody = dict.fromkeys(mapper.columns[f"acquired_{what}"] for what in ("by", "at", "until"))
     for some in chunks(keys, BATCH):
         connection.execute(change(mapper, some).values(nobody))

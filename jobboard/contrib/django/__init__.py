@@ -7,6 +7,7 @@ In the settings of a project::
 
 ``backend`` is what Django calls, ``options`` reads ``OPTIONS``, ``boards`` holds the boards of the process, ``results``
 makes a job of a task and a result of a job, ``worker`` runs tasks, and ``management`` is ``manage.py jobboard``.
+``claimable`` is for models whose rows are acquired.
 """
 
 from jobboard.contrib.django.backend import JobboardBackend as JobboardBackend

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,37 @@ else:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.contrib.django.project"
     django.setup()
     setup_test_environment()
+
+
+ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mariadb": "mysql"}
+
+
+@pytest.fixture
+def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The settings of a database of Django's, ``project``, while there is one."""
+    import sqlalchemy
+    from django.db import connections
+
+    from jobboard.contrib.django import joining
+
+    settings: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[backend]}"}
+    if backend == "sqlite":
+        settings |= {"NAME": str(tmp_path / "project.sqlite3"), "OPTIONS": {"transaction_mode": "IMMEDIATE"}}
+    else:
+        url = sqlalchemy.make_url(request.getfixturevalue("database_uri")(backend))
+        settings |= {"NAME": url.database, "USER": url.username, "PASSWORD": url.password or ""}
+        settings |= {"HOST": url.host, "PORT": url.port or ""}
+    if backend == "mariadb" and find_spec("MySQLdb") is None:
+        # mysqlclient is built from source, and so is not everywhere; where it is, it is what is tested.
+        pymysql = pytest.importorskip("pymysql")
+        pymysql.install_as_MySQLdb()
+    configured = connections.settings
+    connections.settings = connections.configure_settings({**configured, "project": dict(settings)})
+    yield settings
+    connections["project"].close()
+    del connections["project"]
+    joining._engine.cache_clear()
+    connections.settings = configured
 
 
 @pytest.fixture

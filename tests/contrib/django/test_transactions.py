@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy
 from django.core import checks
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.tasks import TaskResultStatus, task_backends
 from django.test import override_settings
 
-from jobboard.contrib.django import boards, joining
+from jobboard.contrib.django import boards
 from jobboard.notifier import POSTED
 from jobboard.testing import eventually
 from tests.contrib.django import tasks
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 BACKEND = "jobboard.contrib.django.JobboardBackend"
-ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mariadb": "mysql"}
 
 
 class _RollBackError(Exception):
@@ -31,22 +28,9 @@ class _RollBackError(Exception):
 
 
 @pytest.fixture
-def project(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def project(database: Any, tmp_path: Path) -> Iterator[Any]:
     """A task backend on ``django:project``, a database of Django's with one table of the project's; its tables are
     those that ``migrate`` has made."""
-    settings: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[backend]}"}
-    if backend == "sqlite":
-        settings |= {"NAME": tmp_path / "project.sqlite3", "OPTIONS": {"transaction_mode": "IMMEDIATE"}}
-    else:
-        url = sqlalchemy.make_url(request.getfixturevalue("database_uri")(backend))
-        settings |= {"NAME": url.database, "USER": url.username, "PASSWORD": url.password or ""}
-        settings |= {"HOST": url.host, "PORT": url.port or ""}
-    if backend == "mariadb" and find_spec("MySQLdb") is None:
-        # mysqlclient is built from source, and so is not everywhere; where it is, it is what is tested.
-        pymysql = pytest.importorskip("pymysql")
-        pymysql.install_as_MySQLdb()
-    configured = connections.settings
-    connections.settings = connections.configure_settings({**configured, "project": settings})
     options = {"board": "django:project", "name": tmp_path.name}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         call_command("migrate", database="project", verbosity=0)
@@ -56,10 +40,6 @@ def project(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
         with connections["project"].cursor() as cursor:
             cursor.execute("DROP TABLE orders")
         boards.close()
-    connections["project"].close()
-    del connections["project"]
-    joining._engine.cache_clear()
-    connections.settings = configured
 
 
 def fail_in_transaction(number: int) -> None:

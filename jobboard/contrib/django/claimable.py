@@ -1,0 +1,337 @@
+"""Django models whose rows are acquired: :class:`jobboard.orm.Claimable` for them.
+
+What is decided is decided there: a twin of the model, mapped to the same table, does it on Django's own connection,
+within Django's transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import sqlalchemy as sa
+from django.db import connections, models, router, transaction
+from sqlalchemy.orm import DeclarativeBase, Session, mapped_column
+
+from jobboard import orm
+from jobboard.arguments import aware
+from jobboard.contrib.django import joining
+from jobboard.exceptions import ClaimLost, JobFailure
+from jobboard.job import boottime
+from jobboard.orm import Reacquired, verbs
+from jobboard.orm.holding import Acquisition
+from jobboard.orm.rows import BATCH, lock_held
+from jobboard.sql.expressions import Now
+from jobboard.sql.prepared import chunks
+from jobboard.states import moment
+
+_COLLATIONS = {"postgresql": "C", "mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
+"""Those that compare byte by byte, as SQLite does by itself."""
+
+
+class _Kept(models.Field):
+    """A column that the save of an object leaves alone, so that nobody writes back what has been long ago."""
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        return super().pre_save(model_instance, add) if add else models.F(self.attname)
+
+
+class _Name(_Kept, models.CharField):
+    def db_parameters(self, connection: Any) -> Any:
+        vendor = "mariadb" if getattr(connection, "mysql_is_mariadb", False) else connection.vendor
+        return {**super().db_parameters(connection), "collation": _COLLATIONS.get(vendor)}
+
+
+class _Moment(_Kept, models.BigIntegerField):
+    """A time, aware of its zone; stored as µs since 1970, UTC."""
+
+    def from_db_value(self, value: int | None, *args: object) -> datetime.datetime | None:
+        return None if value is None else moment(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return super().get_prep_value(aware("time", value) if isinstance(value, datetime.datetime) else value)
+
+
+class _Token(_Kept, models.BigIntegerField):
+    pass
+
+
+class _Key(sa.types.UserDefinedType[Any]):
+    """A primary key as Django has it, in SQLAlchemy's statements."""
+
+    cache_ok = True
+
+    def __init__(self, field: Any, alias: str) -> None:
+        self.field = field
+        self.alias = alias
+
+    def bind_processor(self, dialect: Any) -> Any:
+        return lambda value: self.field.get_db_prep_value(value, connections[self.alias])
+
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        return self.field.to_python
+
+
+class _Base(DeclarativeBase):
+    pass
+
+
+@functools.cache
+def _twin_of(model: Any, alias: str) -> Any:
+    """:raises TypeError: its primary key is none of its own, or several columns."""
+    key = model._meta.pk
+    if key.model is not model or not key.column or key.remote_field:
+        raise TypeError(f"{model.__name__} needs a primary key that is one column of its own table to be acquired by")
+    kind = sa.BigInteger() if isinstance(key, models.IntegerField | models.AutoField) else _Key(key, alias)
+    columns = {"__tablename__": model._meta.db_table, "key": mapped_column(key.column, kind, primary_key=True)}
+    return type(model.__name__, (orm.Claimable, _Base), columns)
+
+
+class _Work(NamedTuple):
+    """A session on Django's connection, in its transaction."""
+
+    session: Session
+    twin: Any
+    alias: str
+
+    @property
+    def mapper(self) -> Any:
+        return verbs.mapper_of(self.twin)
+
+    @property
+    def connection(self) -> Any:
+        return self.session.connection()
+
+
+@contextlib.contextmanager
+def _working(model: Any, using: str | None) -> Iterator[_Work]:
+    alias = using or router.db_for_write(model)
+    twin = _twin_of(model, alias)
+    with transaction.atomic(using=alias):
+        django = connections[alias]
+        if django.vendor == "sqlite":
+            # A transaction that reads first and writes later fails at once when another has written in between.
+            name = django.ops.quote_name(model._meta.db_table)
+            with django.cursor() as cursor:
+                cursor.execute(f"UPDATE {name} SET acquired_token = 0 WHERE 1 = 0")  # noqa: S608 - it is quoted
+        with joining._engine(alias).connect() as connection, Session(connection, expire_on_commit=False) as session:
+            session.begin()
+            yield _Work(session, twin, alias)
+
+
+class Claimable(models.Model):
+    """Derive a model from it, and its rows can be acquired: each by one process at a time, for a limited time.
+
+    ::
+
+        class Picture(Claimable):
+            done = models.BooleanField(default=False)
+
+        for picture in Picture.acquire("me", queryset=Picture.objects.filter(done=False), limit=10):
+            resize(picture)
+            picture.done = True
+            picture.save()
+        Picture.unacquire("me")
+
+    Every verb takes part in the transaction that Django is in, and has one of its own where it is in none. Errors of
+    the database's are Django's. The times are the database's.
+
+    **The fence.** An object that was acquired remembers the token of that, see :attr:`acquisition`. To ``save()`` or
+    ``delete()`` it once another has acquired its row, or it was given back, raises ``ClaimLost``, and nothing is
+    written. Others are written as ever, and no ``save()`` touches the columns of this class.
+    """
+
+    acquire_limit: ClassVar[int | None] = None
+    """How many rows to acquire at most, unless the call says otherwise; None: 100."""
+
+    acquire_timeout: ClassVar[float | None] = None
+    """For how many seconds, unless the call says otherwise; None: 600."""
+
+    acquired_by = _Name(max_length=255, null=True, default=None, editable=False, db_index=True)
+    acquired_at = _Moment(null=True, default=None, editable=False)
+    acquired_until = _Moment(null=True, default=None, editable=False)
+    acquired_token = _Token(default=0, db_default=0, editable=False)
+
+    class Meta:
+        abstract = True
+
+    _acquisition: Acquisition | None = None
+
+    @property
+    def acquisition(self) -> Acquisition | None:
+        """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
+        acquired, or was given back."""
+        return self._acquisition
+
+    @classmethod
+    def acquire(
+        cls,
+        who: str,
+        queryset: models.QuerySet[Self] | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = None,
+        acquired_at: datetime.datetime | None = None,
+        using: str | None = None,
+    ) -> list[Self]:
+        """Acquire the first rows that nobody has, or whose time is up.
+
+        :param who: shown in ``acquired_by``. Workers that share a name also share what they give back by name.
+        :param queryset: which rows, and in which order; all of them by their key unless given.
+        :param limit: how many at most; :attr:`acquire_limit` unless given.
+        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
+        :param acquired_at: an aware time to count from, instead of the database's.
+        :param using: the alias of a database; that of the query set, or the router's, unless given.
+        :returns: these rows and no others, in order; none where there is nothing.
+        :raises ValueError, TypeError: as of :meth:`jobboard.orm.Claimable.acquire`; a query set of another model.
+        """
+        if queryset is None:
+            queryset = cls._default_manager.order_by("pk")
+        elif queryset.model is not cls:
+            raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
+        limit = cls.acquire_limit if limit is None else limit
+        timeout = cls.acquire_timeout if timeout is None else timeout
+        taken: list[Self] = []
+        seen: list[Any] = []
+        with _working(cls, using or queryset._db) as work:
+            wish = work.twin._wish(who, None, (), limit, timeout, acquired_at)
+            now = moment(work.session.scalars(sa.select(Now())).one())
+            free = models.Q(acquired_until=None) | models.Q(acquired_until__lte=now)
+            queryset = queryset.using(work.alias)
+            while len(taken) < wish.limit:
+                # Others are at the first ones, if these were not enough: so then it looks far ahead at once.
+                candidates = queryset.filter(free).exclude(pk__in=seen).values_list("pk", flat=True)
+                some = list(candidates[: 10 * BATCH if seen else BATCH])
+                if not some:
+                    break
+                seen += some
+                for few in chunks(some, min(wish.limit - len(taken), BATCH)):
+                    taken += cls._acquire(work, wish._replace(limit=wish.limit - len(taken)), few, queryset)
+                    if len(taken) == wish.limit:
+                        break
+        return taken
+
+    @classmethod
+    def _acquire(
+        cls, work: _Work, wish: verbs.Wanted, keys: Sequence[Any], queryset: models.QuerySet[Self]
+    ) -> list[Self]:
+        rows = verbs.acquire(work.session, work.twin, wish._replace(where=(work.twin.key.in_(keys),)))
+        held = {row.key: row for row in rows}
+        found = {each.pk: each for each in queryset.filter(pk__in=list(held))}
+        # Before it was locked, another may have made of a row what the query set does not ask for.
+        if changed := [row for key, row in held.items() if key not in found]:
+            work.twin.unacquire(work.session, wish.who, changed)
+        for key, each in found.items():
+            each._acquisition = held[key].acquisition
+        return [found[key] for key in keys if key in found]
+
+    @classmethod
+    def acquired(cls, who: str) -> models.QuerySet[Self]:
+        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since."""
+        return cls._default_manager.filter(acquired_by=who)
+
+    @classmethod
+    def reacquire(
+        cls,
+        who: str,
+        rows: Iterable[Self] | None = None,
+        *,
+        timeout: float | None = None,
+        using: str | None = None,
+    ) -> Reacquired:
+        """Hold on to rows for another timeout, from now on.
+
+        :param rows: objects of them; without it all that are acquired under the name.
+        :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
+        :raises JobFailure: one of the rows was acquired under another name.
+        """
+        with _working(cls, using) as work:
+            micros = work.twin._timeout(cls.acquire_timeout if timeout is None else timeout)
+            chosen = list(cls.acquired(who).using(work.alias) if rows is None else rows)
+            held = cls._held(who, chosen)
+            asked = boottime()
+            renewed = verbs.renew(
+                work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, None
+            )
+        kept: list[Self] = []
+        lost: list[Self] = []
+        for key, (row, _) in held.items():
+            if key in renewed:
+                deadline = asked + micros / verbs.SECOND
+                row._acquisition = row._acquisition or Acquisition(who, row.acquired_token, deadline)
+                row._acquisition.extended(deadline)
+                kept.append(row)
+            else:
+                row._lose()
+                lost.append(row)
+        return Reacquired(kept, lost)
+
+    @classmethod
+    def unacquire(cls, who: str, rows: Iterable[Self] | None = None, *, using: str | None = None) -> int:
+        """Give rows back: these, or all that are acquired under the name.
+
+        :returns: how many; rows that were lost stay as they are.
+        :raises JobFailure: one of the rows was acquired under another name.
+        """
+        with _working(cls, using) as work:
+            if rows is None:
+                count: int = work.twin.unacquire(work.session, who)
+                return count
+            held = cls._held(who, rows)
+            released = lock_held(work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()})
+            verbs.release(work.connection, work.mapper, list(released))
+        for key, (row, _) in held.items():
+            if key in released:
+                row._acquisition = None
+            else:
+                row._lose()
+        return len(released)
+
+    @classmethod
+    def unacquire_timed_out(cls, *, using: str | None = None) -> int:
+        """Give back all rows whose time is up; acquire takes them anyway, this shows it in the table."""
+        with _working(cls, using) as work:
+            count: int = work.twin.unacquire_timed_out(work.session)
+            return count
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """:raises ClaimLost: it was acquired, and is so no more; nothing is written."""
+        with self._fenced(kwargs.get("using")):
+            super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> Any:
+        """:raises ClaimLost: it was acquired, and is so no more; nothing is deleted."""
+        with self._fenced(kwargs.get("using")):
+            return super().delete(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _fenced(self, using: str | None) -> Iterator[None]:
+        held = self._acquisition
+        if held is None:
+            yield
+            return
+        with _working(type(self), using or self._state.db) as work:
+            [(key, (_, hold))] = type(self)._held(held.who, [self]).items()
+            if not lock_held(work.connection, work.mapper, {key: hold}):
+                self._lose()
+                what = f"{type(self).__name__} {self.pk!r}"
+                raise ClaimLost(f"{what}: another has it, or it was given back; a longer timeout leaves more time")
+            yield
+
+    def _lose(self) -> None:
+        if self._acquisition is not None:
+            self._acquisition.taken_away()
+
+    @classmethod
+    def _held(cls, who: str, rows: Iterable[Self]) -> dict[tuple[Any], tuple[Self, dict[str, Any]]]:
+        """The rows by their keys, each with what it has in the table as long as it is held."""
+        held = {}
+        for row in rows:
+            if (its := row._acquisition) is not None and its.who != who:
+                raise JobFailure(f"{cls.__name__} {row.pk!r} was acquired by {its.who!r}, not by {who!r}")
+            token = {} if its is None else {"acquired_token": its.token}
+            held[(row.pk,)] = row, {"acquired_by": who, **token}
+        return held

@@ -1,0 +1,212 @@
+"""Rows of Django's models that are acquired."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+
+from jobboard.exceptions import ClaimLost, JobFailure
+from jobboard.testing import eventually
+from tests.contrib.django.rows import USING, Child, Named, Picture, left
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ROOT = Path(__file__).parents[3]
+SHORT = 0.05
+WORKER = """
+import sys, django
+django.setup()
+from tests.contrib.django.rows import work
+work(sys.argv[1], sys.argv[2] == "stay")
+"""
+
+
+@pytest.fixture(autouse=True)
+def tables(database: Any) -> Iterator[None]:
+    with connections[USING].schema_editor() as editor:
+        editor.create_model(Picture)
+        editor.create_model(Named)
+        editor.create_model(Child)
+    yield
+    with connections[USING].schema_editor() as editor:
+        editor.delete_model(Child)
+        editor.delete_model(Named)
+        editor.delete_model(Picture)
+
+
+def pictures(count: int) -> list[Picture]:
+    return [Picture.objects.using(USING).create(rank=number) for number in range(count)]
+
+
+def acquire(who: str, *args: Any, **options: Any) -> list[Picture]:
+    return Picture.acquire(who, *args, using=USING, **options)
+
+
+def stored(row: Picture) -> Picture:
+    return Picture.objects.using(USING).get(pk=row.pk)
+
+
+def test_batches_are_disjoint_and_in_order() -> None:
+    made = pictures(7)
+    first = acquire("anna", limit=3)
+    assert first == made[:3]
+    by_rank = Picture.objects.using(USING).filter(rank__gt=3).order_by("-rank")
+    assert Picture.acquire("bert", by_rank, limit=2) == [made[6], made[5]]
+    assert acquire("bert") == made[3:5]
+    assert acquire("bert") == []
+    assert [row.acquired_by for row in first] == ["anna"] * 3
+    assert first[0].acquisition.token == first[0].acquired_token == 1
+    assert 500 < first[0].acquisition.expires_in() <= 600
+    assert first[0].acquired_until - first[0].acquired_at == datetime.timedelta(seconds=600)
+    assert set(Picture.acquired("bert").using(USING)) == set(made[3:])
+    assert list(Picture.acquired("Anna").using(USING)) == []
+
+
+def test_what_is_given_back_and_what_has_lapsed_comes_again() -> None:
+    [one, two, three] = pictures(3)
+    assert acquire("bert", Picture.objects.filter(pk=three.pk)) == [three]
+    assert acquire("anna", timeout=SHORT) == [one, two]
+    assert Picture.unacquire("bert", using=USING) == 1
+    eventually(lambda: Picture.unacquire_timed_out(using=USING) == 2)
+    assert stored(one).acquired_by is None
+    assert acquire("carl") == [one, two, three]
+
+
+def test_who_was_too_slow_writes_nothing() -> None:
+    pictures(2)
+    slow, mine = acquire("anna", timeout=SHORT)
+    Picture.unacquire("anna", [mine], using=USING)
+    first = left().filter(pk=slow.pk)
+    eventually(lambda: Picture.acquire("bert", first) == [slow])
+    assert slow.acquisition.lost
+    [taken] = Picture.reacquire("bert", using=USING).kept
+    slow.done = True
+    with pytest.raises(ClaimLost, match="Picture 1"):
+        slow.save()
+    with pytest.raises(ClaimLost):
+        slow.delete()
+    assert not stored(slow).done
+    taken.done = True
+    taken.save()
+    assert stored(slow).done
+    assert mine.acquisition is None
+    mine.save()
+
+
+def test_others_save_what_is_not_the_claims() -> None:
+    [page] = pictures(1)
+    [held] = acquire("anna")
+    page.rank = 5
+    page.save()
+    found = stored(page)
+    assert (found.rank, found.acquired_by, found.acquired_token) == (5, "anna", 1)
+    held.done = True
+    held.save()
+    held.delete()
+
+
+def test_reacquiring() -> None:
+    pictures(3)
+    rows = acquire("anna", timeout=SHORT)
+    eventually(lambda: acquire("bert", limit=1) == rows[:1])
+    kept, lost = Picture.reacquire("anna", rows, timeout=60, using=USING)
+    assert (kept, lost) == (rows[1:], rows[:1])
+    assert [row.acquisition.lost for row in rows] == [True, False, False]
+    [again, _] = Picture.reacquire("anna", using=USING).kept
+    assert again.acquisition.token == 1
+    with pytest.raises(JobFailure, match="by 'anna', not by 'bert'"):
+        Picture.unacquire("bert", rows, using=USING)
+
+
+def test_it_takes_part_in_the_transaction() -> None:
+    made = pictures(2)
+    with transaction.atomic(using=USING):
+        [first] = acquire("anna", limit=1)
+        transaction.set_rollback(True, using=USING)
+    assert stored(made[0]).acquired_by is None
+    with pytest.raises(ClaimLost):
+        first.save()
+    with transaction.atomic(using=USING):
+        assert acquire("anna") == made
+        with transaction.atomic(using=USING):
+            Picture.unacquire("anna", made[:1], using=USING)
+            transaction.set_rollback(True, using=USING)
+    assert [stored(row).acquired_by for row in made] == ["anna", "anna"]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_row_that_another_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    [first, second] = pictures(2)
+    find, changed = Picture._acquire, []
+
+    def late(*args: Any) -> Any:
+        if not changed:
+            changed.append(left().filter(pk=first.pk).update(done=True))
+        return find(*args)
+
+    monkeypatch.setattr(Picture, "_acquire", late)
+    assert Picture.acquire("anna", left()) == [second]
+    assert stored(first).acquired_by is None
+
+
+def test_other_keys() -> None:
+    rows = [Named.objects.using(USING).create() for _ in range(3)]
+    acquired = Named.acquire("anna", using=USING)
+    assert set(acquired) == set(rows)
+    acquired[0].save()
+    assert Named.unacquire("anna", acquired, using=USING) == 3
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(TypeError, match="Child needs a primary key"):
+        Child.acquire("anna", using=USING)
+    with pytest.raises(TypeError, match="one of Named"):
+        Picture.acquire("anna", Named.objects.all())  # type: ignore[arg-type]
+    for wrong in ({"limit": 0}, {"timeout": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            acquire("anna", **wrong)
+    with pytest.raises(ValueError, match="who"):
+        acquire("")
+
+
+@pytest.fixture
+def workers(database: dict[str, Any]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    with ExitStack() as stack:
+
+        def begin(who: str, how: str) -> subprocess.Popen[str]:
+            env = {**os.environ, "DATABASE": json.dumps(database)}
+            command = [sys.executable, "-c", WORKER, who, how]
+            process = subprocess.Popen(
+                command, env=env, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield begin
+
+
+def test_two_processes_and_a_killed_holder(workers: Callable[..., subprocess.Popen[str]]) -> None:
+    pictures(30)
+    doomed = workers("doomed", "stay")
+    assert doomed.stdout is not None
+    held = doomed.stdout.readline().split()
+    doomed.kill()
+    for process in [workers("anna", "work"), workers("bert", "work")]:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+    assert len(held) == 3
+    counts = Picture.objects.using(USING).values_list("worked_on", flat=True)
+    assert list(counts) == [1] * 30
+    assert not Picture.objects.using(USING).filter(acquired_by="doomed")
+    tokens = Picture.objects.using(USING).filter(pk__in=held).values_list("acquired_token", flat=True)
+    assert list(tokens) == [2, 2, 2]
