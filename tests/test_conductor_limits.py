@@ -122,12 +122,12 @@ def test_a_conductor_whose_slots_all_hang_claims_no_more_and_shows_that(
 def test_draining_with_a_limit(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
     board = make_board()
     job = board.post("a", max_attempts=1)
-    conductor = start(Conductor("one", board, hanging, drain_timeout=1.0))
+    conductor = start(Conductor("one", board, hanging, drain_timeout=3))
     eventually(lambda: hanging.jobs)
     begun = time.monotonic()
     conductor.stop()
     assert conductor.wait(30)
-    assert 0.7 < time.monotonic() - begun < 1.0
+    assert 2.1 < time.monotonic() - begun < 3
     assert hanging.jobs[0].claim.lost
     assert (job.state, job.attempts, job.error) == ("UNCLAIMED", 0, None)
     assert conductor.tally.abandoned == 1
@@ -170,9 +170,8 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     assert asked.wait(30)
     conductor.stop()
-    begun = time.monotonic()
     assert conductor.wait(30)
-    assert time.monotonic() - begun < 1
+    assert not answered.is_set()
     silent.set()
     assert answered.wait(30)
     eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "take" else 0))

@@ -70,7 +70,7 @@ def test_one_that_is_killed_is_soon_shown_no_longer(make_board: Callable[..., An
     since = time.monotonic()
     eventually(lambda: shown(board) == set())
     # ZooKeeper looks at its sessions once a tick.
-    assert time.monotonic() - since < in_force + 1
+    assert time.monotonic() - since < in_force + 5
 
 
 @pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
@@ -132,7 +132,7 @@ def test_a_server_that_restarts(backend: str, private_server: Callable[..., Any]
             back = time.monotonic()
             other.post("next")
             eventually(lambda: conductor.tally.consumed == 2)
-            assert time.monotonic() - back < 5
+            assert time.monotonic() - back < 10
             assert conductor.tally.dispatched == 2
         finally:
             gate.set()

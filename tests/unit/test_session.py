@@ -237,10 +237,10 @@ class TestKeeping:
         assert harness.session.held() == []
 
     def test_failed_beats_are_repeated_soon(self) -> None:
-        harness = Harness(interval=0.6)
+        harness = Harness(interval=1.5)
         harness.failing = True
         harness.session.hold(claim())
-        eventually(lambda: len(harness.beats) >= 3, 1.8)
+        eventually(lambda: len(harness.beats) >= 3, 4.5)
         harness.failing = False
         harness.session.end()
 

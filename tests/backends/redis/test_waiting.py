@@ -234,7 +234,7 @@ class TestIdle:
         job = other.post("a", delay=0.4)
         start = time.monotonic()
         assert waiter.wait(LIMIT) == job
-        assert 0.3 < time.monotonic() - start < 2
+        assert 0.3 < time.monotonic() - start < 4.5
         # The post, the look that claims it, and, if that came a moment too early, one night more.
         assert place.calls["evalsha"] <= 6
 

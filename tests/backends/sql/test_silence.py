@@ -134,7 +134,7 @@ def test_close_while_many_threads_have_silent_connections(far: JobBoard, proxy: 
         far.close()
         took = time.monotonic() - began
         done.set()
-    assert took < 5
+    assert took < 10
 
 
 def test_one_who_sleeps_is_still_woken(
@@ -240,7 +240,7 @@ def test_a_server_that_says_nothing_at_all(
         began = time.monotonic()
         with pytest.raises(ConnectionFailure):
             board.post("b")
-        assert time.monotonic() - began < 1 + 5
+        assert time.monotonic() - began < 1 + 10
         began = time.monotonic()
         board.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10

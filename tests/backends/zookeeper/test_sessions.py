@@ -179,7 +179,7 @@ def test_a_server_that_is_away_is_waited_for_as_long_as_was_asked(private_board:
         start = boottime()
         with contextlib.suppress(ConnectionFailure):
             act()
-        assert limit <= boottime() - start < limit + 2
+        assert limit <= boottime() - start < limit + 5
 
 
 def test_the_end_of_a_board_does_not_wait_for_a_server(private_board: Any) -> None:
@@ -190,7 +190,7 @@ def test_the_end_of_a_board_does_not_wait_for_a_server(private_board: Any) -> No
     eventually(lambda: not board.connected)
     start = boottime()
     board.close()
-    assert boottime() - start < 2
+    assert boottime() - start < 5
 
 
 def test_a_server_that_comes_back_in_time(private_board: Any) -> None:
@@ -215,7 +215,7 @@ def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started:
     with pytest.raises(ConnectionFailure, match=r"client= .* not running"):
         board.post("resize") if started else board.connect()
     board.close()
-    assert boottime() - start < 2
+    assert boottime() - start < 5
     client.close()
 
 
