@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
+from jobboard.testing.conformance.model import TestModel as Model
+from jobboard.testing.servers import selected_backends
 from tests.conftest import SHARED
+from tests.full import FULL
 
 
 @pytest.fixture
@@ -14,3 +17,9 @@ def board_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[s
     """To make tables takes longer than most tests. So the boards of all have the same, and names of their own."""
     conf = conf_of(backend)
     return {**conf, "table": SHARED} if "table" in conf else conf
+
+
+@pytest.mark.backends(*(selected_backends() if FULL else ("sqlite", "redis")))
+class TestModel(Model):  # type: ignore[no-redef]
+    """Any order of verbs; each verb by itself, from each state, is tested on every backend. Lua says the rules once
+    more; the others have them of the engine."""

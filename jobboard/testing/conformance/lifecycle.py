@@ -6,7 +6,7 @@ record is what has to come out: the same outcome, and the same record afterwards
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -185,11 +185,11 @@ class TestLifecycle:
             ]
         assert wrong == []
 
-    def prepare(self, board: JobBoard, start: str) -> list[Case]:
+    def prepare(self, board: JobBoard, start: str, verbs: Iterable[str] = VERBS) -> list[Case]:
         """A job for each verb and caller, all in the state to start from."""
         how = STARTS[start]
         cases = []
-        for verb in VERBS:
+        for verb in verbs:
             for caller in CALLERS:
                 job = board.post("resize", **how.posting)
                 how.go(board, job)
@@ -205,7 +205,7 @@ class TestLifecycle:
 
     def test_the_states_to_start_from(self, board: JobBoard) -> None:
         """So that the table above is not about fewer states than it seems."""
-        found = {start: self.prepare(board, start)[0].job.state for start in STARTS}
+        found = {start: self.prepare(board, start, ["claim"])[0].job.state for start in STARTS}
         assert [start for start, state in found.items() if state == SCHEDULED] == ["scheduled"]
         assert {state: sum(each == state for each in found.values()) for state in found.values()} == {
             "UNCLAIMED": 6,
