@@ -127,7 +127,8 @@ class Fences:
         ]
         answer = store.link.read([*fixed, *(self._ready(each, wanted) for each in guess)])
         tail, fences, timed, *_ = answer.found
-        store.saw(tail[0] if tail else None, answer.revision)
+        # Where only some of it is looked at, who sleeps then must be told of the rest from an earlier revision on.
+        store.saw(tail[0] if tail else None, 0 if full or names == [] else answer.revision)
         overdue = store.records([kv.value.decode() for kv in timed])
         if not timed:
             self._scanned = now
