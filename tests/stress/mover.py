@@ -5,15 +5,18 @@ it: after how many changes of a board, and how many seconds further. One that no
 that of the others are printed.
 """
 
+import itertools
 import json
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from jobboard.backends import fetch
 from jobboard.cli import main
+from jobboard.door import Door
 from jobboard.moving import mover
 from jobboard.session import Session
 
@@ -22,17 +25,18 @@ mover.BATCH = 7
 
 
 def killed(after: int, seconds: float) -> None:
-    mutate = Session.mutate
-    count = 0
+    count = itertools.count(1)
 
-    def counted(*args: Any, **extra: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == after:
-            threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL]).start()
-        return mutate(*args, **extra)
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **extra: Any) -> Any:
+            if next(count) == after:
+                threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL]).start()
+            return change(*args, **extra)
 
-    Session.mutate = counted  # type: ignore[method-assign]
+        return call
+
+    for kind, verb in ((Session, "mutate"), (Door, "set_schedule"), (Door, "keep"), (Door, "remember")):
+        setattr(kind, verb, counted(getattr(kind, verb)))
 
 
 def run(words: list[str], kill: tuple[int, float] | None) -> int:

@@ -81,14 +81,21 @@ def ended(process: subprocess.Popen[str], seconds: float = 60) -> list[int]:
 @pytest.mark.parametrize("move", ALL, indirect=True, ids="-to-".join)
 def test_killed_movers(move: Move) -> None:
     chance = random.Random()
+    for number in range(5):
+        move.source.schedule(f"number {number}", name="report", every=3600, details={"n": number})
+    done = move.source.post("done", key="done", key_for=600)
+    move.source.claim(done, "anna")
+    move.source.consume(done, "anna")
     jobs = fill(move.source, plain=33)
-    before = shown(move.source)
-    kills = [(chance.randint(3, 17), chance.uniform(0, 0.005)) for _ in range(5)]
+    before, schedules = shown(move.source), move.source.schedules()
+    kills = [(chance.randint(3, 30), chance.uniform(0, 0.005)) for _ in range(5)]
     statuses = ended(move.start(kills))
     assert KILLED in statuses
     assert shown(move.target) == before, f"killed at {kills}"
     assert len(before) == len(jobs) == 40
     assert shown(move.source) == []
+    assert (move.source.schedules(), move.target.schedules()) == ([], schedules)
+    assert move.target.post("done", key="done").uuid == done.uuid
 
 
 class Worker(threading.Thread):
