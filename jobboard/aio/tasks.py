@@ -95,7 +95,7 @@ class Tasks:
     def _begin(self, runs: Sequence[Run]) -> None:
         for run in runs:
             if not self._closed:
-                self._tasks[run] = self._loop.create_task(self._work(run), name=f"{self._name}: {run.job}")
+                self._tasks[run] = self._loop.create_task(self._work(run), name=run.job.uuid)
         with self._lock:
             self._waiting -= len(runs)
             self._taken += len(runs)
@@ -157,7 +157,12 @@ class Tasks:
 async def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
     """As :func:`jobboard.conductor.handlers.perform`, of a coroutine function. What wraps it may be asynchronous."""
     with Call(handling, job) as call:
-        call.result = await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
+        if wrappers:
+            call.result = await _call(handling, wrappers, job)
+        else:
+            # Not by a coroutine more: where handlers have little to do, each counts.
+            work: Any = handling.work(job)
+            call.result = check_result(await work)
     return call.ending
 
 
@@ -169,12 +174,8 @@ async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> ob
                 await stack.enter_async_context(context)
             else:
                 stack.enter_context(context)
-        return await _work(handling, job)
-
-
-async def _work(handling: Handling, job: Job) -> object:
-    work: Any = handling.work(job)
-    return check_result(await work)
+        work: Any = handling.work(job)
+        return check_result(await work)
 
 
 def _where(coroutine: Any) -> str:
