@@ -1,7 +1,9 @@
 """One worker process of one library: commands and answers are lines of JSON.
 
     ["fill", 5000]      post so many jobs that do nothing
-    ["drain", 5000]     work them all off, in this process; answers how many seconds that took
+    ["fill", 200, "a"]  post so many that take 10 ms, and write their numbers to a file
+    ["drain", 5000]     work them all off, in this process; answers how many seconds that took, and of CPU time
+    ["work"]            work on until this process is killed
 
 The first line that it writes says that it is ready.
 Which library, its URI and its settings are the arguments. Each runs as its documentation has it, without results, logs
@@ -10,15 +12,15 @@ or a pause between jobs, and ends when the last job has been run and what it nee
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-DETAILS = {"path": "/srv/images/" + "x" * 165, "width": 640}
+from asynchronous import DETAILS, SAQ, Arq, JobboardCoroutines, PgQueuer, Procrastinate, Taskiq
 
 
 class Jobboard:
@@ -95,100 +97,14 @@ class RQ:
         assert not self._queue.count
 
 
-class PgQueuer:
-    def __init__(self, uri: str, batch: int) -> None:
-        self._uri = uri
-        self._batch = batch
-        asyncio.run(self._install())
-
-    async def _install(self) -> None:
-        import asyncpg
-        from pgqueuer.db import AsyncpgDriver
-        from pgqueuer.queries import Queries
-
-        connection = await asyncpg.connect(self._uri)
-        queries = Queries(AsyncpgDriver(connection))
-        if await connection.fetchval("SELECT to_regclass('pgqueuer') IS NULL"):
-            await queries.install()
-        await connection.close()
-
-    def fill(self, jobs: int) -> None:
-        async def post() -> None:
-            import asyncpg
-            from pgqueuer.db import AsyncpgDriver
-            from pgqueuer.queries import Queries
-
-            connection = await asyncpg.connect(self._uri)
-            payload = json.dumps(DETAILS).encode()
-            await Queries(AsyncpgDriver(connection)).enqueue(["resize"] * jobs, [payload] * jobs, [0] * jobs)
-            await connection.close()
-
-        asyncio.run(post())
-
-    def drain(self, jobs: int) -> None:
-        async def work() -> None:
-            import asyncpg
-            from pgqueuer import PgQueuer as Library
-            from pgqueuer.db import AsyncpgDriver
-            from pgqueuer.models import Job
-            from pgqueuer.types import QueueExecutionMode
-
-            connection = await asyncpg.connect(self._uri)
-            library = Library(AsyncpgDriver(connection))
-            seen = 0
-
-            @library.entrypoint("resize")
-            async def resize(job: Job) -> None:
-                nonlocal seen
-                seen += 1
-
-            await library.qm.run(batch_size=self._batch, mode=QueueExecutionMode.drain)
-            assert seen == jobs, seen
-
-        asyncio.run(work())
-
-
-class Procrastinate:
-    def __init__(self, uri: str, concurrency: int) -> None:
-        import procrastinate
-
-        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=uri))
-        self._concurrency = concurrency
-
-        @self._app.task(name="resize")
-        async def resize(**details: Any) -> None:
-            pass
-
-        self._resize = resize
-        asyncio.run(self._opened(self._install))
-
-    async def _opened(self, what: Callable[[], Any]) -> None:
-        async with self._app.open_async():
-            await what()
-
-    async def _install(self) -> None:
-        found = await self._app.connector.execute_query_one_async(
-            "SELECT to_regclass('procrastinate_jobs') IS NOT NULL AS there"
-        )
-        if not found["there"]:
-            await self._app.schema_manager.apply_schema_async()
-
-    def fill(self, jobs: int) -> None:
-        asyncio.run(self._opened(lambda: self._resize.batch_defer_async(*[DETAILS] * jobs)))
-
-    def drain(self, jobs: int) -> None:
-        async def work() -> None:
-            await self._app.run_worker_async(
-                wait=False, concurrency=self._concurrency, delete_jobs="always", install_signal_handlers=False
-            )
-
-        asyncio.run(self._opened(work))
-
-
 LIBRARIES: dict[str, Callable[[str, int], Any]] = {
-    "jobboard": Jobboard,
+    "threads": Jobboard,
+    "coroutines": JobboardCoroutines,
     "huey": Huey,
     "rq": RQ,
+    "arq": Arq,
+    "saq": SAQ,
+    "taskiq": Taskiq,
     "pgqueuer": PgQueuer,
     "procrastinate": Procrastinate,
 }
@@ -196,14 +112,16 @@ LIBRARIES: dict[str, Callable[[str, int], Any]] = {
 
 def main() -> None:
     library, uri, setting = sys.argv[1:]
+    logging.disable(logging.WARNING)
     peer = LIBRARIES[library](uri, int(setting))
     answers, sys.stdout = sys.stdout, sys.stderr
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        what, jobs = json.loads(line)
-        start = time.perf_counter()
-        getattr(peer, what)(jobs)
-        print(json.dumps(time.perf_counter() - start), file=answers, flush=True)
+        what, *given = json.loads(line)
+        began, spent = time.perf_counter(), time.process_time()
+        seconds = getattr(peer, what)(*given)
+        spent = time.process_time() - spent
+        print(json.dumps([seconds or time.perf_counter() - began, spent]), file=answers, flush=True)
 
 
 if __name__ == "__main__":
