@@ -438,3 +438,35 @@ def test_beside_a_service_that_outlives_it(make_board: MakeBoard, run: Run, capl
             await serve()
 
     run(main())
+
+
+@pytest.mark.backends("memory", "redis", "postgresql")
+def test_a_hundred_await_results_beside_it(make_board: MakeBoard, run: Run) -> None:
+    """On one loop: a service that posts, a conductor that works and keeps results, and a schedule."""
+    sync = make_board(keep_done=60)
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board)
+        scheduled = asyncio.Event()
+
+        @conductor.handles("double")
+        async def double(*, number: int) -> int:
+            await asyncio.sleep(0)
+            return 2 * number
+
+        @conductor.handles("tick")
+        async def tick(job: jobboard.Job) -> None:
+            scheduled.set()
+
+        async def ask(number: int) -> Any:
+            return await board.result(await double.post(number=number), LONG)
+
+        await board.schedule("clock", name="tick", every=1)
+        async with board, conductor:
+            assert await asyncio.gather(*map(ask, range(100))) == [2 * number for number in range(100)]
+            await scheduled.wait()
+        assert conductor.tally.consumed > 100
+        assert board.closed
+
+    run(main())

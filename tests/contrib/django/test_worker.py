@@ -229,3 +229,32 @@ def test_connections_are_let_go_of_around_each_task(tasks_on: Use, work: Use, mo
     work(1)
     assert closed == ["reset", "closed"] * 2
     assert not connection.in_atomic_block
+
+
+def test_a_paused_queue(tasks_on: Use, work: Use) -> None:
+    backend = tasks_on(queues=["default", "sums"])
+    backend.board.pause(["sums"])
+    conductor = work()
+    waits, runs = tasks.add_async.enqueue(1, 2), tasks.add.enqueue(1)
+    eventually(lambda: conductor.tally.consumed == 1)
+    runs.refresh()
+    waits.refresh()
+    assert (runs.status, waits.status) == (TaskResultStatus.SUCCESSFUL, TaskResultStatus.READY)
+    backend.board.resume(["sums"])
+    eventually(lambda: conductor.tally.consumed == 2)
+    waits.refresh()
+    assert waits.return_value == 3
+
+
+def test_a_task_that_is_posted_under_a_key(tasks_on: Use, work: Use) -> None:
+    """Django's enqueue() knows no key; a task is a job like others, and its details say which."""
+    board = tasks_on().board
+    details = {"task": tasks.add.module_path, "args": [1], "kwargs": {"b": 3}}
+    first = board.post("default", details=details, key="sum")
+    assert board.post("default", details=details, key="sum") == first
+    result = tasks.add.get_result(first.uuid)
+    assert result.status == TaskResultStatus.READY
+    assert work(1).tally.consumed == 1
+    result.refresh()
+    assert result.return_value == 4
+    assert board.post("default", details=details, key="sum") != first
