@@ -34,6 +34,9 @@ class _End(NamedTuple):
 
 def _batches(asked: list[tuple[int, Finish]], ends: list[_End]) -> Iterator[list[tuple[int, Finish]]]:
     """As many at once as a request may have: of those that leave an outcome, with its details, no more than fit."""
+    if not any(act.keep for _, act in asked):
+        yield from (asked[start : start + BATCH] for start in range(0, len(asked), BATCH))
+        return
     batch: list[tuple[int, Finish]] = []
     size = 0
     for index, act in asked:
