@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -61,6 +62,12 @@ def limit(value: Any, what: str = "limit") -> int:
     if integer(what, value) < 1:
         raise ValueError(f"{what}={value}: must be 1 or more")
     return int(value)
+
+
+def new_uuid() -> str:
+    """A random uuid, but for its first three characters, which count sixteenths of a second: of jobs that are posted
+    together the entries in an index lie together, on a few pages, where random ones would each have a page written."""
+    return f"{int(time.time() * 16) & 0xFFF:03x}{uuidutils.generate_uuid()[3:]}"
 
 
 MOST_CLAIMS = 10_000
@@ -140,7 +147,7 @@ def draft(given: Posting, max_details: int, wire: codec.Wire) -> Draft:
             raise TypeError(f"max_attempts must be an int, not {type(attempts).__name__}")
         if not 1 <= attempts < 2**31:
             raise ValueError(f"max_attempts={attempts}: must be 1 or more")
-    uuid, rank = uuidutils.generate_uuid(), rank_of(JobPriority.convert(given.priority))
+    uuid, rank = new_uuid(), rank_of(JobPriority.convert(given.priority))
     job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
     if given.key_for is None and given.on_key == "keep":
         return Draft(*job)

@@ -4,11 +4,12 @@ import datetime
 import json
 import pickle
 import re
+import uuid
 from typing import Any
 
 import pytest
 
-from jobboard import forks
+from jobboard import arguments, forks
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
@@ -241,3 +242,12 @@ def test_errors_keep_their_cause() -> None:
     matched, rest = many.split(NotFound)
     assert isinstance(matched, JobFailures)
     assert [type(error) for error in rest.exceptions] == [JobFailure]
+
+
+def test_uuids_of_jobs_posted_together_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobboard.arguments.time.time", lambda: 1_700_000_000.07)
+    made = {arguments.new_uuid() for _ in range(100)}
+    assert len(made) == 100
+    assert {each[:3] for each in made} == {"001"}
+    assert {str(uuid.UUID(each)) for each in made} == made
+    assert {uuid.UUID(each).version for each in made} == {4}
