@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -13,12 +14,12 @@ from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import Done, Mark, turns
 from jobboard.primitives import Finish
 from jobboard.sql.dialects import by_index, insert_new
-from jobboard.sql.expressions import Now
+from jobboard.sql.expressions import Now, Veiled
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elements, param, text
 from jobboard.states import COMPLETE, Record
 
 DROPPED = 500
-"""How many rows one statement drops at most, so that it is soon done."""
+"""How many rows one statement drops at most, so that it is soon done; a fifth where one who writes is alone."""
 
 now = Now()
 
@@ -91,7 +92,7 @@ class OutcomeRows:
         self._table = t = statements.tables.outcomes
         prefix = statements.tables.prefix
         self._mine = t.c.board == text("board")
-        of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), self._mine)
+        of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), Veiled(t.c.board) == text("board"))
         # For rows that another index finds: by the one on this column PostgreSQL might walk past all that have ended.
         until = t.c.until + sa.literal_column("0", sa.Integer)
         found = sa.select(*(t.c[name] for name in OUTCOME)).where(until > now)
@@ -104,7 +105,9 @@ class OutcomeRows:
         pages = (in_order, in_order.where(t.c.modified_on <= param("when"), behind))
         self._first, self._next = (Prepared(by_index(page, t, f"{prefix}_outcomes_newest")) for page in pages)
         ended = sa.and_(self._mine, t.c.until <= now)
-        most = sa.literal(DROPPED, sa.Integer(), literal_execute=True)
+        self._alone = statements.product.exclusive
+        self._most = DROPPED // 5 if self._alone else DROPPED
+        most = sa.literal(self._most, sa.Integer(), literal_execute=True)
         old = sa.select(t.c.uuid).where(ended).order_by(t.c.until).limit(most)
         self._old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
         self._gone = Prepared(sa.delete(t).where(of, until <= now), "p_uuids")
@@ -147,11 +150,15 @@ class OutcomeRows:
     def tidy(self, clean: Callable[..., None], seconds: float) -> bool:
         """Drop what has ended, some at a time; whether there may be more."""
         for _ in turns(seconds):
+            begun = time.monotonic()
             old = [row[0] for row in self._query(self._old)]
             if old:
                 clean(self._gone, p_uuids=old)
-            if len(old) < DROPPED:
+            if len(old) < self._most:
                 return False
+            if self._alone:
+                # Who waits asks ever less often there: let it meet with a rest more often than with a step.
+                time.sleep(2 * (time.monotonic() - begun))
         return True
 
 

@@ -178,11 +178,12 @@ def aged(board: JobBoard, engine: sa.Engine, count: int) -> sa.Table:
     return table
 
 
-def test_what_has_ended_is_dropped_in_short_steps(board: JobBoard, engine: sa.Engine) -> None:
+def test_what_has_ended_is_dropped_in_short_steps(backend: str, board: JobBoard, engine: sa.Engine) -> None:
     table = aged(board, engine, 3 * DROPPED + 10)
     with Spy(board) as seen:
         assert not board.engine.tidy()
-    assert sum("DELETE" in text for text in seen.texts) == 4
+    # One who writes to SQLite is alone: there they are shorter.
+    assert sum("DELETE" in text for text in seen.texts) == (16 if backend == "sqlite" else 4)
     assert [row["until"] > DROPPED for row in rows(engine, table)] == [True]
 
 
@@ -205,6 +206,10 @@ def test_outcomes_are_found_by_an_index(
 ) -> None:
     table = aged(board, engine, 3000)
     statement = getattr(board.engine._opened.outcomes, name)
+    if backend == "postgresql":
+        # Without statistics, as long as nobody has come by to take them.
+        links = board.engine._opened.links
+        assert re.search(index, links.run(lambda link: explained(link, backend, statement, params)))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(("ANALYZE TABLE " if backend == "mariadb" else "ANALYZE ") + table.name)
     plan = board.engine._opened.links.run(lambda link: explained(link, backend, statement, params))

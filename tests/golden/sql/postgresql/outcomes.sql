@@ -5,4 +5,5 @@ SELECT jobboard_outcomes.uuid, jobboard_outcomes.name, jobboard_outcomes.priorit
   jobboard_outcomes.retries, jobboard_outcomes.job_group, jobboard_outcomes.result, jobboard_outcomes.refused
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.until + 0 > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AND
-  jobboard_outcomes.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND jobboard_outcomes.board = %(p_board)s::VARCHAR;
+  jobboard_outcomes.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard_outcomes.board, '') =
+  %(p_board)s::VARCHAR;

@@ -17,4 +17,4 @@ SELECT jobboard_outcomes.uuid
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.board = ? AND jobboard_outcomes.until <= CAST(ROUND((julianday('now') - 2440587.5) *
   86400000) * 1000 AS INTEGER) ORDER BY jobboard_outcomes.until
- LIMIT 500 OFFSET ?;
+ LIMIT 100 OFFSET ?;
