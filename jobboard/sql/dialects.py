@@ -6,13 +6,12 @@ A :class:`Database` says what one can do, prepares connections and sorts its err
 from __future__ import annotations
 
 import contextlib
-import copy
 import enum
 import os
 import select
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -70,13 +69,6 @@ class Database:
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
-
-    def cursor(self, raw: Raw, dialect: Dialect) -> tuple[Any, Dialect]:
-        """What runs prepared statements on a connection of our own, and the dialect that writes these.
-
-        :param dialect: the connection's.
-        """
-        return raw.cursor(), dialect
 
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
@@ -169,15 +161,6 @@ class Database:
         return False
 
 
-def _numbered(dialect: Dialect) -> Dialect:
-    """The same for parameters that are written as numbers."""
-    numbered: Any = copy.copy(dialect)
-    numbered.paramstyle, numbered.positional = "numeric_dollar", True
-    # Which doubles percent signs or does not.
-    numbered.identifier_preparer = numbered.preparer(numbered)
-    return cast(Dialect, numbered)
-
-
 class PostgreSQLDatabase(Database):
     skip_locked = True
     nulls_last = True
@@ -202,15 +185,6 @@ class PostgreSQLDatabase(Database):
         if options.get("pooled") and hasattr(raw, "prepare_threshold"):
             # Behind a transaction pooler the next statement may meet another server process.
             raw.prepare_threshold = None
-
-    def cursor(self, raw: Raw, dialect: Dialect) -> tuple[Any, Dialect]:
-        dbapi: Any = dialect.loaded_dbapi
-        raw_cursor = getattr(dbapi, "RawCursor", None)
-        # Whoever gives a cursor of their own, as for a pooler, wants that.
-        if raw_cursor is None or raw.cursor_factory is not dbapi.Cursor:
-            return super().cursor(raw, dialect)
-        # In a text of more than 4096 characters psycopg looks for named parameters anew each time.
-        return raw_cursor(raw), _numbered(dialect)
 
     @property
     def can_listen(self) -> bool:

@@ -15,7 +15,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
-from jobboard.sql.prepared import Compound, Prepared, Row, Runner
+from jobboard.sql.prepared import Compound, Prepared, Row, Runner, cursor_on
 from jobboard.sql.refusals import refusal
 from jobboard.sql.silence import Line, Watch
 
@@ -93,7 +93,7 @@ class Link(Runner):
         raw: Any = connection.connection.dbapi_connection
         self.raw: Raw = raw
         self.product = product
-        self.cursor, self.dialect = product.cursor(raw, connection.dialect)
+        self.cursor, self.dialect = cursor_on(raw, connection.dialect)
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
         # What SQLAlchemy sends by itself, as it makes tables.

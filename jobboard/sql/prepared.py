@@ -7,6 +7,7 @@ same statements also run on a SQLAlchemy connection, inside a transaction of the
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
@@ -162,6 +163,25 @@ class Compound(Prepared):
         text = "\n".join(["BEGIN NOT ATOMIC", *lines, "END"])
         compiled = self._texts[size] = _Text(text, None, {}, processors)
         return compiled
+
+
+def cursor_on(raw: Any, dialect: Dialect) -> tuple[Any, Dialect]:
+    """What runs prepared statements on a connection of our own, and the dialect that writes these.
+
+    :param raw: the driver's connection.
+    :param dialect: the connection's.
+    """
+    dbapi: Any = dialect.loaded_dbapi
+    raw_cursor = getattr(dbapi, "RawCursor", None) if dialect.driver == "psycopg" else None
+    # Whoever gives a cursor of their own, as for a pooler, wants that.
+    if raw_cursor is None or raw.cursor_factory is not dbapi.Cursor:
+        return raw.cursor(), dialect
+    # In a text of more than 4096 characters psycopg looks for named parameters anew each time: these are numbered.
+    numbered: Any = copy.copy(dialect)
+    numbered.paramstyle, numbered.positional = "numeric_dollar", True
+    # Which doubles percent signs or does not.
+    numbered.identifier_preparer = numbered.preparer(numbered)
+    return raw_cursor(raw), numbered
 
 
 class Runner(abc.ABC):
