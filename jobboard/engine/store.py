@@ -164,6 +164,9 @@ class Store(abc.ABC):
     spare: ClassVar[int] = 16
     """How many jobs more than asked for a look takes in where some of the first may not be had."""
 
+    precision: int = 0
+    """By how many µs its clock may lag within a reading."""
+
     margin: int | None = None
     """For how long a claim that a session keeps stands for sure after an answer of the server, in µs."""
 

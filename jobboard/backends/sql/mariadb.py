@@ -59,7 +59,7 @@ class MariaDBShortcuts(Shortcuts):
         self._insert_one = self._committed(_insert_one(st))
         self._insert_many = self._committed(_insert_many(st))
         self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
-        self._claim = self._committed(st.claim.batch, lists=("p_ids",))
+        self._claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
         self._ends: dict[Leaves, Compound] = {}
 
     def _run(self, work: Callable[[Link], T]) -> T:
@@ -117,7 +117,8 @@ class MariaDBShortcuts(Shortcuts):
             records = [claimed(row, request.lease, instant) for row in rows]
             kept = answered(nonce, taken(records))
             ids = [record.sequence for record in records]
-            link.compound(self._claim, {**request.lease, **kept, "p_now": instant, "p_ids": ids})
+            params["p_count"] = len(ids)
+            link.compound(self._claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
             return records
 
         records = self._run(work)

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import OID
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
 from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
-from jobboard.sql.dialects import PRIMARY, Database, by_index, delete_by_index, insert_new
+from jobboard.sql.dialects import PRIMARY, Database, by_index, by_key, delete_by_index, insert_new
 from jobboard.sql.expressions import XACT, Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
@@ -131,6 +132,9 @@ class Statements:
             product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
         )
         consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
+        # Of rows that are locked, if the rules are still those by which they were chosen.
+        ruled = sa.update(jobs).where(by_id, self.gate() == param("gate")).values(claimed_values(jobs, param("now")))
+        self.claim_ruled = Prepared(by_key(ruled, jobs), "p_ids")
         self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
         self.renew = Prepared(
             sa.update(jobs).where(by_id).values(lock_until=param("until")),
@@ -347,6 +351,7 @@ class Statements:
         self.lock_sides = Prepared(ordered.with_for_update(), "p_places")
         self.lock_sides_free = Prepared(locking(ordered, self.product), "p_places")
         self._gates(clock)
+        self._settling()
         self.sides_listed = Prepared(shown.select_from(clock.outerjoin(t, mine)))
         some = sa.and_(mine, t.c.place > text("after"))
         self.sides_next = Prepared(found.where(some).order_by(t.c.place).limit(param("limit", sa.Integer())))
@@ -363,6 +368,35 @@ class Statements:
         first = sa.select(t.c.kind, t.c.place).where(old).order_by(t.c.until).limit(_TIDIED)
         self.sides_old = Prepared(by_index(first, t, f"{self.tables.prefix}_sides_until"))
         self.sides_gone = Prepared(sa.delete(t).where(of, old), "p_places")
+
+    def _settling(self) -> None:
+        c = self.jobs.c
+        # In the order of its primary key, so that the whole table is read once.
+        some = sa.select(c.id).where(self.mine_too, claimable(self.jobs))
+        walk = some.where(c.id > param("after")).order_by(c.id).limit(param("limit", sa.Integer()))
+        self.takeable = Prepared(by_index(walk, self.jobs, PRIMARY))
+        by_id = c.id.in_(elements("ids"))
+        self.takeable_still = Prepared(by_index(some.where(by_id), self.jobs, PRIMARY), "p_ids")
+        self.lock_ids_free = Prepared(
+            locking(by_index(sa.select(c.id).where(by_id), self.jobs, PRIMARY), self.product), "p_ids"
+        )
+        shown = ("database", "relation", "mode", "pid", "virtualtransaction")
+        lock = sa.table("pg_locks", *(sa.column(name) for name in shown)).alias("lock")
+        base = sa.table("pg_database", sa.column("oid"), sa.column("datname"))
+
+        def holds(table: sa.Table, mode: str) -> sa.ColumnElement[bool]:
+            name = self.product.dialect.identifier_preparer.format_table(table)
+            relation = sa.cast(sa.func.to_regclass(sa.literal(name, sa.String())), OID)
+            return sa.and_(lock.c.relation == relation, lock.c.mode == sa.literal(mode, sa.String()))
+
+        here = sa.select(base.c.oid).where(base.c.datname == sa.func.current_database()).scalar_subquery()
+        self.under_way = Prepared(
+            sa.select(lock.c.virtualtransaction).where(
+                lock.c.database == here,
+                lock.c.pid.is_distinct_from(sa.func.pg_backend_pid()),
+                sa.or_(holds(self.tables.answers, "RowExclusiveLock"), holds(self.tables.sides, "RowShareLock")),
+            )
+        )
 
     def _gates(self, clock: sa.Subquery) -> None:
         """What looks where there may be limits; and what keeps the gate from changing until a transaction ends."""

@@ -18,6 +18,7 @@ from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, inserted, record_of, restated
+from jobboard.backends.sql.settling import settle
 from jobboard.backends.sql.sides import ELSEWHERE, SCOPE, Locks, SideRows
 from jobboard.backends.sql.statements import DAY, TIDIED, Statements
 from jobboard.backends.sql.tables import PURGED, RECORD, Tables
@@ -471,6 +472,9 @@ class SQLStore(Store):
             return None, DONE if run.count(statement, {**self.base, **params}) else []
 
         self.transact(None, work)
+
+    def settled(self) -> None:
+        settle(self, self._conf["retry_for"])
 
     def tidy(self, seconds: float) -> bool:
         st, more = self.statements, False

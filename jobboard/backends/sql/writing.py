@@ -17,7 +17,7 @@ from jobboard.backends.sql.sides import SideRows
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
-from jobboard.engine import GATE, Change, Stored
+from jobboard.engine import GATE, Change, Side, Stale, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
@@ -56,9 +56,25 @@ class RowWriter:
         now, event = rows[0][RECORD : RECORD + 2]
         if not request.swept and event is not None and event <= now:
             return Glance([], True, 0), []
-        rows = self.st.claim.write(run, rows, {**request.lease, "p_now": now})
+        rows = self._claim(run, rows, request, now)
         records = [claimed(row, request.lease, now) for row in rows]
         return Glance(records, False, 0), taken(records)
+
+    def _claim(self, run: Runner, rows: Sequence[Row], request: TakeRequest, now: int) -> Sequence[Row]:
+        """Once its job is locked, the gate is as it was: see :mod:`jobboard.backends.sql.settling`."""
+        params = {**request.lease, "p_now": now}
+        if self.st.product.skip_locked:
+            params |= {**self._board, "p_gate": request.gate, "p_ids": [row[3] for row in rows]}
+            if run.count(self.st.claim_ruled, params) < len(rows):
+                raise Contended("the rules have changed between its reading and its writing")
+            return rows
+        rows = self.st.claim.write(run, rows, params)
+        if self._fenced:
+            try:
+                self._sides.compare_gate(run, Side(*GATE, None, None, request.gate or None))
+            except Stale as error:
+                raise Contended("the rules have changed between its reading and its writing") from error
+        return rows
 
     def still_held(self, run: Runner, earlier: Items) -> tuple[list[Record], int]:
         """Of the claims that a first try has made, those that stand; and the time."""
