@@ -52,6 +52,7 @@ function limits()
   end
 
   local function lists_in(value)
+    if not listed(value) then return nil end
     local claims, starts = unpack(cmsgpack.unpack(value), 1, 2)
     for _, claim in ipairs(claims) do
       if not (claim[1] > '' and claim[2] >= 0) then return nil end
@@ -135,14 +136,14 @@ function limits()
   end
 
   -- A claim begins, or is revived: it is listed. Now and then, the less often the longer the list, what has ended is left
-  -- out, so that it grows no longer than twice what lives.
+  -- out, so that it grows to no more than some times what lives.
   local function enter(job, revived)
     local id, record = job.id, job.record
     for _, scope in ipairs(scopes(record[NAME], record[GROUP])) do
       local room, limit, claim = room_of(scope), scope[2], {id, record[TOKEN]}
       local number, at = listed(room.value)
       local counts = limit[CONCURRENCY]
-      if counts and length(room) >= 16 and now % length(room) == 0 then clear(room) end
+      if counts and length(room) >= 16 and now % length(room) < 4 then clear(room) end
       local packed = cmsgpack.pack(claim)
       -- A list of claims alone, all of which take as much room as this one, is not taken apart.
       if not room.claims and counts and not limit[RATE] and #room.value == at + number * #packed
@@ -298,6 +299,7 @@ function limits()
     if (laned() or limited) and not (laned() and limited and grouped(before) == grouped(after)) then
       call('UNLINK', LANES, HEADS)
       lay(limited and '-1')
+      if limited then fill() end
     end
   end
 
