@@ -183,7 +183,7 @@ class Plain(StoreEngine[RedisStore]):
 
     def _make_store(self) -> RedisStore:
         seat = Seat(self._name, self._conf, None, self._shown, lambda *event: None)
-        return RedisStore(seat, True, lambda *event: None)
+        return RedisStore(seat, True, lambda *event: None, lambda: None)
 
 
 class Pair:
