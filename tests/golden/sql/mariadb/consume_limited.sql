@@ -23,6 +23,14 @@ FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))
   jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
   IN (%(p_places_1)s, …);
 ROLLBACK;
+SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
+  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
+  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard
+WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s;
+ROLLBACK;
 DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND
   jobboard_sides.place = %(p_place)s AND jobboard_sides.version = %(p_was)s;
 COMMIT;

@@ -10,6 +10,26 @@ SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place = %(p_place)s;
 COMMIT;
+SELECT jobboard.id
+FROM jobboard FORCE INDEX (PRIMARY)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <=
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AND (jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED' AND (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND
+  jobboard.id > %(p_after)s ORDER BY jobboard.id
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT jobboard.id
+FROM jobboard FORCE INDEX (PRIMARY)
+WHERE jobboard.id IN (…) FOR UPDATE SKIP LOCKED;
+ROLLBACK;
+SELECT jobboard.id
+FROM jobboard FORCE INDEX (PRIMARY)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <=
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AND (jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED' AND (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND
+  jobboard.id > %(p_after)s ORDER BY jobboard.id
+ LIMIT %(p_limit)s;
+ROLLBACK;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,

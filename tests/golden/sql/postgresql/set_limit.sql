@@ -15,6 +15,13 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
   jobboard_sides.place = %(p_place)s::VARCHAR;
 COMMIT;
+SELECT lock.virtualtransaction
+FROM pg_locks AS lock
+WHERE lock.database = (SELECT pg_database.oid
+FROM pg_database
+WHERE pg_database.datname = current_database()) AND lock.pid IS DISTINCT FROM pg_backend_pid() AND (lock.relation =
+  CAST(to_regclass(%(param_1)s::VARCHAR) AS OID) AND lock.mode = %(param_2)s::VARCHAR OR lock.relation =
+  CAST(to_regclass(%(param_3)s::VARCHAR) AS OID) AND lock.mode = %(param_4)s::VARCHAR);
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
