@@ -80,11 +80,16 @@ def pids(make_board: Callable[..., Any], board_conf: dict[str, Any]) -> Iterator
 
 def stop_and_kill(pids: list[int]) -> None:
     one, another = random.sample(pids[-COUNT:], 2)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(one, signal.SIGSTOP)
-        os.kill(another, signal.SIGKILL)
+    try:
+        # One of them may have been killed before.
+        for pid, number in ((one, signal.SIGSTOP), (another, signal.SIGKILL)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         time.sleep(random.uniform(0.1, 0.4))
-        os.kill(one, signal.SIGCONT)
+    finally:
+        # Stopped for good, it might hold a lock that all the others wait for.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGCONT)
 
 
 @pytest.mark.backends("postgresql", "redis", *(("sqlite", "mariadb", "zookeeper", "etcd") if FULL else ()))
