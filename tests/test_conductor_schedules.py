@@ -14,7 +14,7 @@ from jobboard import aio
 from jobboard.backends.memory import ManualClock, forget
 from jobboard.conductor import Conductor
 from jobboard.conductor.scheduling import GLANCE
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Job
 from jobboard.testing import eventually
 
@@ -178,3 +178,19 @@ async def through_asyncio(make: Callable[..., Any], clock: ManualClock) -> None:
     await conductor.run()
     assert seen == [("nightly", shown.next_due)]
     await board.unschedule("nightly")
+
+
+def test_one_that_is_refused_is_tried_again(make: Callable[..., Any], clock: ManualClock, monkeypatch: Any) -> None:
+    """Nothing wakes who sleeps until something is due when it would be taken."""
+    board = make()
+    board.schedule("nightly", name="report", every=60)
+    clock.advance(61)
+
+    def refuse(drafts: Any) -> Any:
+        raise JobFailure("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(board.engine._schedules, "_posting", refuse)
+        assert board._post_due() == 10
+    assert board._post_due() == 59
+    assert board.job_count == 1

@@ -29,6 +29,10 @@ BYTES = 512 * 1024
 """Of times that are made up for, one commit posts so many jobs, or so many bytes of postings, at most."""
 
 
+AGAIN = 10_000_000
+"""After so many µs one that was refused is tried again."""
+
+
 class StoredSchedule(NamedTuple):
     """A schedule as it is stored. ``draft`` is what is posted each time; its uuid is that of this setting, from which
     those of its jobs are made. ``last``: the latest due time that was posted for; it and ``due``, the next one, only
@@ -165,6 +169,8 @@ class Schedules:
                 raise
             except (JobFailure, ValueError) as error:
                 self._warn(side, str(error))
+                if entry is not None:
+                    coming.append(found.now + AGAIN)
                 continue
             if entry is not None:
                 coming.append(entry.due)
