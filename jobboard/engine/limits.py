@@ -85,8 +85,9 @@ class Listed(NamedTuple):
 class _Room:
     """One scope as it was read, and who has entered it since."""
 
-    def __init__(self, scope: LimitScope, side: Side) -> None:
+    def __init__(self, scope: LimitScope, side: Side, precision: int) -> None:
         self.scope = scope
+        self._precision = precision
         self.side = side
         # With only those of its claims that live, where it mattered; and with those that have entered.
         self.cleared = self.listed = Listed.of(side)
@@ -121,7 +122,7 @@ class _Room:
             return 0
         number, seconds = self.scope.limit.rate
         starts = self.listed.starts
-        return max(0, starts[-number] + int(seconds * 1e6) - now) if len(starts) >= number else 0
+        return max(0, starts[-number] + int(seconds * 1e6) + self._precision - now) if len(starts) >= number else 0
 
     def enter(self, claim: tuple[str, int], now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
@@ -163,7 +164,10 @@ class Rooms:
         if not wanted:
             return
         found = self._committer.store.read([], [(KIND, key) for key in wanted])
-        rooms = [_Room(scope, side) for side, scope in zip(found.sides, wanted.values(), strict=True)]
+        rooms = [
+            _Room(scope, side, self._committer.store.precision)
+            for side, scope in zip(found.sides, wanted.values(), strict=True)
+        ]
         self._rooms.update({room.scope.key: room for room in rooms})
         self.now = max(self.now, found.now)
         self._clear([room for room in rooms if room.crowded])
