@@ -7,7 +7,9 @@ from typing import TypeVar
 
 from jobboard.backends.sql.answers import JOINT, Items, answer_in, items_of, taken
 from jobboard.backends.sql.store import SQLStore
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
 from jobboard.engine import Answer, Change, Committed, Committer, Deed, Mark, Plan, Result, Side, Stale, Stored
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import Runner
@@ -90,6 +92,10 @@ class SQLCommitter(Committer):
         made = plan()
         if not made.changes and store.held_back:
             raise Contended("all that is ready is in scopes that others hold")
+        for _, after, _ in made.changes:
+            if isinstance(after, Record) and (after.attempts > MAX_ATTEMPTS or after.token > MAX_TOKEN):
+                # Not every database refuses that.
+                raise JobFailure(f"job {after.uuid} can't be claimed: its attempts, or its tokens, are used up")
         try:
             jobs = self.commit(made.changes, made.marks, checks=made.checks).jobs if made.changes else []
         except Stale as error:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobboard.backends.sql.tables import RECORD, STORED
+from jobboard.backends.sql.statements import DAY
+from jobboard.backends.sql.tables import PURGED, RECORD, STORED
 from jobboard.codec import failures_as_json, failures_from_json
-from jobboard.states import TRASHED, Record, State
+from jobboard.engine import Change, Stored
+from jobboard.primitives import Draft
+from jobboard.sql.prepared import Row
+from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, Record, State
 
 
 def record_of(row: Sequence[Any]) -> Record | None:
@@ -76,3 +80,31 @@ def inserted(record: Record) -> dict[str, Any]:
         "p_live_key": None if record.state == TRASHED else record.key,
         "p_wake_at": record.lock_until,
     }
+
+
+def stored_in(row: Row | None) -> Stored | None:
+    record = None if row is None else record_of(row)
+    return None if record is None else Stored(record, None)
+
+
+def holding(uuid: str) -> tuple[bytes, None, object]:
+    """Value, end and tag of the side record of a key that this job holds."""
+    return uuid.encode(), None, uuid
+
+
+def purged_in(row: Row | None) -> tuple[bytes | None, int | None, object]:
+    """The same of the one that tells that a job was purged."""
+    return (b"", row[15] + DAY, row[3]) if row is not None and row[7] == PURGED else (None, None, None)
+
+
+def wakes(change: Change) -> bool:
+    """Whether something becomes claimable by this, or sooner than those who wait have reckoned with."""
+    after = change.after
+    if after is None:
+        return False
+    if isinstance(after, Draft):
+        return True
+    if after.state in (UNCLAIMED, SCHEDULED):
+        return True
+    was = None if change.before is None else change.before.record.lock_until
+    return was is not None and after.lock_until is not None and after.lock_until < was

@@ -17,11 +17,11 @@ from jobboard.backends.sql.ahead import Ahead
 from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
-from jobboard.backends.sql.rows import changed, inserted, record_of, restated
+from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
 from jobboard.backends.sql.settling import settle
 from jobboard.backends.sql.sides import ELSEWHERE, SCOPE, Locks, SideRows
-from jobboard.backends.sql.statements import DAY, TIDIED, Statements
-from jobboard.backends.sql.tables import PURGED, RECORD, Tables
+from jobboard.backends.sql.statements import TIDIED, Statements
+from jobboard.backends.sql.tables import RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
 from jobboard.conf import Settings
 from jobboard.engine import (
@@ -45,7 +45,7 @@ from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import ConstraintViolated, Link, Links
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
-from jobboard.states import SCHEDULED, UNCLAIMED, Record, State
+from jobboard.states import Record, State
 
 T = TypeVar("T")
 
@@ -93,6 +93,7 @@ class SQLStore(Store):
             self.links.close()
             raise
         self.product = product = self.links.known_product()
+        self.precision = product.precision
         self.statements = Statements(self.tables, product)
         self.reader = Reader(self)
         self._sides = SideRows(self.statements, self.base)
@@ -251,7 +252,7 @@ class SQLStore(Store):
             held = self.rows(st.by_key, p_keys=some)
             holders.update((row[4], row[0]) for row in held)
             found += held
-        jobs = [_stored(rows.get(uuid)) for uuid in uuids]
+        jobs = [stored_in(rows.get(uuid)) for uuid in uuids]
         now = found[0][RECORD] if found else 0
         others: dict[tuple[str, str], Side] = {}
         # Of a job that goes meanwhile, its key is left here: so that comes second.
@@ -268,9 +269,9 @@ class SQLStore(Store):
 
         def side(kind: str, key: str) -> Side:
             if key in holders and kind == "key":
-                return Side(kind, key, *_holding(holders[key]))
+                return Side(kind, key, *holding(holders[key]))
             if kind == "purged":
-                return Side(kind, key, *_purged(rows.get(key)))
+                return Side(kind, key, *purged_in(rows.get(key)))
             return others.get((kind, key)) or Side(kind, key, None, None, None)
 
         return Found(now, jobs, [side(*each) for each in sides])
@@ -328,7 +329,7 @@ class SQLStore(Store):
         self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
     ) -> tuple[int, list[Stored]]:
         rows = self.reader.page(after, limit, names, states)
-        jobs = [stored for row in rows if (stored := _stored(row)) is not None]
+        jobs = [stored for row in rows if (stored := stored_in(row)) is not None]
         return rows[0][RECORD] if rows else 0, jobs
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
@@ -376,7 +377,7 @@ class SQLStore(Store):
             if after is not None
         ]
         self._pass_keys(run, changes)
-        if any(_wakes(change) for change in changes) or any(mark.wakes for mark in marks):
+        if any(wakes(change) for change in changes) or any(mark.wakes for mark in marks):
             self.tell(run)
         if reschedules(changes, marks):
             self.tell(run, told_of_schedules(self.board))
@@ -494,29 +495,3 @@ def slot_of(nonce: Nonce) -> dict[str, Any]:
 def answered(nonce: Nonce, items: Items) -> dict[str, Any]:
     """What a call keeps, as parameters."""
     return {**slot_of(nonce), "p_answer": text_of(items)}
-
-
-def _stored(row: Row | None) -> Stored | None:
-    record = None if row is None else record_of(row)
-    return None if record is None else Stored(record, None)
-
-
-def _holding(uuid: str) -> tuple[bytes, None, object]:
-    return uuid.encode(), None, uuid
-
-
-def _purged(row: Row | None) -> tuple[bytes | None, int | None, object]:
-    return (b"", row[15] + DAY, row[3]) if row is not None and row[7] == PURGED else (None, None, None)
-
-
-def _wakes(change: Change) -> bool:
-    """Whether something becomes claimable by this, or sooner than those who wait have reckoned with."""
-    after = change.after
-    if after is None:
-        return False
-    if isinstance(after, Draft):
-        return True
-    if after.state in (UNCLAIMED, SCHEDULED):
-        return True
-    was = None if change.before is None else change.before.record.lock_until
-    return was is not None and after.lock_until is not None and after.lock_until < was

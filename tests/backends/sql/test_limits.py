@@ -1,0 +1,153 @@
+"""Limits on SQL: claims that are under way while a limit is set, and what waits for what."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.job import Posting
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background, take
+
+HOLD = """
+CREATE FUNCTION held() RETURNS trigger AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(4711);
+  RETURN NEW;
+END $$ LANGUAGE plpgsql
+"""
+
+
+@pytest.fixture
+def holding(engine: sa.Engine, board: JobBoard) -> Any:
+    """Who holds 4711 stops each claim between its statement and its commit."""
+    answers = f"{board.table.name}_answers"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(HOLD)
+        create = sa.text(
+            "CREATE TRIGGER held BEFORE INSERT OR UPDATE ON " + answers + " FOR EACH ROW EXECUTE FUNCTION held()"
+        )
+        connection.execute(create)
+    with engine.connect() as connection:
+        yield connection
+        connection.rollback()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP FUNCTION held() CASCADE")
+
+
+def set_by(board: JobBoard) -> bool:
+    """Whether the limit is set, though it may not bind yet."""
+    return bool(board.limits())
+
+
+@pytest.mark.backends("postgresql")
+def test_a_claim_that_was_under_way_counts(board: JobBoard, other: JobBoard, holding: sa.Connection) -> None:
+    board.post_many([Posting("mail")] * 3)
+    holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
+    claim = Background(lambda: other.claim_next("anna"))
+    eventually(lambda: _waits_for_the_lock(holding))
+    setting = Background(lambda: board.set_limit("mail", concurrency=1))
+    eventually(lambda: set_by(board))
+    assert setting.running
+    assert claim.running
+    holding.rollback()
+    assert claim.wait() is not None
+    setting.wait()
+    assert board.claim_next("bert") is None
+
+
+@pytest.mark.backends("postgresql")
+def test_a_claim_that_does_not_end(board: JobBoard, make_board: Callable[..., Any], holding: sa.Connection) -> None:
+    impatient = make_board(retry_for=0.3)
+    board.post_many([Posting("mail")] * 2)
+    holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
+    claim = Background(lambda: board.claim_next("anna"))
+    eventually(lambda: _waits_for_the_lock(holding))
+    with pytest.raises(JobFailure, match="does not bind yet"):
+        impatient.set_limit("mail", concurrency=1)
+    holding.rollback()
+    assert claim.wait() is not None
+    impatient.set_limit("mail", concurrency=1)
+    assert impatient.claim_next("bert") is None
+
+
+def _waits_for_the_lock(connection: sa.Connection) -> bool:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 4711"
+    return bool(connection.exec_driver_sql(waiting).scalar())
+
+
+@pytest.mark.backends("mariadb")
+@pytest.mark.parametrize("names", [None, ["mail", "resize"]])
+def test_a_claim_that_has_locked_its_job(board: JobBoard, other: JobBoard, spy: Any, names: Any) -> None:
+    """It meets the gate, or is waited for."""
+    board.post_many([Posting("mail")] * 3)
+    take(board)
+    settings: list[Background] = []
+    answers = "UPDATE " + f"{board.table.name}_answers"
+
+    def before(text: str) -> None:
+        # Of the first, what has locked the job goes on in another request; of the other, the gate is behind it.
+        claims = text.startswith(answers) if names else text.startswith("BEGIN NOT ATOMIC")
+        if claims and not settings:
+            settings.append(Background(lambda: other.set_limit("mail", concurrency=2)))
+            eventually(lambda: set_by(other))
+            assert settings[0].running
+
+    with spy(board, before):
+        assert board.claim_next("anna", names=names) is not None
+    settings[0].wait()
+    assert other.claim_next("bert") is None
+    assert board.stats().claimed == 2
+
+
+def test_what_a_callers_transaction_ends_frees_its_slot_with_the_commit(
+    board: JobBoard, other: JobBoard, engine: sa.Engine
+) -> None:
+    board.set_limit("mail", concurrency=1)
+    _, second = board.post_many([Posting("mail"), Posting("mail")])
+    held = take(board)
+    waiter = Background(lambda: other.claim_next("bert", timeout=20))
+    with engine.begin() as connection:
+        board.consume(held, "anna", connection=connection)
+        assert waiter.running
+    assert waiter.wait() == second
+
+
+def test_where_beside_a_limit(board: JobBoard) -> None:
+    board.set_limit("mail", concurrency=1, per="group")
+    board.post_many([Posting("mail", group=group) for group in "aab"])
+    condition = board.table.c.job_group == "a"
+    assert board.claim_next("anna", where=condition) is not None
+    assert board.claim_next("anna", where=condition) is None
+    assert board.claim_next("anna") is not None
+    assert board.claim_next("anna") is None
+
+
+def test_a_row_that_can_not_be_claimed_any_more(board: JobBoard, engine: sa.Engine) -> None:
+    board.set_limit("mail", concurrency=2)
+    damaged, sound = board.post_many([Posting("mail"), Posting("mail")])
+    with engine.begin() as connection:
+        table = board.table
+        connection.execute(sa.update(table).where(table.c.uuid == damaged.uuid).values(attempts=2**31 - 1))
+    assert take(board) == sound
+    assert [job.uuid for job in board.trashed()] == [damaged.uuid]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_no_job_that_a_caller_holds_keeps_a_take_waiting(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
+    """One that has lapsed is not written down then, and takes its slot until it is."""
+    board.set_limit("mail", concurrency=1, per="group")
+    board.post_many([Posting("mail", group=group) for group in "ab"])
+    held = board.claim_next("anna", expiry=0.05)
+    assert held is not None
+    eventually(lambda: other.get(held.uuid).state == "UNCLAIMED")
+    with engine.connect() as connection:
+        board.consume(held, "anna", connection=connection)
+        found = Background(lambda: other.claim_next("bert")).wait(5)
+        assert found is not None
+        assert found != held
+        connection.rollback()
+    assert take(other) == held
