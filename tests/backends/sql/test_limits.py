@@ -1,6 +1,7 @@
 """Limits on SQL: claims that are under way while a limit is set, and what waits for what."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import sqlalchemy as sa
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Posting
+from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, take
 
@@ -151,3 +153,26 @@ def test_no_job_that_a_caller_holds_keeps_a_take_waiting(board: JobBoard, other:
         assert found != held
         connection.rollback()
     assert take(other) == held
+
+
+@pytest.mark.backends("mariadb")
+def test_without_skip_locked_no_limit_is_exceeded(
+    board: JobBoard, make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on any other database, by comparing what was read."""
+    original = MySQLDatabase.__init__
+
+    def old(self: MySQLDatabase, dialect: Any) -> None:
+        original(self, dialect)
+        self.skip_locked = self.compound = False
+
+    monkeypatch.setattr(MySQLDatabase, "__init__", old)
+    boards = [make_board() for _ in range(4)]
+    boards[0].post_many([Posting("mail", group=group) for group in "abc" * 4])
+    held = take(boards[0])
+    boards[1].set_limit("mail", concurrency=1, per="group")
+    with ThreadPoolExecutor(4) as pool:
+        got = [job for each in pool.map(lambda each: each.claim_many("anna", 2), boards) for job in each]
+    assert sorted(job.group for job in [held, *got]) == ["a", "b", "c"]
+    boards[3].consume(held, "anna")
+    assert take(boards[2]).group == "a"
