@@ -70,6 +70,11 @@ def connection_of(session: Session, mapper: Mapper[Any]) -> Connection:
     return session.connection({"mapper": mapper})
 
 
+def now(session: Session) -> int:
+    """The database's time, in µs."""
+    return session.scalars(sa.select(Now())).one()
+
+
 def acquire(session: Session, model: type[Any], wish: Wanted) -> list[Any]:
     mapper = mapper_of(model)
     connection = connection_of(session, mapper)

@@ -24,28 +24,26 @@ from jobboard.job import boottime
 from jobboard.orm import Reacquired, verbs
 from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import BATCH, lock_held
-from jobboard.sql.expressions import Now
-from jobboard.sql.prepared import chunks
 from jobboard.states import moment
 
 _COLLATIONS = {"postgresql": "C", "mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
 """Those that compare byte by byte, as SQLite does by itself."""
 
 
-class _Kept(models.Field):
+class _LeftAlone(models.Field):
     """A column that the save of an object leaves alone, so that nobody writes back what has been long ago."""
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         return super().pre_save(model_instance, add) if add else models.F(self.attname)
 
 
-class _Name(_Kept, models.CharField):
+class _Name(_LeftAlone, models.CharField):
     def db_parameters(self, connection: Any) -> Any:
         vendor = "mariadb" if getattr(connection, "mysql_is_mariadb", False) else connection.vendor
         return {**super().db_parameters(connection), "collation": _COLLATIONS.get(vendor)}
 
 
-class _Moment(_Kept, models.BigIntegerField):
+class _MomentField(_LeftAlone, models.BigIntegerField):
     """A time, aware of its zone; stored as µs since 1970, UTC."""
 
     def from_db_value(self, value: int | None, *args: object) -> datetime.datetime | None:
@@ -55,7 +53,7 @@ class _Moment(_Kept, models.BigIntegerField):
         return super().get_prep_value(aware("time", value) if isinstance(value, datetime.datetime) else value)
 
 
-class _Token(_Kept, models.BigIntegerField):
+class _Token(_LeftAlone, models.BigIntegerField):
     pass
 
 
@@ -114,20 +112,18 @@ def _working(model: Any, using: str | None) -> Iterator[_Work]:
         django = connections[alias]
         if django.vendor == "sqlite":
             # A transaction that reads first and writes later fails at once when another has written in between.
-            name = django.ops.quote_name(model._meta.db_table)
-            with django.cursor() as cursor:
-                cursor.execute(f"UPDATE {name} SET acquired_token = 0 WHERE 1 = 0")  # noqa: S608 - it is quoted
+            model._base_manager.using(alias).extra(where=["1 = 0"]).update(acquired_token=0)
         with joining._engine(alias).connect() as connection, Session(connection, expire_on_commit=False) as session:
             session.begin()
             yield _Work(session, twin, alias)
 
 
-class Claimable(models.Model):
+class ClaimableModel(models.Model):
     """Derive a model from it, and its rows can be acquired: each by one process at a time, for a limited time.
 
     ::
 
-        class Picture(Claimable):
+        class Picture(ClaimableModel):
             done = models.BooleanField(default=False)
 
         for picture in Picture.acquire("me", queryset=Picture.objects.filter(done=False), limit=10):
@@ -151,8 +147,8 @@ class Claimable(models.Model):
     """For how many seconds, unless the call says otherwise; None: 600."""
 
     acquired_by = _Name(max_length=255, null=True, default=None, editable=False, db_index=True)
-    acquired_at = _Moment(null=True, default=None, editable=False)
-    acquired_until = _Moment(null=True, default=None, editable=False)
+    acquired_at = _MomentField(null=True, default=None, editable=False)
+    acquired_until = _MomentField(null=True, default=None, editable=False)
     acquired_token = _Token(default=0, db_default=0, editable=False)
 
     class Meta:
@@ -198,7 +194,7 @@ class Claimable(models.Model):
         seen: list[Any] = []
         with _working(cls, using or queryset._db) as work:
             wish = work.twin._wish(who, None, (), limit, timeout, acquired_at)
-            now = moment(work.session.scalars(sa.select(Now())).one())
+            now = moment(verbs.now(work.session))
             free = models.Q(acquired_until=None) | models.Q(acquired_until__lte=now)
             queryset = queryset.using(work.alias)
             while len(taken) < wish.limit:
@@ -208,7 +204,8 @@ class Claimable(models.Model):
                 if not some:
                     break
                 seen += some
-                for few in chunks(some, min(wish.limit - len(taken), BATCH)):
+                size = min(wish.limit - len(taken), BATCH)
+                for few in (some[start : start + size] for start in range(0, len(some), size)):
                     taken += cls._acquire(work, wish._replace(limit=wish.limit - len(taken)), few, queryset)
                     if len(taken) == wish.limit:
                         break

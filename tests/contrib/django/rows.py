@@ -7,12 +7,12 @@ import uuid
 
 from django.db import models
 
-from jobboard.contrib.django.claimable import Claimable
+from jobboard.contrib.django.claimable import ClaimableModel
 
 USING = "project"
 
 
-class Picture(Claimable):
+class Picture(ClaimableModel):
     rank = models.IntegerField(default=0)
     done = models.BooleanField(default=False)
     worked_on = models.IntegerField(default=0)
@@ -21,7 +21,7 @@ class Picture(Claimable):
         app_label = "jobboard"
 
 
-class Named(Claimable):
+class Named(ClaimableModel):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
 
     class Meta:
