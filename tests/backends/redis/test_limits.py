@@ -178,7 +178,8 @@ class TestLanes:
         take_two()
         few = containers.calls(take_two)
         board.post_many([Posting("mail", group="big", priority="HIGH")] * 3000)
-        assert containers.calls(take_two) <= few + 10
+        # The board's own errands may come in between; a walk over the jobs would take thousands.
+        assert containers.calls(take_two) <= few + 300
 
 
 class TestScopes:

@@ -12,7 +12,7 @@ function limits()
   if limits_made then return limits_made end
 
   local CONCURRENCY, RATE, BINDING = 3, 4, 5
-  local EMPTY, STEP, ALL = '\146\144\144', 1000, RANKS * SEQUENCES
+  local EMPTY, STEP, FILLED, ALL = '\146\144\144', 1000, 250, RANKS * SEQUENCES
   local rooms, freed, opening, filled = {}, {}, nil, false
 
   -- The scopes of a name and group, one after the other: key and limit.
@@ -227,12 +227,12 @@ function limits()
     local from = tonumber(laned() or '') or -1
     if filled or from >= ALL then return from end
     filled = true
-    local entries, ids = call('ZRANGEBYSCORE', READY, '(' .. exact(from), '+inf', 'WITHSCORES', 'LIMIT', 0, STEP), {}
+    local entries, ids = call('ZRANGEBYSCORE', READY, '(' .. exact(from), '+inf', 'WITHSCORES', 'LIMIT', 0, FILLED), {}
     for index = 1, #entries, 2 do ids[#ids + 1] = entries[index] end
     for _, job in ipairs(loaded(ids)) do
       if job and job.state == 'U' then put_in(job) end
     end
-    from = #ids < STEP and ALL or tonumber(entries[#entries])
+    from = #ids < FILLED and ALL or tonumber(entries[#entries])
     lay(exact(from))
     return from
   end
