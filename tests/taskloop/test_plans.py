@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.sql.prepared import Prepared
+from jobboard.sql.prepared import Prepared, cursor_on
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -45,7 +45,9 @@ def test_get_reads_what_it_takes_from_the_index(full: Any, backend: str, monkeyp
         bound = tuple(values) if isinstance(values, list) else values
         if not text.startswith("INSERT"):
             with full.engine.connect() as connection:
-                plans.append("\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + text, bound)))
+                cursor, _ = cursor_on(connection.connection.dbapi_connection, connection.dialect)
+                cursor.execute(explain + text, bound)
+                plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
         return text, values
 
     full.get(5)

@@ -14,6 +14,8 @@ from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, take
 
+SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
 HOLD = """
 CREATE FUNCTION held() RETURNS trigger AS $$
 BEGIN
@@ -105,6 +107,7 @@ def test_a_claim_that_has_locked_its_job(board: JobBoard, other: JobBoard, spy: 
     assert board.stats().claimed == 2
 
 
+@SQL
 def test_what_a_callers_transaction_ends_frees_its_slot_with_the_commit(
     board: JobBoard, other: JobBoard, engine: sa.Engine
 ) -> None:
@@ -118,6 +121,7 @@ def test_what_a_callers_transaction_ends_frees_its_slot_with_the_commit(
     assert waiter.wait() == second
 
 
+@SQL
 def test_where_beside_a_limit(board: JobBoard) -> None:
     board.set_limit("mail", concurrency=1, per="group")
     board.post_many([Posting("mail", group=group) for group in "aab"])
@@ -128,6 +132,7 @@ def test_where_beside_a_limit(board: JobBoard) -> None:
     assert board.claim_next("anna") is None
 
 
+@SQL
 def test_a_row_that_can_not_be_claimed_any_more(board: JobBoard, engine: sa.Engine) -> None:
     board.set_limit("mail", concurrency=2)
     damaged, sound = board.post_many([Posting("mail"), Posting("mail")])
