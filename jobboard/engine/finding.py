@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jobboard.engine.calls import Committer, standing
@@ -35,7 +35,9 @@ class Finder:
         self._patience = patience
         self._saw(Side(*GATE, None, None, None))
 
-    def allowed(self, names: Sequence[str] | None, full: Iterable[LimitScope] = ()) -> Allowed:
+    def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
+        if names is None and not full:
+            return self._of_all
         gate, paused = self._gate, self._rules.paused
         lanes = [lane(scope) for scope in full]
         closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
@@ -175,6 +177,8 @@ class Finder:
         self._gate = gate
         self._rules = Rules.of(gate)
         self._limits = Limits(self._rules.limits)
+        paused = self._rules.paused
+        self._of_all = Allowed(gate, None, paused.names, paused.everything)
 
     def changed(self, since: Side) -> bool:
         """Look at the gate: whether it is another than this."""
