@@ -12,6 +12,7 @@ revives it meets a job that has changed, and has to enter the scope anew.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import HELD, Change, Lane, Mark, Side, Stored
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
+
+LOG = logging.getLogger(__name__)
 
 KIND = "scope"
 
@@ -72,9 +75,26 @@ class Listed(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> Listed:
+        """Of a damaged one it begins anew: claims that stand count no more, but no job waits for ever."""
+        try:
+            return cls.read(side)
+        except ValueError as error:
+            LOG.warning("what a limit counts of %r begins anew: %s", side.key, error)
+            return cls()
+
+    @classmethod
+    def read(cls, side: Side) -> Listed:
+        """:raises ValueError: it is damaged."""
         if side.value is None:
             return cls()
-        claims, starts = msgpack.unpackb(side.value, use_list=False)
+        try:
+            claims, starts = msgpack.unpackb(side.value, use_list=False)
+            sound = all(type(uuid) is str and type(token) is int for uuid, token in claims)
+            sound = sound and all(type(start) is int for start in starts)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise ValueError(f"it is damaged: {error}") from error
+        if not sound:
+            raise ValueError("it is damaged: it lists something else than claims")
         return cls(claims, starts)
 
     def packed(self) -> bytes | None:

@@ -8,6 +8,7 @@ import pytest
 
 import jobboard
 from jobboard.backends import memory
+from jobboard.engine import Mark
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -45,3 +46,17 @@ def test_a_claim_of_the_same_job_that_begins_before_the_earlier_ones_slot_is_fre
     board.abandon(job, "anna")
     assert board.claim_next("anna") is None
     assert second.state == "UNCLAIMED"
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\xff", b"\x01", b"\x92\x91\x05\x90", b"\x92\x91\x92\x05\x05\x90"])
+def test_a_damaged_scope_begins_anew(boards: list[Any], value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    board, other = boards
+    board.set_limit("mail", concurrency=1)
+    committer = board.engine._committer
+    [side] = committer.store.read([], [("scope", "mail")]).sides
+    committer.commit([], [Mark(side, value)])
+    first, second = board.post("mail"), board.post("mail")
+    assert other.claim_next("anna") == first
+    assert other.claim_next("anna") is None
+    assert second.state == "UNCLAIMED"
+    assert "'mail' begins anew: it is damaged" in caplog.text

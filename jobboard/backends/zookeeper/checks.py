@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import msgpack
-
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, exists, get
@@ -174,8 +172,8 @@ class _Inspection:
 
 def _counts(side: Side) -> bool:
     try:
-        Listed.of(side)
-    except (ValueError, TypeError, msgpack.UnpackException):
+        Listed.read(side)
+    except ValueError:
         return False
     return True
 
