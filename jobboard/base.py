@@ -8,8 +8,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
@@ -46,6 +46,24 @@ _TIDYING = 1 / 30
 
 TIDY_EVERY = 600.0
 """Every how many seconds a board that renews anything tidies up."""
+
+T = TypeVar("T")
+
+
+def batches(things: Iterable[T], size: Callable[[T], int], most: int, bytes_: int) -> Iterator[list[T]]:
+    """As many at once as a request may have: ``most``, and no more than fit, unless a single one is larger."""
+    batch: list[T] = []
+    together = 0
+    for each in things:
+        more = size(each)
+        if batch and (len(batch) == most or together + more > bytes_):
+            yield batch
+            batch, together = [], 0
+        batch.append(each)
+        together += more
+    if batch:
+        yield batch
+
 
 UNREADABLE = codec.Content({}, None)
 """Stands for the content of a posting that can't be decoded."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, final
 
 from jobboard import arguments, codec, notifier
-from jobboard.base import BATCH, POST_BYTES, about
+from jobboard.base import BATCH, POST_BYTES, about, batches
 from jobboard.done import Keeping
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailure, JobFailures
 from jobboard.job import Act, Claim, Job
@@ -37,17 +37,12 @@ def _batches(asked: list[tuple[int, Finish]], ends: list[_End]) -> Iterator[list
     if not any(act.keep for _, act in asked):
         yield from (asked[start : start + BATCH] for start in range(0, len(asked), BATCH))
         return
-    batch: list[tuple[int, Finish]] = []
-    size = 0
-    for index, act in asked:
-        more = 0 if act.keep is None else len(ends[index].job._record.posting) + len(act.result or "")
-        if batch and (len(batch) == BATCH or size + more > POST_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append((index, act))
-        size += more
-    if batch:
-        yield batch
+
+    def size(each: tuple[int, Finish]) -> int:
+        index, act = each
+        return 0 if act.keep is None else len(ends[index].job._record.posting) + len(act.result or "")
+
+    yield from batches(asked, size, BATCH, POST_BYTES)
 
 
 class Finishing(Keeping):

@@ -4,18 +4,18 @@ for a result finds it there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+from jobboard.base import batches
 from jobboard.board import JobBoard
 from jobboard.codec import Undecodable, Wire, transcode_result
 from jobboard.engine import Done, Remembered
 from jobboard.exceptions import JobFailure
-from jobboard.moving.listing import Left
+from jobboard.moving.listing import BYTES, Left
 
 _PAGE = 200
 _BATCH = 40
-_BYTES = 256 * 1024
-"""How many are stored at once, and how much, unless a single one is larger."""
+"""How many are stored at once."""
 
 _KEYS = 100
 
@@ -65,7 +65,7 @@ def carry_outcomes(
     for after in reversed(behind[:-1]):
         page = source.door.outcomes(after, _PAGE)[::-1]
         copies = [copy for each in page if (copy := _copy(source, target.door.wire, each, leave)) is not None]
-        for batch in _batches(copies):
+        for batch in batches(copies, _size, _BATCH, BYTES):
             try:
                 new += target.door.keep(batch)
             except ValueError as error:
@@ -98,15 +98,5 @@ def _left(done: Done, why: str) -> Left:
     return Left(done.record.uuid, done.record.name, why, "outcome")
 
 
-def _batches(dones: Sequence[Done]) -> Iterator[list[Done]]:
-    batch: list[Done] = []
-    size = 0
-    for done in dones:
-        more = len(done.record.posting) + len(done.result or "") + sum(len(each.text) for each in done.record.errors)
-        if batch and (len(batch) == _BATCH or size + more > _BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(done)
-        size += more
-    if batch:
-        yield batch
+def _size(done: Done) -> int:
+    return len(done.record.posting) + len(done.result or "") + sum(len(each.text) for each in done.record.errors)

@@ -12,6 +12,9 @@ from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, State
 
 FREE = frozenset({UNCLAIMED, SCHEDULED})
 
+BYTES = 256 * 1024
+"""How much one batch carries, unless a single thing is larger."""
+
 
 class Left(NamedTuple):
     """What was not moved, and why: a job, or else ``what``, of which ``uuid`` is the id."""

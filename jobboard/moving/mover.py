@@ -36,26 +36,24 @@ sign that was put on the other is that other one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.base import BATCH
+from jobboard.base import BATCH, batches
 from jobboard.board import PAGE, JobBoard
 from jobboard.door import Origin
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.moving.kept import carry_keys, carry_outcomes
-from jobboard.moving.listing import FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
+from jobboard.moving.listing import BYTES, FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
 from jobboard.moving.scheduled import ScheduleMover
 from jobboard.primitives import Arrival, Draft, Finish
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
-_BYTES = 256 * 1024
-"""How much one batch carries, unless a single job is larger."""
 _LOOK = 0.5
 """How often to look for jobs whose claims have ended, in seconds."""
 
@@ -267,7 +265,7 @@ class Mover:
         now = self._source.door.now() if any(job.key_until is not None for job in jobs) else 0
         drafts = [draft for job in jobs if (draft := self._draft(job, now)) is not None]
         by_uuid = {job.uuid: job for job in jobs}
-        for batch in _batches(drafts):
+        for batch in batches(drafts, _size, BATCH, BYTES):
             self._carry_batch([by_uuid[draft.uuid] for draft in batch], batch)
 
     def _carry_batch(self, jobs: Sequence[Record], drafts: Sequence[Draft]) -> None:
@@ -441,16 +439,6 @@ def _place(board: Origin) -> str:
     return f"{board.name!r} at {board._shown}"
 
 
-def _batches(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
-    batch: list[Draft] = []
-    size = 0
-    for draft in drafts:
-        errors = draft.arrival.errors if draft.arrival is not None else ()
-        more = len(draft.posting) + sum(len(failure.text) for failure in errors)
-        if batch and (len(batch) == BATCH or size + more > _BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(draft)
-        size += more
-    if batch:
-        yield batch
+def _size(draft: Draft) -> int:
+    errors = draft.arrival.errors if draft.arrival is not None else ()
+    return len(draft.posting) + sum(len(failure.text) for failure in errors)
