@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
@@ -280,6 +281,17 @@ class Committer:
         """Write down what has ended by itself; not what somebody else has written down meanwhile."""
         stored = self.apart([sweeping(each, now) for each in overdue])
         return [change.after for change in stored if isinstance(change.after, Record)]
+
+
+class EnginePart(abc.ABC):
+    """Some of the primitives of :class:`~jobboard.engine.StoreEngine`."""
+
+    @abc.abstractmethod
+    def _call(self, nonce: Nonce | None) -> Committer:
+        """For a call of this slot.
+
+        :raises ConnectionFailure: the engine is closed.
+        """
 
 
 def change_by(verb: Verb, stored: Stored, after: Record | None) -> Change:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import abc
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.calls import Committer
+from jobboard.engine.calls import EnginePart
 from jobboard.engine.store import Mark, Side, Stale, Store
-from jobboard.primitives import Finish, Nonce
+from jobboard.primitives import Finish
 from jobboard.states import COMPLETE, Failure, Record
 
 LOG = logging.getLogger(__name__)
@@ -77,11 +76,8 @@ def asked(acts: Sequence[Finish]) -> list[tuple[str, str]]:
     return [(KIND, act.uuid) for act in acts if act.keep]
 
 
-class DoneEngine(abc.ABC):
+class DoneEngine(EnginePart):
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for outcomes."""
-
-    @abc.abstractmethod
-    def _call(self, nonce: Nonce | None) -> Committer: ...
 
     def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
         found = self._call(None).store.read([], [(KIND, uuid) for uuid in uuids])

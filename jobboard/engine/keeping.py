@@ -53,10 +53,9 @@ class ClaimKeeper:
                         (changes if stands else revived)[claim] = Change(stored, after)
             done = {id(change) for change in self._committer.apart(list(changes.values()))}
             asked = [claim for claim, change in changes.items() if id(change) not in done]
-            if revived:
-                back, out = revive(self._committer, revived)
-                lost += sorted(out)
-                asked += [claim for claim in revived if claim not in back and claim not in out]
+            out, again = revive(self._committer, revived)
+            lost += out
+            asked += again
             if not asked:
                 return Renewed(lost, ttl if leased else store.margin)
         raise AssertionError("unreachable")

@@ -3,14 +3,13 @@ window ends, whichever comes later."""
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jobboard import notifier, states
-from jobboard.engine.calls import Committer, standing, sweeping
+from jobboard.engine.calls import EnginePart, standing, sweeping
 from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Draft
 from jobboard.states import LIVE, OK, Record
 
 
@@ -63,11 +62,8 @@ class Remembered(NamedTuple):
     until: int
 
 
-class KeyEngine(abc.ABC):
+class KeyEngine(EnginePart):
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for keys that outlive their jobs."""
-
-    @abc.abstractmethod
-    def _call(self, nonce: Nonce | None) -> Committer: ...
 
     def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
         found, further = self._call(None).store.remembered(place)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import abc
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from oslo_utils import uuidutils
 
-from jobboard.engine.calls import Committer, Deed, Plan, standing
+from jobboard.engine.calls import Committer, Deed, EnginePart, Plan, standing
 from jobboard.engine.finding import Finder
 from jobboard.engine.limits import KIND, Limits, LimitScope, Listed
 from jobboard.engine.rules import GATE, Rules, SetLimit
@@ -88,14 +87,11 @@ class Entered:
             return
 
 
-class LimitEngine:
+class LimitEngine(EnginePart):
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for rules."""
 
     _finder: Finder
     _entered: Entered
-
-    @abc.abstractmethod
-    def _call(self, nonce: Nonce | None) -> Committer: ...
 
     def _freed(self, uuids: Iterable[str]) -> None:
         """Claims of these jobs have ended."""

@@ -20,13 +20,16 @@ import msgpack
 
 from jobboard.engine.calls import Committer, standing
 from jobboard.engine.rules import GATE, Rules, SetLimit
-from jobboard.engine.store import HELD, Change, Lane, Mark, Side, Stored
+from jobboard.engine.store import HELD, Change, Found, Lane, Mark, Side, Stored
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
 LOG = logging.getLogger(__name__)
 
 KIND = "scope"
+
+ClaimKey = tuple[str, int]
+"""The uuid of a job, and the token."""
 
 HEAVY = 10_000
 """How many claims and starts one commit may store in lists, before the last one: some take no more than 1 MiB."""
@@ -42,13 +45,10 @@ class LimitScope(NamedTuple):
 class Limits:
     """The limits of a board, by the names that they bind."""
 
-    def __init__(self, limits: Iterable[SetLimit] = ()) -> None:
+    def __init__(self, limits: Iterable[SetLimit]) -> None:
         self._by_name: dict[str, list[Limit]] = {}
         for limit, _ in limits:
             self._by_name.setdefault(limit.name, []).append(limit)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_name)
 
     def scopes(self, job: Record) -> list[LimitScope]:
         """Those that a claim of this job has to enter."""
@@ -70,7 +70,7 @@ class Limits:
 class Listed(NamedTuple):
     """What the side record of a scope tells: claims, and instants at which some have begun, the latest last."""
 
-    claims: tuple[tuple[str, int], ...] = ()
+    claims: tuple[ClaimKey, ...] = ()
     starts: tuple[int, ...] = ()
 
     @classmethod
@@ -111,17 +111,15 @@ class _Room:
         self.side = side
         # With only those of its claims that live, where it mattered; and with those that have entered.
         self.cleared = self.listed = Listed.of(side)
+        self._was_crowded = self.crowded
 
     @property
     def crowded(self) -> bool:
         """Whether the list is as long as the limit, so that it matters which of its claims live."""
-        return self._as_long(self.listed)
-
-    def _as_long(self, listed: Listed) -> bool:
         most = self.scope.limit.concurrency
-        return most is not None and len(listed.claims) >= most
+        return most is not None and len(self.listed.claims) >= most
 
-    def keep(self, live: Container[tuple[str, int]]) -> None:
+    def keep(self, live: Container[ClaimKey]) -> None:
         claims = tuple(claim for claim in self.listed.claims if claim in live)
         self.cleared = self.listed = self.listed._replace(claims=claims)
 
@@ -144,7 +142,7 @@ class _Room:
         starts = self.listed.starts
         return max(0, starts[-number] + int(seconds * 1e6) + self._precision - now) if len(starts) >= number else 0
 
-    def enter(self, claim: tuple[str, int], now: int, begins: bool) -> None:
+    def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
         if limit.concurrency is not None:
             claims = (*(each for each in claims if each[0] != claim[0]), claim)
@@ -157,7 +155,7 @@ class _Room:
 
     def mark(self) -> Mark:
         # Where the list was full and has room left, others may wait for that.
-        return Mark(self.side, self.listed.packed(), wakes=self._as_long(Listed.of(self.side)) and not self.crowded)
+        return Mark(self.side, self.listed.packed(), wakes=self._was_crowded and not self.crowded)
 
 
 class Rooms:
@@ -202,7 +200,7 @@ class Rooms:
             if not listed:
                 return
             found = store.read([uuid for uuid, _ in listed])
-            live: set[tuple[str, int]] = set()
+            live: set[ClaimKey] = set()
             lapsed: list[Stored] = []
             for claim, stored in zip(listed, found.jobs, strict=True):
                 if stored is not None and (stored.record.state, stored.record.token) == (CLAIMED, claim[1]):
@@ -274,35 +272,38 @@ class Revival(NamedTuple):
 
 def reviving(committer: Committer, claim: Record) -> Revival | None:
     """None: the claim's slot is another's now."""
-    found = committer.store.read([], [GATE])
-    rooms = Rooms(committer, Limits(Rules.of(found.sides[0]).limits), found.now)
+    return _reviving(committer, claim, committer.store.read([], [GATE]))
+
+
+def _reviving(committer: Committer, claim: Record, ruled: Found) -> Revival | None:
+    """:param ruled: the gate, as it was read."""
+    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now)
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
     rooms.enter(claim, begins=False)
-    return Revival(rooms.marks(), found.sides)
+    return Revival(rooms.marks(), ruled.sides)
 
 
-Claims = Mapping[tuple[str, int], Change]
-"""Changes of claims, by uuid and token."""
-
-
-def revive(committer: Committer, claims: Claims) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
-    """Store what revives claims that have lapsed: those at which nobody was quicker, and those that have no slot."""
-    [gate] = committer.store.read([], [GATE]).sides
-    limits = Limits(Rules.of(gate).limits)
-    bound: dict[tuple[str, int], Change] = {}
-    free: dict[tuple[str, int], Change] = {}
+def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
+    """Store what revives claims that have lapsed. Which of them have no slot; and which are to be looked at again, as
+    others were quicker."""
+    if not claims:
+        return [], []
+    ruled = committer.store.read([], [GATE])
+    limits = Limits(Rules.of(ruled.sides[0]).limits)
+    bound: dict[ClaimKey, Change] = {}
+    free: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
         (bound if limits.scopes(change.after) else free)[claim] = change
-    apart = {id(change) for change in committer.apart(list(free.values()), [gate])}
-    done, lost = {claim for claim, change in free.items() if id(change) in apart}, set()
+    stored = {id(change) for change in committer.apart(list(free.values()), ruled.sides)}
+    lost, again = [], [claim for claim, change in free.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
-        revival = reviving(committer, change.after)
+        revival = _reviving(committer, change.after, ruled)
         if revival is None:
-            lost.add(claim)
-        elif committer.alone(change, *revival):
-            done.add(claim)
-    return done, lost
+            lost.append(claim)
+        elif not committer.alone(change, *revival):
+            again.append(claim)
+    return lost, again

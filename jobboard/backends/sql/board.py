@@ -301,10 +301,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         asked = list(held)
         for _ in self._committer.tries():
             gone, revived = self._prolong(handle, asked, ttl)
-            lost += gone
-            back, out = revive(self._committer, revived) if revived else (set(), set())
-            lost += sorted(out)
-            asked = [claim for claim in revived if claim not in back and claim not in out]
+            out, asked = revive(self._committer, revived)
+            lost += [*gone, *out]
             if not asked:
                 break
         return Renewed(lost, self._surely(ttl))
