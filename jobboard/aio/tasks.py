@@ -157,12 +157,7 @@ class Tasks:
 async def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
     """As :func:`jobboard.conductor.handlers.perform`, of a coroutine function. What wraps it may be asynchronous."""
     with Call(handling, job) as call:
-        if wrappers:
-            call.result = await _call(handling, wrappers, job)
-        else:
-            # Not by a coroutine more: where handlers have little to do, each counts.
-            work: Any = handling.work(job)
-            call.result = check_result(await work)
+        call.result = await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
     return call.ending
 
 
@@ -174,8 +169,12 @@ async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> ob
                 await stack.enter_async_context(context)
             else:
                 stack.enter_context(context)
-        work: Any = handling.work(job)
-        return check_result(await work)
+        return await _work(handling, job)
+
+
+async def _work(handling: Handling, job: Job) -> object:
+    work: Any = handling.work(job)
+    return check_result(await work)
 
 
 def _where(coroutine: Any) -> str:

@@ -51,19 +51,7 @@ def list_limits(settings: BoardOptions) -> None:
             say(f"There are no limits on {named(board)}.")
         else:
             say(f"limits of {named(board)}")
-            table(
-                ("name", "per", "at once", "rate", ""),
-                (
-                    (
-                        each.name,
-                        each.per,
-                        _number(each.concurrency),
-                        _rate(each),
-                        _state(each),
-                    )
-                    for each in found
-                ),
-            )
+            table(("name", "per", "at once", "rate", ""), map(_row, found))
 
 
 class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
@@ -123,13 +111,8 @@ def remove(settings: BoardOptions, name: str, per: str | None) -> int:
     return DONE
 
 
-def _rate(limit: Limit) -> str:
-    return "" if limit.rate is None else rate_told(limit.rate)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _state(limit: Limit) -> str:
-    return "" if limit.binding else "being set: claims that stand are counted"
+def _row(limit: Limit) -> tuple[str, ...]:
+    at_once = "" if limit.concurrency is None else str(limit.concurrency)
+    rate = "" if limit.rate is None else rate_told(limit.rate)
+    state = "" if limit.binding else "being set: claims that stand are counted"
+    return limit.name, limit.per, at_once, rate, state
