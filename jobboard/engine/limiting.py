@@ -10,7 +10,7 @@ from oslo_utils import uuidutils
 
 from jobboard.engine.calls import Committer, Deed, EnginePart, Plan, standing
 from jobboard.engine.finding import Finder
-from jobboard.engine.limits import KIND, Limits, LimitScope, Listed
+from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import Mark, Stale
 from jobboard.exceptions import ConnectionFailure
@@ -61,7 +61,7 @@ class Entered:
         scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
         store = self._committer.store
         for _ in self._committer.tries():
-            sides = store.read([], [(KIND, key) for key in scopes]).sides
+            sides = store.read([], [(SCOPE, key) for key in scopes]).sides
             full = {
                 side: listed
                 for side in sides
@@ -157,7 +157,7 @@ def _enter_standing(committer: Committer, bound: SetLimit) -> None:
 
 def _enter(committer: Committer, key: str, claims: Mapping[str, int]) -> None:
     for _ in committer.tries():
-        [side] = committer.store.read([], [(KIND, key)]).sides
+        [side] = committer.store.read([], [(SCOPE, key)]).sides
         listed = Listed.of(side)
         told = dict(listed.claims)
         # What is listed with a later token has begun since.

@@ -26,7 +26,7 @@ from jobboard.states import CLAIMED, TRASHED, Record
 
 LOG = logging.getLogger(__name__)
 
-KIND = "scope"
+SCOPE = "scope"
 
 ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
@@ -181,7 +181,7 @@ class Rooms:
         wanted = {key: scope for key, scope in wanted.items() if key not in self._rooms}
         if not wanted:
             return
-        found = self._committer.store.read([], [(KIND, key) for key in wanted])
+        found = self._committer.store.read([], [(SCOPE, key) for key in wanted])
         rooms = [
             _Room(scope, side, self._committer.store.precision)
             for side, scope in zip(found.sides, wanted.values(), strict=True)

@@ -209,7 +209,8 @@ class Store(abc.ABC):
 
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         """Side records of a kind that is paged, the one that was stored last first: those behind ``after``, which need
-        not be there any more. Fewer than ``limit`` only at the end."""
+        not be there any more. Fewer than ``limit`` only at the end. Not asked of a store whose engine answers with
+        outcomes by itself."""
         raise NotImplementedError
 
     @abc.abstractmethod

@@ -286,11 +286,7 @@ class SQLEngine(StoreEngine[SQLStore]):
                 with self._live.wanting(where):
                     taken = super().take(who, limit, expiry, names, readable, nonce)
             except JobFailure as error:
-                # One row can have had the claim of all refused. Each time round there are fewer of these.
-                damaged = self._taker.set_aside() if type(error) is JobFailure else []
-                if not damaged:
-                    raise
-                aside += damaged
+                self._taker.make_way(error, aside)
                 continue
             # A transaction that is repeated meets what it had met before.
             trashed = {record.uuid: record for record in (*aside, *taken.trashed)}

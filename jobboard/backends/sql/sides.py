@@ -19,9 +19,6 @@ ELSEWHERE = frozenset({"key", "purged", "outcome"})
 
 PAGE = 500
 
-SCOPE = "scope"
-"""The kind that tells what limits count."""
-
 Locks = Literal["not", "all", "free"]
 """How to read rows in a transaction: without a lock, waiting for those that others hold, or passing over these."""
 
@@ -67,12 +64,9 @@ class SideRows:
 
         :raises Stale: another's window runs.
         """
-        side, value = mark.before, mark.value or b""
-        self.compare(run, {side.key: value.decode()})
-        one = {**self._base, "p_kind": "key", "p_place": place_of(side.key)}
-        run.count(self._st.side_forgotten, one)
-        told = {"p_key": side.key, "p_value": value, "p_version": secrets.randbits(62)}
-        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": mark.until})
+        key, value = mark.before.key, mark.value or b""
+        self.compare(run, {key: value.decode()})
+        self._remember(run, key, value, mark.until)
 
     def write(self, run: Runner, mark: Mark) -> Side:
         """
@@ -118,12 +112,14 @@ class SideRows:
 
     def remember(self, run: Runner, record: Record) -> None:
         """The key of a job that has come to its end stays taken until its window ends."""
-        if record.key is None or record.key_until is None:
-            return
-        one = {**self._base, "p_kind": "key", "p_place": place_of(record.key)}
+        if record.key is not None and record.key_until is not None:
+            self._remember(run, record.key, record.uuid.encode(), record.key_until)
+
+    def _remember(self, run: Runner, key: str, value: bytes, until: int | None) -> None:
+        one = {**self._base, "p_kind": "key", "p_place": place_of(key)}
         run.count(self._st.side_forgotten, one)
-        told = {"p_key": record.key, "p_value": record.uuid.encode(), "p_version": secrets.randbits(62)}
-        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": record.key_until})
+        told = {"p_key": key, "p_value": value, "p_version": secrets.randbits(62)}
+        run.count(self._st.side_first, {**one, **told, "p_ttl": None, "p_until": until})
 
     def compare(self, run: Runner, taken: Mapping[str, str]) -> None:
         """Behind what takes keys for these jobs. Who had one since it was read has gone, and has left it here.

@@ -19,7 +19,7 @@ from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
 from jobboard.backends.sql.settling import settle
-from jobboard.backends.sql.sides import ELSEWHERE, SCOPE, Locks, SideRows
+from jobboard.backends.sql.sides import ELSEWHERE, Locks, SideRows
 from jobboard.backends.sql.statements import TIDIED, Statements
 from jobboard.backends.sql.tables import RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
@@ -27,6 +27,7 @@ from jobboard.conf import Settings
 from jobboard.engine import (
     GATE,
     HELD,
+    SCOPE,
     Change,
     Committed,
     Found,

@@ -36,11 +36,7 @@ class Taker:
                 if look is None:
                     look = self._look(request, nonce)
             except JobFailure as error:
-                # One row can have had the claim of all refused. Each time round there are fewer of these.
-                damaged = self.set_aside() if type(error) is JobFailure else []
-                if not damaged:
-                    raise
-                trashed += damaged
+                self.make_way(error, trashed)
                 continue
             ruled = look.gate not in (None, request.gate)
             if look.records or ruled or not (full if request.swept else look.overdue):
@@ -53,9 +49,19 @@ class Taker:
             # While a sweep finds as much as it may, there may be more.
             request, full = request._replace(swept=True), swept_rows >= SWEEP
 
-    def set_aside(self) -> list[Record]:
+    def make_way(self, error: JobFailure, trashed: list[Record]) -> None:
+        """Put the rows into the trash that can't be claimed any more: one can have had the claim of all refused. Each
+        time round there are fewer of these.
+
+        :raises JobFailure: the error, where there are none.
+        """
         aside = Aside(self._st)
-        return self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
+        damaged: list[Record] = []
+        if type(error) is JobFailure:
+            damaged = self._store.transact(None, lambda run, _: aside(run, self._store.base["p_board"]))
+        if not damaged:
+            raise error
+        trashed += damaged
 
     def _look(self, request: TakeRequest, nonce: Nonce) -> Glance:
         """The general way."""

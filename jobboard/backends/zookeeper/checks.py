@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, exists, get
-from jobboard.engine import LISTED, Done, Side
+from jobboard.engine import LISTED, SCOPE, Done, Side
 from jobboard.engine.calls import held_key
 from jobboard.engine.limits import Listed
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -162,7 +162,7 @@ class _Inspection:
             return
         if kind == "outcome" and Done.of(side._replace(key=unquote(name))) is None:
             yield self._paths.at(path), "this outcome can't be read: delete it, and what lies under it"
-        if kind == "scope" and not _counts(side):
+        if kind == SCOPE and not _counts(side):
             yield self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it"
         if kind == "key":
             uuid = self._keys.pop(unquote(name), None)
