@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from jobboard.backends.sql.answers import JOINT, Items, answer_in, items_of, taken
+from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
 from jobboard.engine import Answer, Change, Committed, Committer, Deed, Mark, Plan, Result, Side, Stale, Stored
@@ -13,7 +14,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import Runner
-from jobboard.states import OK, Record
+from jobboard.states import OK, Record, serving_order
 
 P = TypeVar("P", Plan, Plan | None)
 
@@ -88,7 +89,8 @@ class SQLCommitter(Committer):
         if earlier:
             tokens = {int(id_): token for ids, token, _ in earlier for id_ in ids.split(JOINT)}
             found = store.rows(store.statements.lock_ids, p_ids=list(tokens))
-            return Result([Deed(OK, row[0], tokens[row[3]]) for row in found], [], True), earlier
+            records = sorted((r for row in found if (r := record_of(row)) is not None), key=serving_order)
+            return Result([Deed(OK, r.uuid, tokens[r.sequence]) for r in records], [], True), earlier
         made = plan()
         if not made.changes and store.held_back:
             raise Contended("all that is ready is in scopes that others hold")

@@ -25,6 +25,7 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     Waiter,
     let_lapse,
+    lost_reply,
     take,
     until_free,
     uuids,
@@ -148,6 +149,17 @@ class TestConcurrencyLimits:
         board.restore(trashed)
         assert take(board) == trashed
         assert board.claim_next("anna") is None
+
+    def test_a_take_whose_reply_was_lost(self, board: JobBoard, other: JobBoard) -> None:
+        """Its repetition tells the same jobs in the same order, and they count once."""
+        board.set_limit("mail", concurrency=2)
+        low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))
+        with lost_reply(board, "take"):
+            held = board.claim_many("anna", 3)
+        assert uuids(held) == [high.uuid, low.uuid]
+        assert other.claim_next("bert") is None
+        board.consume(held[0], "anna")
+        assert take(other).uuid == late.uuid
 
     def test_many_at_once_get_no_more(self, board: JobBoard, make_board: MakeBoard) -> None:
         board.set_limit("mail", concurrency=3)
