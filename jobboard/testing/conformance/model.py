@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,15 +36,32 @@ WHO = st.sampled_from(["anna", "bert"])
 NAMES = st.sampled_from(["a", "b", "c"])
 SOME_NAMES = st.one_of(st.none(), st.lists(NAMES, min_size=1, max_size=2))
 EXPIRY = st.sampled_from([None, LONG])
-POSTING = st.fixed_dictionaries(
-    {
-        "name": NAMES,
-        "priority": st.sampled_from([*JobPriority, 99, 1, -1, -99]),
-        "key": st.sampled_from([None, None, "k", "l"]),
-        "delay": st.sampled_from([None, None, None, LONG]),
-        "max_attempts": st.sampled_from([None, None, 1, 2]),
-    }
+KEYS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(["k", "l"]),
+            "key_for": st.sampled_from([None, LONG]),
+            "on_key": st.sampled_from(["keep", "replace"]),
+        }
+    ),
 )
+POSTING = st.builds(
+    operator.or_,
+    st.fixed_dictionaries(
+        {
+            "name": NAMES,
+            "group": st.sampled_from([None, "g", "h"]),
+            "priority": st.sampled_from([*JobPriority, 99, 1, -1, -99]),
+            "delay": st.sampled_from([None, None, None, LONG]),
+            "max_attempts": st.sampled_from([None, None, 1, 2]),
+        }
+    ),
+    KEYS,
+)
+PER = st.sampled_from(["name", "group"])
+BOUNDS = st.sampled_from([(1, None), (2, None), (None, 1), (None, 3), (2, 4)])
+"""How many at once, and how many may begin within a time that does not end here."""
 ERROR = st.sampled_from([None, "broken", "a\x00b"])
 LOSE = st.sampled_from([False] * 5 + [True])
 
@@ -71,14 +89,12 @@ class BoardMachine(RuleBasedStateMachine):
     make_board: MakeBoard
     pairs = Bundle("pairs")
 
+    real: JobBoard
+    model: JobBoard
+
     def __init__(self) -> None:
         super().__init__()
-        name = f"model {next(_numbers)}"
         self.clock = ModelClock()
-        self.real: JobBoard = self.make_board(name)
-        self.model: JobBoard = jobboard.fetch(name + " as a model", {"board": "memory", "clock": self.clock})
-        self.model.connect()
-        self.exact = self.real.characteristics.exact_order
         self.posted = 0
 
     def teardown(self) -> None:
@@ -106,8 +122,14 @@ class BoardMachine(RuleBasedStateMachine):
         assert error == expected
         return real, model
 
-    @initialize(target=pairs, postings=st.lists(POSTING, min_size=2, max_size=4))
-    def begin(self, postings: list[dict[str, Any]]) -> Any:
+    @initialize(target=pairs, postings=st.lists(POSTING, min_size=2, max_size=4), keeps=st.booleans())
+    def begin(self, postings: list[dict[str, Any]], keeps: bool) -> Any:
+        name, options = f"model {next(_numbers)}", {"keep_done": LONG} if keeps else {}
+        self.keeps = keeps
+        self.real = self.make_board(name, **options)
+        self.exact = self.real.characteristics.exact_order
+        self.model = jobboard.fetch(name + " as a model", {"board": "memory", "clock": self.clock, **options})
+        self.model.connect()
         return self.post_many(postings, False)
 
     @rule(target=pairs, postings=st.lists(POSTING, min_size=1, max_size=3), lose=LOSE)
@@ -122,6 +144,7 @@ class BoardMachine(RuleBasedStateMachine):
         real, model = self.both(lambda board, _: board.post_many(numbered), "insert" if lose else None)
         for mine, theirs in zip(real, model, strict=True):
             self.same(Pair(mine, theirs))
+            assert (mine.created, mine.replaced) == (theirs.created, theirs.replaced)
         return multiple(*(Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)))
 
     @rule(target=pairs, pair=pairs)
@@ -175,7 +198,8 @@ class BoardMachine(RuleBasedStateMachine):
     @rule(pair=pairs, who=WHO, lose=LOSE)
     def consume(self, pair: Pair, who: str, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
-        self.both(lambda board, side: board.consume(pair[side], who), "finish" if asks else None)
+        result = {"by": who} if self.keeps else None
+        self.both(lambda board, side: board.consume(pair[side], who, result=result), "finish" if asks else None)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, reason=ERROR)
@@ -213,10 +237,24 @@ class BoardMachine(RuleBasedStateMachine):
         posting = {**posting, "delay": SHORT, "details": {"number": self.posted}}
         real, model = self.both(lambda board, _: board.post(**posting))
         self.clock.now += 1
-        if number_of(real) == self.posted:  # and not another job that has its key
+        if real.created or real.replaced:  # and no other has its key
             eventually(lambda: real.state == UNCLAIMED, LIMIT)
             assert model.state == UNCLAIMED
         return Pair(real, model)
+
+    @rule(names=SOME_NAMES, verb=st.sampled_from(["pause", "resume", "resume"]))
+    def pause(self, names: Any, verb: str) -> None:
+        self.both(lambda board, _: getattr(board, verb)(names))
+
+    @rule(name=NAMES, per=PER, bounds=BOUNDS)
+    def set_limit(self, name: str, per: str, bounds: tuple[int | None, int | None]) -> None:
+        concurrency, starts = bounds
+        rate = None if starts is None else (starts, 10 * LONG)
+        self.both(lambda board, _: board.set_limit(name, per=per, concurrency=concurrency, rate=rate))
+
+    @rule(name=NAMES, per=st.one_of(st.none(), PER))
+    def remove_limit(self, name: str, per: str | None) -> None:
+        self.both(lambda board, _: board.remove_limit(name, per))
 
     @rule()
     def close_and_connect(self) -> None:
@@ -244,11 +282,16 @@ class BoardMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_boards_look_the_same(self) -> None:
-        real, model = ([shown(job) for job in board.iterjobs(ensure_fresh=True)] for board in (self.real, self.model))
-        assert real == model
-        assert self.real.stats() == self.model.stats()
-        real, model = ([shown(job) for job in board.trashed()] for board in (self.real, self.model))
-        assert real == model
+        for look in (
+            lambda board: [shown(job) for job in board.iterjobs(ensure_fresh=True)],
+            lambda board: [number_of(job) for job in board.iterjobs(True, ensure_fresh=True)],
+            lambda board: [shown(job) for job in board.trashed()],
+            lambda board: sorted((*shown(each.job), each.who, each.result) for each in board.outcomes()),
+            JobBoard.stats,
+            JobBoard.paused,
+            JobBoard.limits,
+        ):
+            assert look(self.real) == look(self.model)
 
     def refused_here(self, pair: Pair, who: str) -> bool:
         """Whether the act is refused before the server is asked."""
@@ -270,7 +313,7 @@ def number_of(job: Job) -> int:
 def shown(job: Job) -> tuple[Any, ...]:
     """What can be seen of a job, but for what only the server knows."""
     return (
-        *(number_of(job), job.name, job.priority, job.key, job.seen_state),
+        *(number_of(job), job.name, job.group, job.priority, job.key, job.seen_state),
         *(job.attempts, job.retries, job.max_attempts, job.due is None),
         [failure[1:] for failure in job.errors],
     )
