@@ -43,6 +43,8 @@ KEYS: st.SearchStrategy[dict[str, Any]] = st.one_of(
             "key": st.sampled_from(["k", "l"]),
             "key_for": st.sampled_from([None, LONG]),
             "on_key": st.sampled_from(["keep", "replace"]),
+            # Where a job goes that gets another one is not the same everywhere.
+            "priority": st.just(1),
         }
     ),
 )
