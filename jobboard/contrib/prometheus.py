@@ -12,21 +12,13 @@ Boards have one collector in a process, and conductors one set of metrics.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import logging
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from jobboard.board import JobBoard
-from jobboard.conductor import events
 from jobboard.conductor.dispatching import Dispatcher
-from jobboard.engine import Rules
-from jobboard.exceptions import JobBoardError, MissingDriver
-from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.contrib.figures import BUCKETS, EVENTS, OF_BOARDS, RUN, WAIT, BoardFigures, Figure, JobFigures, Reading
+from jobboard.exceptions import MissingDriver
 
 try:
     from prometheus_client import REGISTRY, Counter, Histogram, ProcessCollector, start_http_server
@@ -36,18 +28,6 @@ except ModuleNotFoundError as error:
     raise MissingDriver(
         f"{__name__} needs {error.name}: pip install '.[prometheus]' in a clone of jobboard", error
     ) from error
-
-LOG = logging.getLogger(__name__)
-
-BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
-"""In seconds: from what a thread does in between to what runs over night."""
-
-MAX_NAMES = 100
-"""How many names of jobs have series of their own: each costs about forty."""
-
-OTHER = "(other)"
-
-_LIMITED = ["board", "job_name", "per"]
 
 
 class BoardCollector(Collector):
@@ -71,60 +51,21 @@ class BoardCollector(Collector):
     """
 
     def __init__(self, *boards: JobBoard, max_age: float = 5.0, timeout: float = 5.0) -> None:
-        names = sorted(board.name for board in boards)
-        if len(set(names)) < len(names):
-            raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
-        self._counts = [_Count(board, max_age) for board in boards]
-        self._timeout = timeout
+        self._figures = BoardFigures(boards, max_age, timeout)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """What to expect, without asking any board."""
-        yield from self._families()
+        yield from self._families().values()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, jobs, paused, limits, rates, *kept = self._families()
-        end = time.monotonic() + self._timeout
-        for name, look in [(count.board.name, count.begin()) for count in self._counts]:
-            try:
-                stats, rules, beside = look.result(max(0.0, end - time.monotonic()))
-            except (JobBoardError, TimeoutError) as error:
-                LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
-                up.add_metric([name], 0)
-                continue
-            up.add_metric([name], 1)
-            for state, number in dataclasses.asdict(stats).items():
-                jobs.add_metric([name, state], number)
-            for job_name in ("",) * rules.paused.everything + rules.paused.names:
-                paused.add_metric([name, job_name], 1)
-            for limit, _ in rules.limits:
-                if limit.concurrency is not None:
-                    limits.add_metric([name, limit.name, limit.per], limit.concurrency)
-                if limit.rate is not None:
-                    rates.add_metric([name, limit.name, limit.per], limit.rate[0] / limit.rate[1])
-            due = None if beside.next_due is None else beside.next_due.timestamp()
-            for family, value in zip(kept, (beside.schedules, due, beside.late, beside.outcomes), strict=True):
-                if value is not None:
-                    family.add_metric([name], value)
-        yield from (up, jobs, paused, limits, rates, *kept)
+        families = self._families()
+        for figure, labels, value in self._figures.read():
+            families[figure].add_metric(labels, value)
+        yield from families.values()
 
     @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, ...]:
-        return (
-            GaugeMetricFamily("jobboard_up", "Whether the board answers.", labels=["board"]),
-            GaugeMetricFamily("jobboard_jobs", "Jobs on the board, and in its trash.", labels=["board", "state"]),
-            GaugeMetricFamily("jobboard_paused", "Names of jobs that are paused.", labels=["board", "job_name"]),
-            GaugeMetricFamily("jobboard_limit", "How many may be claimed at once.", labels=_LIMITED),
-            GaugeMetricFamily("jobboard_rate_limit", "How many claims may begin per second.", labels=_LIMITED),
-            *(
-                GaugeMetricFamily(f"jobboard_{name}", told, labels=["board"])
-                for name, told in (
-                    ("schedules", "Schedules of the board."),
-                    ("schedules_next_due_seconds", "When the next schedule is due, since 1970."),
-                    ("schedules_late_seconds", "For how long nobody has posted what is due."),
-                    ("outcomes", "What consumed jobs have left."),
-                )
-            ),
-        )
+    def _families() -> dict[Figure, GaugeMetricFamily]:
+        return {figure: GaugeMetricFamily(_name(figure), figure.told, labels=figure.labels) for figure in OF_BOARDS}
 
 
 @contextlib.contextmanager
@@ -151,27 +92,7 @@ def serving(conductor: Dispatcher[Any], port: int, host: str = "127.0.0.1") -> I
         thread.join()
 
 
-class _Count:
-    """Counts a board on a thread of its own, one count at a time however many scrapes wait for it."""
-
-    def __init__(self, board: JobBoard, max_age: float) -> None:
-        self.board = board
-        self._max_age = max_age
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[tuple[BoardStats, Rules, KeptStats]] | None = None
-
-    def begin(self) -> Future[tuple[BoardStats, Rules, KeptStats]]:
-        with self._lock:
-            if self._look is None or self._look.done():
-                self._look = self._thread.submit(self._count)
-            return self._look
-
-    def _count(self) -> tuple[BoardStats, Rules, KeptStats]:
-        return self.board.stats(self._max_age), self.board.door.rules(), self.board.kept_stats()
-
-
-class ConductorMetrics:
+class ConductorMetrics(JobFigures):
     """What becomes of the jobs of this process's conductors, by the names of the jobs::
 
         jobboard_job_events_total{board="pictures",job_name="resize",event="consumed"} 7.0
@@ -183,34 +104,20 @@ class ConductorMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        labels = ("board", "job_name")
-        self._events = Counter("jobboard_job_events", "What has become of jobs.", (*labels, "event"), registry=registry)
-        self._run = Histogram(
-            "jobboard_job_run_seconds", "How long handlers have run.", labels, buckets=BUCKETS, registry=registry
-        )
-        self._wait = Histogram(
-            "jobboard_job_wait_seconds",
-            "How long jobs have waited for their first claim, from their post or due time.",
-            labels,
-            buckets=BUCKETS,
-            registry=registry,
-        )
-        self._names: set[str] = set()
+        super().__init__()
+        self._events = Counter(_name(EVENTS), EVENTS.told, EVENTS.labels, registry=registry)
+        self._histograms = {
+            figure: Histogram(_name(figure), figure.told, figure.labels, buckets=BUCKETS, registry=registry)
+            for figure in (RUN, WAIT)
+        }
 
-    def observe(self, conductor: Dispatcher[Any]) -> None:
-        """Count the jobs of this conductor, too, from now on."""
-        conductor._notifier.register(ANY, self._count, args=(conductor._board.name,))
+    def tell(self, reading: Reading) -> None:
+        figure, labels, value = reading
+        if figure == EVENTS:
+            self._events.labels(*labels).inc(value)
+        else:
+            self._histograms[figure].labels(*labels).observe(value)
 
-    def _count(self, event: str, told: dict[str, Any], board: str) -> None:
-        job = told["job"]
-        labels = board, self._label(job.name)
-        self._events.labels(*labels, event.removeprefix("job_")).inc()
-        if event == events.JOB_FINISHED:
-            self._run.labels(*labels).observe(told["seconds"])
-        elif event == events.JOB_CLAIMED and job.attempts + job.retries == 1:
-            self._wait.labels(*labels).observe((job.last_modified - job.ready_on).total_seconds())
 
-    def _label(self, name: str) -> str:
-        if len(self._names) < MAX_NAMES:
-            self._names.add(name)
-        return name if name in self._names else OTHER
+def _name(figure: Figure) -> str:
+    return f"jobboard_{figure.name}" + "_seconds" * figure.seconds

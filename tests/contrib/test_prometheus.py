@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jobboard
 from jobboard import Conductor, Posting, Reject
 from jobboard.backends.memory import ManualClock
-from jobboard.contrib import prometheus
+from jobboard.contrib import figures
 from jobboard.contrib.prometheus import BoardCollector, ConductorMetrics
 from jobboard.testing import eventually
 
@@ -169,7 +169,7 @@ def test_waiting_and_running_take_time(make_board: MakeBoard, registry: Collecto
 def test_names_without_end_make_no_series_without_end(
     make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus, "MAX_NAMES", 2)
+    monkeypatch.setattr(figures, "MAX_NAMES", 2)
     board = make_board()
     board.post_many([Posting(name) for name in ("a", "b", "c", "d", "a")])
     conductor = Conductor("worker", board, lambda job: None)

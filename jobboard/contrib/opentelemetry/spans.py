@@ -1,13 +1,4 @@
-"""Follows jobs across processes with OpenTelemetry; needs the extra ``opentelemetry``, and an SDK to see anything::
-
-    instrument(board)           # where jobs are posted
-    instrument(conductor)       # where they are worked on; and its board
-
-Each job has three spans, each the child of the one before, in the trace of whoever posts it: ``post resize``, ``claim
-resize`` for each claim, and ``run resize`` for the work. A span of the caller's own that claims by hand is linked. The
-context travels with the posting, in the formats of the global propagator; a job that was posted without any begins a
-trace with its claim.
-"""
+"""The spans of jobs: see :func:`instrument`."""
 
 from __future__ import annotations
 
@@ -17,21 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from opentelemetry import context, propagate, trace
+from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
+
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.conductor.dispatching import Dispatcher
-from jobboard.exceptions import MissingDriver
 from jobboard.job import Job, Posting, boottime
 from jobboard.outcomes import Retry
 from jobboard.tracing import Tracing
 
-try:
-    from opentelemetry import context, propagate, trace
-    from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
-except ModuleNotFoundError as error:
-    raise MissingDriver(
-        f"{__name__} needs {error.name}: pip install '.[opentelemetry]' in a clone of jobboard", error
-    ) from error
+SCOPE = "jobboard.contrib.opentelemetry"
 
 MAX_HEADER = codec.MAX_CONTEXT // 4
 """In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
@@ -54,7 +41,7 @@ class _Spans(Tracing):
     def __init__(self, board: str, tracer_provider: TracerProvider | None) -> None:
         self._made_of = (board, tracer_provider)
         self._board = board
-        self._tracer = trace.get_tracer(__name__, tracer_provider=tracer_provider)
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
 
     def __reduce__(self) -> Any:
         # A tracer may hold locks and connections; another process makes its own.

@@ -1,0 +1,170 @@
+"""What is measured of boards and conductors, whichever library it is told to: the one list that the bridges read."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from jobboard.board import JobBoard
+from jobboard.conductor import events
+from jobboard.conductor.dispatching import Dispatcher
+from jobboard.engine import Rules
+from jobboard.exceptions import JobBoardError
+from jobboard.notifier import ANY
+from jobboard.primitives import BoardStats, KeptStats
+
+LOG = logging.getLogger(__name__)
+
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
+"""In seconds: from what a thread does in between to what runs over night."""
+
+MAX_NAMES = 100
+"""How many names of jobs have series of their own: each costs about forty."""
+
+OTHER = "(other)"
+
+
+class Figure(NamedTuple):
+    """``name``: to which each library adds a prefix, and the unit where it has it in the name."""
+
+    name: str
+    told: str
+    labels: tuple[str, ...] = ("board",)
+    seconds: bool = False
+
+
+_LIMITED = ("board", "job_name", "per")
+
+UP = Figure("up", "Whether the board answers.")
+JOBS = Figure("jobs", "Jobs on the board, and in its trash.", ("board", "state"))
+PAUSED = Figure("paused", "Names of jobs that are paused.", ("board", "job_name"))
+LIMIT = Figure("limit", "How many may be claimed at once.", _LIMITED)
+RATE_LIMIT = Figure("rate_limit", "How many claims may begin per second.", _LIMITED)
+SCHEDULES = Figure("schedules", "Schedules of the board.")
+NEXT_DUE = Figure("schedules_next_due", "When the next schedule is due, since 1970.", seconds=True)
+LATE = Figure("schedules_late", "For how long nobody has posted what is due.", seconds=True)
+OUTCOMES = Figure("outcomes", "What consumed jobs have left.")
+
+OF_BOARDS = (UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES)
+"""What a board tells when it is asked."""
+
+EVENTS = Figure("job_events", "What has become of jobs.", ("board", "job_name", "event"))
+RUN = Figure("job_run", "How long handlers have run.", ("board", "job_name"), seconds=True)
+WAIT = Figure(
+    "job_wait",
+    "How long jobs have waited for their first claim, from their post or due time.",
+    ("board", "job_name"),
+    seconds=True,
+)
+
+
+class Reading(NamedTuple):
+    """A value, and those of the labels."""
+
+    figure: Figure
+    labels: tuple[str, ...]
+    value: float
+
+
+class BoardFigures:
+    """:data:`OF_BOARDS`. See :class:`jobboard.contrib.prometheus.BoardCollector`, which has the same parameters."""
+
+    def __init__(self, boards: Sequence[JobBoard], max_age: float, timeout: float) -> None:
+        names = sorted(board.name for board in boards)
+        if len(set(names)) < len(names):
+            raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
+        self._counts = [_Count(board, max_age) for board in boards]
+        self._timeout = timeout
+
+    def read(self) -> Iterator[Reading]:
+        end = time.monotonic() + self._timeout
+        for name, look in [(count.board.name, count.begin()) for count in self._counts]:
+            try:
+                counted = look.result(max(0.0, end - time.monotonic()))
+            except (JobBoardError, TimeoutError) as error:
+                LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
+                yield Reading(UP, (name,), 0)
+                continue
+            yield from _readings(name, counted)
+
+
+class _Counted(NamedTuple):
+    stats: BoardStats
+    rules: Rules
+    kept: KeptStats
+
+
+def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
+    stats, rules, kept = counted
+    yield Reading(UP, (board,), 1)
+    for state, number in dataclasses.asdict(stats).items():
+        yield Reading(JOBS, (board, state), number)
+    for job_name in ("",) * rules.paused.everything + rules.paused.names:
+        yield Reading(PAUSED, (board, job_name), 1)
+    for limit, _ in rules.limits:
+        if limit.concurrency is not None:
+            yield Reading(LIMIT, (board, limit.name, limit.per), limit.concurrency)
+        if limit.rate is not None:
+            yield Reading(RATE_LIMIT, (board, limit.name, limit.per), limit.rate[0] / limit.rate[1])
+    yield Reading(SCHEDULES, (board,), kept.schedules)
+    if kept.next_due is not None:
+        yield Reading(NEXT_DUE, (board,), kept.next_due.timestamp())
+    yield Reading(LATE, (board,), kept.late)
+    if kept.outcomes is not None:
+        yield Reading(OUTCOMES, (board,), kept.outcomes)
+
+
+class _Count:
+    """Counts a board on a thread of its own, one count at a time however many wait for it."""
+
+    def __init__(self, board: JobBoard, max_age: float) -> None:
+        self.board = board
+        self._max_age = max_age
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
+        self._look: Future[_Counted] | None = None
+
+    def begin(self) -> Future[_Counted]:
+        with self._lock:
+            if self._look is None or self._look.done():
+                self._look = self._thread.submit(self._count)
+            return self._look
+
+    def _count(self) -> _Counted:
+        return _Counted(self.board.stats(self._max_age), self.board.door.rules(), self.board.kept_stats())
+
+
+class JobFigures(abc.ABC):
+    """:data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors. The first 100 names of jobs have
+    series of their own, as whoever posts may make up any; further ones share ``(other)``."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    @abc.abstractmethod
+    def tell(self, reading: Reading) -> None:
+        """The library that keeps them adds this one."""
+
+    def observe(self, conductor: Dispatcher[Any]) -> None:
+        """Count the jobs of this conductor, too, from now on."""
+        conductor._notifier.register(ANY, self._hear, args=(conductor._board.name,))
+
+    def _hear(self, event: str, told: dict[str, Any], board: str) -> None:
+        job = told["job"]
+        labels = board, self._label(job.name)
+        self.tell(Reading(EVENTS, (*labels, event.removeprefix("job_")), 1))
+        if event == events.JOB_FINISHED:
+            self.tell(Reading(RUN, labels, told["seconds"]))
+        elif event == events.JOB_CLAIMED and job.attempts + job.retries == 1:
+            self.tell(Reading(WAIT, labels, (job.last_modified - job.ready_on).total_seconds()))
+
+    def _label(self, name: str) -> str:
+        if len(self._names) < MAX_NAMES:
+            self._names.add(name)
+        return name if name in self._names else OTHER

@@ -1,0 +1,25 @@
+"""Boards and conductors in OpenTelemetry; needs the extra ``opentelemetry``, and an SDK to see anything::
+
+    instrument(board)           # where jobs are posted
+    instrument(conductor)       # where they are worked on; and its board
+    measure(board, conductor)   # once in a process
+
+With :func:`instrument` each job has three spans, each the child of the one before, in the trace of whoever posts it:
+``post resize``, ``claim resize`` for each claim, and ``run resize`` for the work. A span of the caller's own that
+claims by hand is linked. The context travels with the posting, in the formats of the global propagator; a job that was
+posted without any begins a trace with its claim.
+
+:func:`measure` has the figures of :mod:`jobboard.contrib.prometheus`.
+"""
+
+from jobboard.exceptions import MissingDriver
+
+try:
+    from jobboard.contrib.opentelemetry.metrics import measure
+    from jobboard.contrib.opentelemetry.spans import instrument
+except ModuleNotFoundError as error:
+    raise MissingDriver(
+        f"{__name__} needs {error.name}: pip install '.[opentelemetry]' in a clone of jobboard", error
+    ) from error
+
+__all__ = ["instrument", "measure"]

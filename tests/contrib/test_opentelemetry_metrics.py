@@ -1,0 +1,139 @@
+"""What OpenTelemetry's own SDK collects of boards and conductors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from prometheus_client import CollectorRegistry
+
+import jobboard
+from jobboard import Conductor, Posting
+from jobboard.contrib.figures import BUCKETS
+from jobboard.contrib.opentelemetry import measure
+from jobboard.contrib.prometheus import BoardCollector, ConductorMetrics
+
+MakeBoard = Callable[..., Any]
+
+
+class Meters:
+    """An SDK, and what it collects."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self._reader])
+
+    def metrics(self) -> list[Metric]:
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return []
+        return [each for found in data.resource_metrics for scope in found.scope_metrics for each in scope.metrics]
+
+    def values(self) -> dict[tuple[str, ...], float]:
+        """By metric and attributes, those of a histogram by the count, as Prometheus names and tells them."""
+        found = {}
+        for metric in self.metrics():
+            for point in metric.data.data_points:
+                value = point.count if hasattr(point, "count") else point.value
+                name = metric.name.replace(".", "_") + "_seconds" * (metric.unit == "s")
+                found[name, *(f"{key}={label}" for key, label in sorted(point.attributes.items()))] = value
+        return found
+
+
+@pytest.fixture
+def meters() -> Iterator[Meters]:
+    meters = Meters()
+    yield meters
+    meters.provider.shutdown()
+
+
+def scraped(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    return {
+        (
+            sample.name.removesuffix("_total").removesuffix("_count"),
+            *(f"{key}={label}" for key, label in sorted(sample.labels.items())),
+        ): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith(("_created", "_bucket", "_sum"))
+    }
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_it_is_told_what_prometheus_is(make_board: MakeBoard, meters: Meters) -> None:
+    board, other = make_board("pictures", keep_done=60), make_board("sounds")
+    conductor = Conductor("worker", board, lambda job: None)
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board, other, max_age=0))
+    ConductorMetrics(registry).observe(conductor)
+    measure(board, other, conductor, meter_provider=meters.provider, max_age=0)
+    board.set_limit("resize", concurrency=4, per="group", rate=(100, 50))
+    board.schedule("ping", name="ping", every=3600)
+    board.post_many([Posting("resize", group="anna"), Posting("resize"), Posting("crop")])
+    conductor.run(max_dispatches=2)
+    board.pause(["crop"])
+    other.pause()
+    other.post("hum", delay=1000)
+    found = meters.values()
+    assert found == scraped(registry)
+    assert found["jobboard_jobs", f"board={board.name}", "state=unclaimed"] == 1
+    assert found["jobboard_limit", f"board={board.name}", "job_name=resize", "per=group"] == 4
+    assert found["jobboard_rate_limit", f"board={board.name}", "job_name=resize", "per=group"] == 2
+    assert found["jobboard_paused", f"board={board.name}", "job_name=crop"] == 1
+    assert found["jobboard_paused", f"board={other.name}", "job_name="] == 1
+    assert found["jobboard_schedules", f"board={board.name}"] == 1
+    assert found["jobboard_job_events", f"board={board.name}", "event=consumed", "job_name=resize"] == 2
+    assert found["jobboard_job_wait_seconds", f"board={board.name}", "job_name=resize"] == 2
+
+
+@pytest.mark.backends("memory")
+def test_each_collection_counts_once_and_anew(make_board: MakeBoard, meters: Meters) -> None:
+    board = make_board("pictures")
+    asked: list[float] = []
+    count = board.stats
+    board.stats = lambda max_age: asked.append(max_age) or count(max_age)
+    measure(board, meter_provider=meters.provider, max_age=0)
+    for number in range(3):
+        assert meters.values()["jobboard_jobs", f"board={board.name}", "state=unclaimed"] == number
+        board.post("resize")
+    assert len(asked) == 3
+
+
+@pytest.mark.backends("sqlite")
+def test_a_closed_board_is_down(make_board: MakeBoard, meters: Meters) -> None:
+    board = make_board("pictures")
+    measure(board, meter_provider=meters.provider)
+    board.close()
+    assert meters.values() == {("jobboard_up", f"board={board.name}"): 0}
+
+
+@pytest.mark.backends("memory")
+def test_histograms_reach_from_moments_to_nights(make_board: MakeBoard, meters: Meters) -> None:
+    board = make_board("pictures")
+    conductor = Conductor("worker", board, lambda job: None)
+    measure(conductor, meter_provider=meters.provider)
+    board.post("resize")
+    conductor.run(max_dispatches=1)
+    histograms = {each.name: each.data.data_points[0] for each in meters.metrics() if each.unit == "s"}
+    assert set(histograms) == {"jobboard.job_run", "jobboard.job_wait"}
+    assert all(point.explicit_bounds == BUCKETS for point in histograms.values())
+
+
+@pytest.mark.backends("memory")
+def test_what_can_not_be_measured(make_board: MakeBoard) -> None:
+    with pytest.raises(TypeError, match="a board or a conductor, not str"):
+        measure("sqlite:///jobs.db")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="told apart by their names"):
+        measure(make_board("pictures"), make_board("pictures"))
+
+
+@pytest.mark.backends("memory")
+def test_no_sdk_is_needed(make_board: MakeBoard) -> None:
+    board: jobboard.JobBoard = make_board()
+    conductor = Conductor("worker", board, lambda job: None)
+    measure(board, conductor)
+    board.post("resize")
+    conductor.run(max_dispatches=1)
