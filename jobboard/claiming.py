@@ -99,6 +99,7 @@ class Claiming(Finishing):
         span = arguments.micros("expiry", expiry, positive=True)
         answer, start = self._live().mutate(self.engine.claim, arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
+            self.tracing.refused(job, answer.status, start)
             raise self._refusal(answer.status, job)
         job._record = answer.record
         job.seen_state = CLAIMED

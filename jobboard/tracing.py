@@ -22,6 +22,10 @@ class Tracing:
         """``job`` was claimed by a request that was sent at ``since``, on :func:`~jobboard.job.boottime`. May set
         ``job.context`` for those who work on it in this process."""
 
+    def refused(self, job: Job, why: str, since: float) -> None:
+        """``claim(job)`` was refused, by a request that was sent at ``since``; ``why``: ``limited``, ``paused``,
+        ``claimed``, ``scheduled``, ``trashed`` or ``absent``."""
+
     def run(self, job: Job) -> AbstractContextManager[object]:
         """What the work in a ``with board.working(…)`` is done within."""
         return nullcontext()

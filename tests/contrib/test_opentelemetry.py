@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import jobboard
-from jobboard import Conductor, Posting, Reject, Retry
+from jobboard import Conductor, Posting, Reject, Retry, UnclaimableJob
+from jobboard.backends.memory import ManualClock
 from jobboard.contrib.opentelemetry import instrument
 from jobboard.testing import eventually
 from tests.contrib import traced
@@ -226,6 +227,44 @@ def test_baggage_travels_unless_there_is_too_much_of_it(board: Any) -> None:
             seen.append(baggage.get_baggage("user"))
     assert seen == ["x" * 10, None]
     assert baggage.get_baggage("user") is None
+
+
+@pytest.mark.backends("memory")
+def test_spans_tell_of_groups_schedules_and_outcomes(make_board: MakeBoard, spans: Spans) -> None:
+    clock = ManualClock()
+    board = make_board(clock=clock, keep_done=60)
+    instrument(board, spans.provider)
+    due = board.schedule("nightly", every=60, name="report", group="anna").next_due
+    clock.advance(61)
+    board._post_due()
+    with board.working("ben"):
+        pass
+    board.post("resize", group="carl")
+    board.post_many([Posting("crop", group="carl"), Posting("crop", group="dora")])
+    for name in ("claim report", "run report"):
+        attributes = spans.one(name).attributes
+        told = [attributes[f"jobboard.{each}"] for each in ("group", "schedule", "schedule.due")]
+        assert told == ["anna", "nightly", due.isoformat()]
+    assert spans.one("run report").attributes["jobboard.keep_done"] == 60
+    assert spans.one("post resize").attributes["jobboard.group"] == "carl"
+    assert "jobboard.group" not in spans.one("post crop").attributes
+
+
+@pytest.mark.backends("memory")
+def test_a_refused_claim_says_why(make_board: MakeBoard, spans: Spans) -> None:
+    board = make_board()
+    instrument(board, spans.provider)
+    board.set_limit("resize", concurrency=1)
+    first, second = board.post("resize"), board.post("resize")
+    board.claim(first, "ben")
+    for job in (first, second):
+        with pytest.raises(UnclaimableJob):
+            board.claim(job, "anna")
+    _, *refused = spans.named("claim resize")
+    assert [span.attributes["messaging.message.id"] for span in refused] == [first.uuid, second.uuid]
+    assert [span.attributes["error.type"] for span in refused] == ["claimed", "limited"]
+    assert {span.status.status_code for span in refused} == {StatusCode.ERROR}
+    assert is_child(refused[1], spans.named("post resize")[1])
 
 
 def test_an_sdk_is_not_needed(make_board: MakeBoard) -> None:

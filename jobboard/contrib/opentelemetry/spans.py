@@ -32,15 +32,18 @@ def instrument(traced: JobBoard | Dispatcher[Any], tracer_provider: TracerProvid
     if not isinstance(traced, JobBoard | Dispatcher):
         raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
     board = traced._board if isinstance(traced, Dispatcher) else traced
-    board.tracing = tracing = _Spans(board.name, tracer_provider)
+    board.tracing = tracing = _Spans(board.name, board._conf["keep_done"], tracer_provider)
     if isinstance(traced, Dispatcher):
         traced.wraps(tracing.run)
 
 
 class _Spans(Tracing):
-    def __init__(self, board: str, tracer_provider: TracerProvider | None) -> None:
-        self._made_of = (board, tracer_provider)
+    """:param keep_done: for how many seconds the board keeps outcomes."""
+
+    def __init__(self, board: str, keep_done: float, tracer_provider: TracerProvider | None) -> None:
+        self._made_of = (board, keep_done, tracer_provider)
         self._board = board
+        self._keep_done = keep_done
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
 
     def __reduce__(self) -> Any:
@@ -51,6 +54,9 @@ class _Spans(Tracing):
         names = {posting.name for posting in postings}
         name = names.pop() if len(names) == 1 else "jobs"
         attributes = self._attributes("post", "send") | {"messaging.batch.message_count": len(postings)}
+        groups = {posting.group for posting in postings}
+        if len(groups) == 1 and None not in groups:
+            attributes["jobboard.group"] = str(*groups)
         with self._tracer.start_as_current_span(f"post {name}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
             headers = _headers()
             jobs = insert([replace(each, context={**headers, **(each.context or {})}) for each in postings])
@@ -59,6 +65,17 @@ class _Spans(Tracing):
             return jobs
 
     def claimed(self, job: Job, since: float) -> None:
+        span, poster = self._claim(job, since)
+        span.end()
+        job.context = {**job.context, **_headers(trace.set_span_in_context(span, poster))}
+
+    def refused(self, job: Job, why: str, since: float) -> None:
+        span, _ = self._claim(job, since)
+        span.set_attribute("error.type", why)
+        span.set_status(StatusCode.ERROR, why)
+        span.end()
+
+    def _claim(self, job: Job, since: float) -> tuple[trace.Span, context.Context]:
         asking = trace.get_current_span().get_span_context()
         poster = propagate.extract(job.context)
         span = self._tracer.start_span(
@@ -69,8 +86,7 @@ class _Spans(Tracing):
             [Link(asking)] if asking.is_valid else None,
             start_time=time.time_ns() - round((boottime() - since) * 1e9),
         )
-        span.end()
-        job.context = {**job.context, **_headers(trace.set_span_in_context(span, poster))}
+        return span, poster
 
     @contextlib.contextmanager
     def run(self, job: Job) -> Iterator[None]:
@@ -79,7 +95,7 @@ class _Spans(Tracing):
             with self._tracer.start_as_current_span(
                 f"run {job.name}",
                 kind=SpanKind.CONSUMER,
-                attributes=self._attributes("run", "process", job),
+                attributes=self._attributes("run", "process", job) | self._kept(),
                 record_exception=False,
                 set_status_on_exception=False,
             ) as span:
@@ -96,9 +112,12 @@ class _Spans(Tracing):
         finally:
             context.detach(token)
 
-    def _attributes(self, verb: str, kind: str, job: Job | None = None) -> dict[str, str | int]:
+    def _kept(self) -> dict[str, str | int | float]:
+        return {"jobboard.keep_done": self._keep_done} if self._keep_done else {}
+
+    def _attributes(self, verb: str, kind: str, job: Job | None = None) -> dict[str, str | int | float]:
         """By the conventions for messaging, where there is one."""
-        attributes: dict[str, str | int] = {
+        attributes: dict[str, str | int | float] = {
             "messaging.system": "jobboard",
             "messaging.destination.name": self._board,
             "messaging.operation.name": verb,
@@ -106,6 +125,11 @@ class _Spans(Tracing):
         }
         if job is not None:
             attributes |= {"messaging.message.id": job.uuid, "jobboard.attempt": job.attempts}
+            if job.group is not None:
+                attributes["jobboard.group"] = job.group
+            if job.schedule is not None:
+                schedule, due = job.schedule
+                attributes |= {"jobboard.schedule": schedule, "jobboard.schedule.due": due.isoformat()}
         if job is not None and job.claim is not None:
             attributes |= {"jobboard.who": job.claim.who, "jobboard.token": job.claim.token}
         return attributes
