@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobboard.testing import eventually
+from tests.conftest import TRUSTED
 
 # Nothing here is on a backend of the run's: once will do.
 pytestmark = pytest.mark.backends("sqlite")
@@ -35,8 +36,8 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def env() -> dict[str, str]:
     """Of a user whose environment is this one, and has not been told of any board."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith("JOBBOARD")}
-    return {**told, "PATH": f"{Path(sys.executable).parent}:{told['PATH']}", "PYTHONUNBUFFERED": "1"}
+    told = {name: value for name, value in os.environ.items() if not name.startswith(("JOBBOARD", "SSL_CERT"))}
+    return {**told, **TRUSTED, "PATH": f"{Path(sys.executable).parent}:{told['PATH']}", "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
