@@ -152,10 +152,11 @@ class Finder:
         return look._replace(now=max(look.now, rooms.now), ready=chosen, next_event=event)
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        if self.limited(names):
+        look = None if self.limited(names) else self.look(1, names, readable)
+        # That look may have come by limits which were set since.
+        if look is None or self.limited(names):
             look, _ = self.choose(1, names, readable, [])
             return Peeked(bool(look.ready), look.next_event, None)
-        look = self.look(1, names, readable)
         paused = self._rules.paused
         coming = any(
             (record := standing(stored, look.now)).state == UNCLAIMED

@@ -60,3 +60,12 @@ def test_a_damaged_scope_begins_anew(boards: list[Any], value: bytes, caplog: py
     assert other.claim_next("anna") is None
     assert second.state == "UNCLAIMED"
     assert "'mail' begins anew: it is damaged" in caplog.text
+
+
+def test_a_peek_meets_limits_that_were_set_since(boards: list[Any]) -> None:
+    board, other = boards
+    first, _ = board.post("mail"), board.post("mail")
+    board.claim(first, "anna")
+    assert other.engine.peek(None, 1).any
+    board.set_limit("mail", concurrency=1)
+    assert not other.engine.peek(None, 1).any
