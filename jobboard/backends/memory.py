@@ -340,11 +340,11 @@ class MemoryStore(Store):
         with shelf.lock:
             return Found(shelf.now(), [], shelf.outcomes.newest(after, limit))
 
-    def remembered(self, place: Any) -> tuple[Found, Any]:
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
         shelf = self._shelf
         with shelf.lock:
-            sides = [side for (kind, _), side in shelf.sides.items() if kind == "key" and side.until is not None]
-            return Found(shelf.now(), [], sides), None
+            sides = [side for (each, _), side in shelf.sides.items() if each == kind]
+            return Found(shelf.now(), [], [side for side in sides if kind != "key" or side.until is not None]), None
 
     def look(
         self,

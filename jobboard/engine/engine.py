@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from jobboard.engine.contract import Engine
 from jobboard.engine.done import DoneEngine, asked
 from jobboard.engine.ending import Recent, ending
 from jobboard.engine.finding import Finder
+from jobboard.engine.idling import IdleScopes
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import KeyEngine, holders_of
 from jobboard.engine.limiting import Entered, LimitEngine
@@ -79,6 +81,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         self._recent = Recent()
         self._finder = Finder(self._committer, self._ttl)
         self._entered = Entered(self._committer)
+        self._idle = IdleScopes(self._committer)
         self._opened = store
 
     def closing(self) -> None:
@@ -135,7 +138,9 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             self._opened.listen(on)
 
     def tidy(self, seconds: float = 1.0) -> bool:
-        return self._live.tidy(seconds)
+        end = time.monotonic() + seconds
+        more = self._live.tidy(seconds)
+        return self._idle.tidy(max(0.0, end - time.monotonic())) or more
 
     def examine(self) -> Iterator[Oddity]:
         return self._live.examine()

@@ -66,7 +66,7 @@ class KeyEngine(EnginePart):
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for keys that outlive their jobs."""
 
     def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
-        found, further = self._call(None).store.remembered(place)
+        found, further = self._call(None).store.walk("key", place)
         keys = [
             Remembered(side.key, (side.value or b"").decode(), side.until)
             for side in found.sides

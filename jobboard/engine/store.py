@@ -63,6 +63,9 @@ HELD = object()
 LISTED = frozenset({"entity", "schedule"})
 """Those of them that are listed."""
 
+WALKED = frozenset({"key", "scope"})
+"""Those which :meth:`Store.walk` comes by: for moves, and to tidy up."""
+
 PAGED = frozenset({"outcome"})
 """Those of which :meth:`Store.newest` is asked."""
 
@@ -214,10 +217,10 @@ class Store(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def remembered(self, place: Any) -> tuple[Found, Any]:
-        """Some of the side records of kind ``key`` that tell of a job which no longer holds it; perhaps some whose time
-        has gone by. ``place``: where to go on, None at the beginning; it answers the next one, None at the end. What
-        this costs depends on all that is stored: it is asked for by moves alone."""
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+        """Some of the side records of a kind that is walked; of keys those that tell of a job which no longer holds
+        them, and perhaps some whose time has gone by. ``place``: where to go on, None at the beginning; it answers the
+        next one, None at the end. A store whose engine tidies scopes by itself is asked for keys alone."""
 
     @abc.abstractmethod
     def look(

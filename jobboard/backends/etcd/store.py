@@ -306,12 +306,12 @@ class EtcdStore(Store):
         sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         return Found(self.clock.now(), [], [side for side in sides if side.value is not None])
 
-    def remembered(self, place: Any) -> tuple[Found, Any]:
-        start = self.keys.side("key", "")
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+        start = self.keys.side(kind, "")
         [kvs] = self.link.read([span(place or start, end_of(start), _PAGE)]).found
-        sides = [unpack_side("key", unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
+        sides = [unpack_side(kind, unquote(kv.key[len(start) :]), kv.value, kv.revision) for kv in kvs]
         further = f"{kvs[-1].key} " if len(kvs) == _PAGE else None
-        return Found(self.clock.now(), [], [side for side in sides if side.until is not None]), further
+        return Found(self.clock.now(), [], [side for side in sides if kind != "key" or side.until is not None]), further
 
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return self.outcomes.newest(kind, after, limit)

@@ -57,6 +57,9 @@ class RedisEngine(StoreEngine[RedisStore]):
 
     # Posting
 
+    def tidy(self, seconds: float = 1.0) -> bool:
+        return self._live.tidy(seconds)
+
     def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         postings = [draft.posting for draft in drafts if isinstance(draft.posting, bytes)]
         packed = [packed_draft(draft) for draft in drafts]

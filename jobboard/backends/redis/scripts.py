@@ -43,6 +43,7 @@ _WORDS = {
     "DAY": str(DAY),
     "CAP": str(10_000_000),  # a waiter sleeps no longer, as RedisEngine.poll_cap has it
     "OVERDUE": "100",  # how many a take sweeps at most
+    "LATER": str(60 * 1_000_000),  # after how many µs it looks again at a scope in which somebody has a claim
     "DROPPED": "200",  # how many side records a tidying drops before others have their turn
     "MOST": "1000",  # a script that has met so many strays looks no further
 }

@@ -266,7 +266,8 @@ class RedisStore(Store):
         now, found = self.run("newest", kind, None if after is None else after.tag, limit)
         return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
 
-    def remembered(self, place: Any) -> tuple[Found, Any]:
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+        """Of keys: tidy.lua drops scopes."""
         now, found, *further = self.run("remembered", *(place or (0, 0)), WALK)
         sides = [_side("key", key.decode("utf-8", "replace"), *stored) for key, *stored in found]
         return Found(now, [], sides), further[0] if further else None

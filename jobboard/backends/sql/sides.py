@@ -54,9 +54,9 @@ class SideRows:
     def listed(self, rows: Rows, kind: str) -> tuple[int, list[Side]]:
         return _told((kind, row) for row in rows(self._st.sides_listed, p_kind=kind))
 
-    def remembered(self, rows: Rows, after: str) -> tuple[int, list[Side], str | None]:
-        """The next keys that outlive their jobs, and behind what to go on."""
-        now, sides = _told(("key", row) for row in rows(self._st.sides_next, p_kind="key", p_after=after, p_limit=PAGE))
+    def walk(self, rows: Rows, kind: str, after: str) -> tuple[int, list[Side], str | None]:
+        """The next of a kind, of keys those that outlive their jobs, and behind what to go on."""
+        now, sides = _told((kind, row) for row in rows(self._st.sides_next, p_kind=kind, p_after=after, p_limit=PAGE))
         return now, sides, place_of(sides[-1].key) if len(sides) == PAGE else None
 
     def arrive(self, run: Runner, mark: Mark) -> None:

@@ -293,8 +293,8 @@ class SQLStore(Store):
         now, sides = self._sides.listed(self.rows, kind)
         return Found(now, [], sides)
 
-    def remembered(self, place: Any) -> tuple[Found, Any]:
-        now, sides, further = self._sides.remembered(self.rows, place or "")
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+        now, sides, further = self._sides.walk(self.rows, kind, place or "")
         return Found(now, [], sides), further
 
     def names_but(self, without: Sequence[str]) -> list[str]:

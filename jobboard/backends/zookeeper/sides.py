@@ -83,9 +83,9 @@ class Sides:
         sides = self.of([(kind, unquote(name)) for name in names], data)
         return [side for side in sides if side.value is not None]
 
-    def remembered(self, left: list[str] | None) -> tuple[Found, list[str] | None]:
+    def walk(self, kind: str, left: list[str] | None) -> tuple[Found, list[str] | None]:
         """Of one of the folders that are left, None: of all; and which are left then."""
-        folder = f"{self._store.paths.sides}/key"
+        folder = f"{self._store.paths.sides}/{kind}"
         if left is None:
             left = self._names(folder)
         if not left:
@@ -93,9 +93,9 @@ class Sides:
         path = f"{folder}/{left[0]}"
         names = self._names(path)
         data = self._store.connection.read([get(f"{path}/{name}") for name in names])
-        sides = self.of([("key", unquote(name)) for name in names], data)
-        kept = [side for side in sides if side.until is not None]
-        return Found(self._store.judged([]), [], kept), left[1:] or None
+        sides = self.of([(kind, unquote(name)) for name in names], data)
+        told = [side for side in sides if side.value is not None and (kind != "key" or side.until is not None)]
+        return Found(self._store.judged([]), [], told), left[1:] or None
 
     def newest(self, kind: str, after: Side | None, limit: int) -> list[Side]:
         """One that can't be read, or was written anew since, is passed over."""

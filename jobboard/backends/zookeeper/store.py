@@ -364,8 +364,8 @@ class ZooKeeperStore(Store):
     def listed(self, kind: str) -> Found:
         return Found(self.judged([]), [], self._side_records.listed(kind))
 
-    def remembered(self, place: Any) -> tuple[Found, Any]:
-        return self._side_records.remembered(place)
+    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+        return self._side_records.walk(kind, place)
 
     def newest(self, kind: str, after: Side | None, limit: int) -> Found:
         return Found(self.judged([]), [], self._side_records.newest(kind, after, limit))

@@ -38,6 +38,7 @@ _MODULES = (
     "errors",
     "events",
     "failures",
+    "idling",
     "keys",
     "late",
     "leases",
@@ -80,6 +81,7 @@ from jobboard.testing.conformance.failures import (  # noqa: E402
     TestPoison,
     TestUnreachable,
 )
+from jobboard.testing.conformance.idling import TestIdleScopes  # noqa: E402
 from jobboard.testing.conformance.keys import TestApart, TestKeys  # noqa: E402
 from jobboard.testing.conformance.late import TestLateOnTheWire  # noqa: E402
 from jobboard.testing.conformance.leases import TestAttempts, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
@@ -162,6 +164,7 @@ __all__ = [
     "TestGet",
     "TestHandles",
     "TestIdentity",
+    "TestIdleScopes",
     "TestIterjobs",
     "TestJobWait",
     "TestKeeping",

@@ -107,7 +107,7 @@ local function listed_as(field, blob)
   return 'outcome\0' .. string.format('%016.0f', version) .. string.sub(field, 9)
 end
 
--- Store a side record, which counts until `till` (nil: for ever), or let go of it.
+-- Store a side record, which counts until `till` (nil: for ever), or let go of it. A scope is looked at by tidy.lua.
 local function put(field, value, till, listed)
   local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
   local was = listed and call('HGET', SIDES, field)
@@ -116,7 +116,8 @@ local function put(field, value, till, listed)
     call('ZREM', LISTED, known and member or field)
   end
   if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
-  if blob and till then call('ZADD', ENDS, exact(till), field) else call('ZREM', ENDS, field) end
+  local ends = till or string.sub(field, 1, 6) == 'scope\0' and now
+  if blob and ends then call('ZADD', ENDS, exact(ends), field) else call('ZREM', ENDS, field) end
   if listed and blob then call('ZADD', LISTED, 0, listed_as(field, blob)) end
   return blob and {till or false, value, blob}
 end

@@ -74,6 +74,22 @@ function limits()
     return room
   end
 
+  -- Whether a scope lists neither a claim that lives nor a start that its rate still counts. The last one lives longest.
+  local function idle(key, value)
+    local fine, found = pcall(lists_in, value)
+    if not (fine and found) then return false end
+    local name, group = string.match(key, '^([^\n]*)\n?(.*)$')
+    for _, scope in ipairs(scopes(name, group)) do
+      local rate, last = scope[2][RATE], found[2][#found[2]]
+      if scope[1] == key and rate and last and last + math.floor(rate[2] * 1000000) > now then return false end
+    end
+    for index = #found[1], 1, -1 do
+      local id = found[1][index][1]
+      if tonumber(call('ZSCORE', LEASES, id) or call('ZSCORE', FINAL, id) or 0) > now then return false end
+    end
+    return true
+  end
+
   local function length(room)
     return room.claims and #room.claims or listed(room.value)
   end
@@ -330,7 +346,7 @@ function limits()
   end
 
   limits_made = {
-    scope_in = scope_in, has_room = has_room, enter = enter, flush = flush, lane_of = lane_of, put_in = put_in,
+    scope_in = scope_in, idle = idle, has_room = has_room, enter = enter, flush = flush, lane_of = lane_of, put_in = put_in,
     take_out = take_out, first = first, ruled = ruled, leave = leave, freed = freed, next_freed = next_freed,
     opens = function() return opening end, lists_in = lists_in, container_of = container_of,
   }

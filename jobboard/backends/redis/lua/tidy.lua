@@ -1,4 +1,5 @@
--- Drop what nobody will ask for again: side records whose time has gone by, and waiters that died.
+-- Drop what nobody will ask for again: side records whose time has gone by, scopes in which no claim stands, and
+-- waiters that died.
 -- args: none
 -- Answers whether there may be more.
 
@@ -6,14 +7,18 @@ local ends = call('ZRANGEBYSCORE', ENDS, '-inf', exact(now), 'LIMIT', 0, DROPPED
 for _, field in ipairs(ends) do
   local blob = call('HGET', SIDES, field)
   local fine, side = pcall(side_in, blob or '')
-  if fine and side and side.till and side.till > now then
+  side = fine and side
+  local scope = side and not side.till and string.match(field, '^scope%z(.*)$')
+  if side and side.till and side.till > now then
     -- It has been written again since.
     call('ZADD', ENDS, exact(side.till), field)
+  elseif scope and not limits().idle(scope, side.value) then
+    call('ZADD', ENDS, exact(now + LATER), field)
   else
     call('ZREM', ENDS, field)
     local known, member = pcall(listed_as, field, blob or '')
     call('ZREM', LISTED, known and member or field)
-    if not (fine and side) or side.till then call('HDEL', SIDES, field) end
+    if not side or side.till or scope then call('HDEL', SIDES, field) end
   end
 end
 local bells = call('HGETALL', BELLS)

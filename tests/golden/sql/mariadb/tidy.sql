@@ -22,3 +22,10 @@ WHERE jobboard_outcomes.board = %(p_board)s AND jobboard_outcomes.until <= TIMES
   00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard_outcomes.until
  LIMIT 500;
 ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
+  ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s;
+ROLLBACK;

@@ -19,3 +19,9 @@ FROM jobboard_outcomes
 WHERE jobboard_outcomes.board = %(p_board)s::VARCHAR AND jobboard_outcomes.until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard_outcomes.until
  LIMIT 500;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place > %(p_after)s::VARCHAR ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s::INTEGER;
