@@ -16,7 +16,7 @@ from jobboard.states import instant
 from tests.mortals import Hold, Mortals, held_by_two
 from tests.orm.models import Done, Job, Picture, Status
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
 ROWS = 300
 BATCH = 4

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from tests.orm import workers
 from tests.orm.models import Done, Job, Picture, Status
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
 
 @pytest.fixture(autouse=True)

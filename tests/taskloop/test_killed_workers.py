@@ -11,7 +11,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.taskloop import IdsLost, TaskLoop
 from tests.mortals import Hold, Mortals, held_by_two
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
 IDS = 300
 BATCH = 5

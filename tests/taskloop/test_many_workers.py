@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from jobboard.taskloop import TaskLoop
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
 PROCESSES = 10
 IDS = 600
