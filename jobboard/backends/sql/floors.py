@@ -10,16 +10,12 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
+from jobboard.backends.sql.dear import AFRESH, BATCH, RARELY
+
 OFTEN = 32
 """How many looks one survey serves, at most."""
-BATCH = 10
-"""How many taken jobs count as much as a look."""
 SECOND = 1.0
 """For how many seconds, at most: others may do a thousand jobs meanwhile."""
-AFRESH = 60.0
-"""After how many seconds a survey trusts no floor."""
-RARELY = 100
-"""And after how many times what that one has taken."""
 
 _BEYOND = 2**15
 

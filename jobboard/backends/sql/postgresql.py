@@ -104,7 +104,7 @@ class PostgreSQLShortcuts(Shortcuts):
 
     def _first(self, request: TakeRequest, nonce: Nonce) -> Glance:
         look = self._take(self.single.take("any" if request.names is None else "named", request.limit), request, nonce)
-        self._lookout.taken(request, len(look.records))
+        self._lookout.queues.taken(request, len(look.records))
         return look
 
     def _behind(self, request: TakeRequest, nonce: Nonce) -> Glance | None:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard import Act
-from jobboard.backends.sql import lookout
+from jobboard.backends.sql import dear
 from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.board import SLOT_CALLS
 from jobboard.backends.sql.floors import OFTEN, Floors
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.backends("postgresql")
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each take look behind floors."""
-    monkeypatch.setattr(lookout, "FIRST", 1)
-    monkeypatch.setattr(lookout, "MANY", -1)
+    monkeypatch.setattr(dear, "FIRST", 1)
+    monkeypatch.setattr(dear, "MANY", -1)
     monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
 
 
 def floors_of(board: JobBoard, name: str | None = None) -> list[Floors]:
-    return list(board.engine._shortcuts._lookout._queues[name].floors.values())
+    return list(board.engine._shortcuts._lookout.queues._queues[name].floors.values())
 
 
 def work_off(board: JobBoard, jobs: int = 30) -> None:
@@ -378,14 +378,14 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
             for _ in range(batches):
                 board.post_many([{"name": "a"}] * 100)
                 board.consume_many(board.claim_many("anna", 100), "anna")
-            while not board.engine._shortcuts._lookout._queues[None].dear or not floors_of(board)[0].floors:
+            while not board.engine._shortcuts._lookout.queues._queues[None].dear or not floors_of(board)[0].floors:
                 board.post("a")
                 board.consume(taken(board), "anna")
         [floors] = floors_of(board)
         assert max(floors.floors.values()) > 2000
     # With floors some fifty, and hardly more than before; without, each thousand adds some hundred.
     assert max(pages) < 200, pages
-    queue = board.engine._shortcuts._lookout._queues[None]
+    queue = board.engine._shortcuts._lookout.queues._queues[None]
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         eventually(lambda: _vacuumed(connection, queue, board))
 
@@ -411,11 +411,11 @@ def _vacuumed(connection: sa.Connection, queue: Any, board: JobBoard) -> bool:
 WORKER = """
 import json, os, random, sys, time
 import jobboard, sqlalchemy as sa
-from jobboard.backends.sql import lookout
+from jobboard.backends.sql import dear
 
 uri, over, role, seed, count = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
 dice = random.Random(seed)
-lookout.FIRST, lookout.MANY = 1, -1
+dear.FIRST, dear.MANY = 1, -1
 board = jobboard.fetch("floors", {"board": uri, "claim_ttl": 5})
 board.connect()
 posted, done = [], []
