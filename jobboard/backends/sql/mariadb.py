@@ -18,6 +18,7 @@ from jobboard.backends.sql.answers import taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
+from jobboard.backends.sql.skims import Skims, as_text
 from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore, answered
 from jobboard.backends.sql.tables import RECORD, literal
@@ -59,6 +60,7 @@ class MariaDBShortcuts(Shortcuts):
         self._insert_one = self._committed(_insert_one(st))
         self._insert_many = self._committed(_insert_many(st))
         self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
+        self._skims = Skims(st)
         self._claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
         self._ends: dict[Leaves, Compound] = {}
 
@@ -103,26 +105,29 @@ class MariaDBShortcuts(Shortcuts):
             return None
         pick, params = self._picks[request.names is not None], {**self.store.base, **request.params}
 
-        def work(link: Link) -> list[Record]:
-            # One column: to tell of each costs the server and the driver more than to read one text.
-            texts = [row[0] for row in link.rows(pick, params)]
+        def work(link: Link) -> Glance | None:
+            skimmed = self._skims.look(link, request, params)
+            texts = [row[0] for row in link.rows(pick, params)] if skimmed is None else skimmed.texts
             if None in texts:
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
             rows = [json.loads(each) for each in texts]
-            event = rows[0][RECORD + 1] if rows else None
-            if not rows or (event is not None and event <= rows[0][RECORD] and not request.swept):
+            if not rows:
                 link.rollback()
-                return []
-            instant = rows[0][RECORD]
+                return None if skimmed is None else skimmed.glance
+            instant, event = rows[0][RECORD : RECORD + 2]
+            if skimmed is None and event is not None and event <= instant and not request.swept:
+                link.rollback()
+                return Glance([], True, event - instant, since=event)
             records = [claimed(row, request.lease, instant) for row in rows]
             kept = answered(nonce, taken(records))
             ids = [record.sequence for record in records]
             params["p_count"] = len(ids)
             link.compound(self._claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
-            return records
+            if skimmed is None:
+                self._skims.queues.taken(request, len(records))
+            return Glance(records, False, 0)
 
-        records = self._run(work)
-        return Glance(records, False, 0) if records else nothing_ready(self.store)
+        return self._run(work) or nothing_ready(self.store)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         left = left_by(acts)
@@ -200,8 +205,6 @@ def _returning(st: Statements, insert: sa.Insert) -> Prepared:
 
 
 def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Prepared:
-    # Of columns with different collations it takes none unless it is told of one.
-    uuid, *rest = st.tables.record
-    row = sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, now, st.first_event().scalar_subquery())
+    row = as_text(st, st.first_event().scalar_subquery())
     select = st.in_order(sa.select(row).where(st.ready_condition(), *conditions), index)
     return Prepared(locking(select, st.product))

@@ -82,10 +82,17 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
         run, execute = seen._cursor, seen.execute
 
         def explained(text: str, *params: Any) -> Any:
-            for statement in statements_in(text):
-                if re.search(r"\bplans\b", statement) and not statement.lstrip().startswith(("INSERT", "EXPLAIN")):
+            for each in statements_in(text):
+                # What is local to a compound statement is unknown outside of it.
+                alone = re.sub(r"^IF .* THEN\n|\bINTO l_\w+(, l_\w+)*\s*$", "", each)
+                statement = re.sub(r"\bl_\w+", "1", alone.replace("l_ids", "'[1]'"))
+                told = statement.lstrip().startswith(("INSERT", "EXPLAIN", "ANALYZE"))
+                if re.search(r"\bplans\b", statement) and not told:
                     run.execute(explain + statement, *params)
                     found.append("\n".join(str(row) for row in run.fetchall()))
+            if "SET TRANSACTION" in text:
+                # It begins one, as which those plans would count.
+                run.execute("ROLLBACK")
             return execute(text, *params)
 
         seen.execute = explained

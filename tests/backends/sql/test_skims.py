@@ -1,0 +1,293 @@
+"""MariaDB's skims: a take passes dead entries at little cost, and passes over nothing that is ready."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.backends.sql import dear, skims
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure
+from jobboard.sql.prepared import Compound
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("mariadb")
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each take skim."""
+    monkeypatch.setattr(dear, "FIRST", 1)
+    monkeypatch.setattr(dear, "MANY", -1)
+
+
+def taken(board: JobBoard) -> Any:
+    job = board.claim_next("anna")
+    assert job is not None
+    return job
+
+
+def work_off(board: JobBoard, jobs: int = 12) -> None:
+    board.post_many([{"name": "later"}] * jobs)
+    assert taken(board).name == "later"
+    assert [job.name for job in board.claim_many("anna", jobs)] == ["later"] * (jobs - 1)
+    assert board.claim_next("anna") is None
+
+
+@contextlib.contextmanager
+def open_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    with engine.connect() as connection, connection.begin():
+        yield connection
+
+
+def plain_looks(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each take from now on that a skim has left to the plain look."""
+    looks: list[None] = []
+    skim = skims.Skims.look
+
+    def look(*args: Any) -> Any:
+        found = skim(*args)
+        if found is None:
+            looks.append(None)
+        return found
+
+    monkeypatch.setattr(skims.Skims, "look", look)
+    return looks
+
+
+@pytest.mark.parametrize("rows", [1, skims.SPARE + 20, skims.FAR + 10])
+def test_a_post_that_commits_late_is_next(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    plain = plain_looks(board, monkeypatch)
+    with open_transaction(engine) as connection:
+        late = board.post_many([{"name": "late"}] * rows, connection=connection)
+        work_off(board)
+    # More than are skimmed.
+    assert bool(plain) == (rows > skims.FAR)
+    assert [job.uuid for job in board.claim_many("anna", rows)] == [job.uuid for job in late]
+
+
+def test_a_post_that_is_rolled_back_was_never_there(board: JobBoard, engine: sa.Engine) -> None:
+    with engine.connect() as connection, connection.begin() as transaction:
+        board.post("never", connection=connection)
+        work_off(board)
+        transaction.rollback()
+    assert board.claim_next("anna") is None
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("delay", [None, 0.05])
+def test_an_abandon_counts_when_it_is_committed(
+    board: JobBoard, engine: sa.Engine, delay: float | None, commits: bool
+) -> None:
+    board.post("late")
+    job = taken(board)
+    with engine.connect() as connection, connection.begin() as transaction:
+        board.abandon(job, "anna", delay=delay, connection=connection)
+        if delay is not None:
+            eventually(lambda: board.engine.now() > due_of(board, connection, job.uuid))
+        work_off(board)
+        (transaction.commit if commits else transaction.rollback)()
+    if commits:
+        assert taken(board).uuid == job.uuid
+    else:
+        assert board.claim_next("anna") is None
+        board.consume(job, "anna")
+
+
+def due_of(board: JobBoard, connection: sa.Connection, uuid: str) -> int:
+    due: int = connection.execute(sa.select(board.table.c.wake_at).where(board.table.c.uuid == uuid)).scalar_one()
+    return due
+
+
+def test_a_lapse_behind_an_instant_that_nobody_has_committed(board: JobBoard, engine: sa.Engine) -> None:
+    early, lapses = board.post_many([{"name": "a"}] * 2)
+    job = taken(board)
+    assert job.uuid == early.uuid
+    with open_transaction(engine) as connection:
+        board.abandon(job, "anna", delay=0.01, connection=connection)
+        instant = due_of(board, connection, early.uuid)
+        eventually(lambda: board.engine.now() > instant)
+        board.extend(taken(board), "anna", 0.01)
+        assert eventually(lambda: board.claim_next("anna")).uuid == lapses.uuid
+        board.post("behind")
+        assert taken(board).name == "behind"
+
+
+def test_a_lapse_whose_end_is_rolled_back(board: JobBoard, engine: sa.Engine) -> None:
+    """A skim does not show what a transaction has deleted; the next one shows it again."""
+    job = board.post("a")
+    claim = taken(board)
+    with engine.connect() as connection, connection.begin() as transaction:
+        board.consume(claim, "anna", connection=connection)
+        with engine.connect() as other:
+            eventually(lambda: board.claim_next("anna") is None)
+            assert other.execute(sa.select(sa.func.count()).select_from(board.table)).scalar_one() == 1
+        transaction.rollback()
+    board.extend(claim, "anna", 0.01)
+    assert eventually(lambda: board.claim_next("anna")).uuid == job.uuid
+
+
+@pytest.mark.parametrize("how", ["abandon", "release", "restore", "lapse", "due"])
+def test_what_comes_back_is_at_its_old_place(board: JobBoard, how: str) -> None:
+    first = board.post("first", delay=0.3 if how == "due" else None)
+    job = None if how == "due" else taken(board)
+    board.post_many([{"name": "behind"}] * 3)
+    assert taken(board).name == "behind"
+    if how == "abandon":
+        board.abandon(job, "anna")
+    elif how == "release":
+        board.release(job)
+    elif how == "lapse":
+        board.extend(job, "anna", 0.05)
+    elif how == "restore":
+        board.trash(job, "anna")
+        assert taken(board).name == "behind"
+        board.restore(job)
+    eventually(lambda: board.get(first.uuid).seen_state == "UNCLAIMED")
+    assert taken(board).uuid == first.uuid
+
+
+def test_what_a_claim_has_locked_and_left_is_next(board: JobBoard, engine: sa.Engine) -> None:
+    first = board.post("first")
+    # At REPEATABLE READ it would lock gaps, into which nobody could post.
+    committed = engine.execution_options(isolation_level="READ COMMITTED")
+    with committed.connect() as connection, connection.begin() as transaction:
+        connection.execute(sa.update(board.table).where(board.table.c.uuid == first.uuid).values(state="CLAIMED"))
+        work_off(board)
+        transaction.rollback()
+    assert taken(board).uuid == first.uuid
+
+
+def test_one_name(board: JobBoard, engine: sa.Engine) -> None:
+    board.post("other")
+    with open_transaction(engine) as connection:
+        late = board.post("mine", connection=connection)
+        mine = board.post("mine")
+        assert board.claim_next("anna", names=["mine"]).uuid == mine.uuid
+        assert board.claim_next("anna", names=["mine"]) is None
+    assert board.claim_next("anna", names=["mine"]).uuid == late.uuid
+    assert taken(board).name == "other"
+
+
+# Between a skim and its locks
+
+
+@pytest.fixture
+def between(board: JobBoard, engine: sa.Engine) -> Callable[[Callable[[], Any]], Any]:
+    """Have a take wait between its skim and its locks until something was done; what it has taken."""
+    looks = board.engine._shortcuts._skims._skims
+    parts = list(looks[False]._parts)
+    at = parts.index("COMMIT;") + 1
+    looks[False] = Compound(*parts[:at], "DO GET_LOCK('between', 30); DO RELEASE_LOCK('between');", *parts[at:])
+
+    def between(act: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(board.claim_next("anna")))
+        with engine.connect() as connection:
+            connection.exec_driver_sql("DO GET_LOCK('between', 30)")
+            thread.start()
+            waits = "SELECT 1 FROM information_schema.processlist WHERE state = 'User lock'"
+            eventually(lambda: connection.exec_driver_sql(waits).first())
+            try:
+                act()
+            finally:
+                connection.exec_driver_sql("DO RELEASE_LOCK('between')")
+        thread.join(30)
+        return found[0]
+
+    return between
+
+
+def test_a_job_that_another_claims_meanwhile(
+    board: JobBoard, make_board: Callable[..., JobBoard], between: Callable[..., Any]
+) -> None:
+    first, second = board.post_many([{"name": "a"}] * 2)
+    other = make_board()
+    assert between(lambda: other.claim(first, "bert")).uuid == second.uuid
+    assert other.find_owner(first) == "bert"
+
+
+def test_an_abandon_that_is_rolled_back_meanwhile(
+    board: JobBoard, engine: sa.Engine, between: Callable[..., Any]
+) -> None:
+    board.post("a")
+    job = taken(board)
+    with engine.connect() as connection, connection.begin() as transaction:
+        board.abandon(job, "anna", connection=connection)
+        assert between(transaction.rollback) is None
+    board.consume(job, "anna")
+
+
+def test_a_pause_that_comes_meanwhile(
+    board: JobBoard, make_board: Callable[..., JobBoard], between: Callable[..., Any]
+) -> None:
+    board.post("a")
+    other = make_board()
+    assert between(other.pause) is None
+    other.resume()
+    assert taken(board).name == "a"
+
+
+def test_a_skim_that_breaks_off_leaves_nothing_uncommitted_to_be_read(board: JobBoard, engine: sa.Engine) -> None:
+    looks = board.engine._shortcuts._skims._skims
+    looks[False] = Compound(*looks[False]._parts[:2], "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'broken';")
+    with pytest.raises(JobFailure, match="broken"):
+        board.claim_next("anna")
+    with open_transaction(engine) as connection:
+        board.post("late", connection=connection)
+        assert board.job_count == 0
+
+
+# How dear takes are
+
+
+@pytest.mark.parametrize("pin", ["read", "write"])
+def test_a_job_costs_the_same_behind_a_pinned_snapshot(
+    make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, pin: str
+) -> None:
+    monkeypatch.undo()
+    board = make_board(table=f"pinned_{pin}")
+    isolated = engine.execution_options(isolation_level="REPEATABLE READ")
+    with isolated.connect() as connection, connection.begin() as transaction:
+        connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
+        if pin == "write":
+            board.post("late", connection=connection)
+        young = pages_of_a_job(board, engine)
+        for _ in range(6):
+            board.post_many([{"name": "a"}] * 100)
+            board.consume_many(board.claim_many("anna", 100), "anna")
+        # A probe comes after every 300 takes, and ten of the jobs above count as one.
+        queue = board.engine._shortcuts._skims.queues._queues[None]
+        queue.takes = 1
+        # Without skims each thousand jobs add 2,000 pages.
+        assert pages_of_a_job(board, engine) < young + 200
+        assert queue.dear
+        transaction.rollback()
+    eventually(lambda: no_longer_dear(queue, board))
+
+
+def pages_of_a_job(board: JobBoard, engine: sa.Engine, jobs: int = 21) -> int:
+    """The fewest: the server counts what others read, too."""
+    board.post_many([{"name": "a"}] * jobs)
+    found = []
+    with engine.connect() as connection:
+        read = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
+        for _ in range(jobs):
+            before = int(connection.exec_driver_sql(read).one()[1])
+            board.consume(taken(board), "anna")
+            found.append(int(connection.exec_driver_sql(read).one()[1]) - before)
+    return min(found)
+
+
+def no_longer_dear(queue: Any, board: JobBoard) -> bool:
+    """Where nothing is in the way any more, the plain look comes back."""
+    queue.until = 0.0
+    assert board.claim_next("anna") is None
+    return not queue.dear
