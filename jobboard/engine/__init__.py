@@ -6,7 +6,7 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, revive
+from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed, revive
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
@@ -44,6 +44,9 @@ __all__ = [
     "Found",
     "Lane",
     "Life",
+    "LimitScope",
+    "Limits",
+    "Listed",
     "Look",
     "Mark",
     "Plan",

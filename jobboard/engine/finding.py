@@ -46,6 +46,11 @@ class Finder:
         full_lanes = [found for found in lanes if found is not None]
         return Allowed(gate, left, without, paused.everything or left == [], full_lanes)
 
+    @property
+    def limits(self) -> Limits:
+        """As they were seen last."""
+        return self._limits
+
     def limited(self, names: Sequence[str] | None) -> bool:
         """Whether jobs of these names, None: of any name, may have limits."""
         return self._limits.bind(names)

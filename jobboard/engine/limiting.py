@@ -43,6 +43,15 @@ class Entered:
             while len(self._scopes) > MOST:
                 del self._scopes[next(iter(self._scopes))]
 
+    def of(self, uuids: Iterable[str]) -> dict[str, Sequence[LimitScope]]:
+        return {uuid: scopes for uuid in uuids if (scopes := self._scopes.get(uuid))} if self._scopes else {}
+
+    def left(self, uuids: Iterable[str]) -> None:
+        """Claims of these jobs have ended, and are in no list any more."""
+        with self._lock:
+            for uuid in uuids:
+                self._scopes.pop(uuid, None)
+
     def freed(self, uuids: Iterable[str]) -> None:
         """Claims of these jobs have ended."""
         # Nothing is locked, and nothing asked, where no limit is set.

@@ -62,6 +62,10 @@ class Limits:
             if limit.per == "name" or job.group is not None
         ]
 
+    def among(self, names: Sequence[str] | None) -> list[Limit]:
+        """Those of jobs of these names; None: of any name."""
+        return [limit for name, limits in self._by_name.items() if names is None or name in names for limit in limits]
+
     def bind(self, names: Sequence[str] | None) -> bool:
         """Whether jobs of these names, None: of any name, may have scopes."""
         return bool(self._by_name) if names is None else any(name in self._by_name for name in names)

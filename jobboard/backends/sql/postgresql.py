@@ -8,6 +8,7 @@ fails.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -16,11 +17,13 @@ from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
 from jobboard.backends.sql.behind import RETURNED
+from jobboard.backends.sql.entering import Entering
 from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
 from jobboard.backends.sql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.shortcuts import Shortcuts
+from jobboard.backends.sql.scopes import exits_of
+from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
 from jobboard.backends.sql.store import SQLStore, slot_of
 from jobboard.backends.sql.tables import RECORD, literal
@@ -71,6 +74,7 @@ class PostgreSQLShortcuts(Shortcuts):
         self.single = Single(store.statements, bool(store.call["p_notify"]))
         self._candidates = Candidates(store.statements)
         self._lookout = Lookout(store, self.single)
+        self._entering = self.single.entering
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
@@ -125,6 +129,13 @@ class PostgreSQLShortcuts(Shortcuts):
         floors.met(look.records)
         return look if look.records or look.event is not None else look._replace(event=AHEAD)
 
+    def enter(self, request: TakeRequest, rules: str, nonce: Nonce) -> Glance | None:
+        if not request.direct:
+            return None
+        statement = self._entering.take(request.names is not None, request.limit)
+        look = self._take(statement, request, nonce, p_rules=rules)
+        return None if look.came_back or look.overdue else look
+
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
         rows = self._run(statement, nonce, params)
@@ -140,25 +151,32 @@ class PostgreSQLShortcuts(Shortcuts):
         return Glance(records, False, left)
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        return self.end(acts, {}, nonce) is not None
+
+    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None:
-            return False
+            return None
+        exits = exits_of(acts, entered)
+        statement = self.single.end(len(acts) > 1, left.leaves, bool(exits))
+        params = {**left.params, **self.store.call, "p_exits": json.dumps(exits)} if exits else left.params
         if len(acts) == 1:
             [act] = acts
-            params = {**left.params, "p_uuid": act.uuid, "p_token": act.holder.token}
-            done = len(self._run(self.single.end(False, left.leaves), nonce, params))
+            params = {**params, "p_uuid": act.uuid, "p_token": act.holder.token}
         else:
             params = {
-                **left.params,
+                **params,
                 "p_uuids": ",".join([act.uuid for act in acts]),
                 "p_tokens": ",".join([str(act.holder.token) for act in acts]),
             }
             if left.leaves == "own":
                 params["p_results"] = _joined([act.result for act in acts], sa.Text())
-            [(done,)] = self._run(self.single.end(True, left.leaves), nonce, params)
+        rows = self._run(statement, nonce, params)
+        done, *exited = rows[0] if rows else (0,)
         if done < len(acts):
             raise ConstraintViolated("not all of these claims stand")
-        return True
+        # What could not be told of all is looked at once more.
+        return [] if not exits or exited[0] == len(exits) else list(entered)
 
 
 class Single:
@@ -174,8 +192,9 @@ class Single:
         self._mine = jobs.c.board == text("board")
         self._calls = calls
         self._takes: dict[tuple[str, int], Prepared] = {}
+        self.entering = Entering(statements, self)
         self.claim = self._claim()
-        self._ends: dict[tuple[bool, Leaves], Prepared] = {}
+        self._ends: dict[tuple[bool, Leaves, bool], Prepared] = {}
         self._insert_one = self._inserting(None)
         self._insert_many = self._inserting(_drafts())
 
@@ -225,7 +244,7 @@ class Single:
             return Prepared(
                 inserted.returning(c.id, c.created_on, *([sa.cast(call, sa.String)] if self._calls else []))
             )
-        taken = inserted.returning(c.id, c.created_on).cte(self._as("taken"))
+        taken = inserted.returning(c.id, c.created_on).cte(self.named("taken"))
         told = [sa.cast(sa.select(call).scalar_subquery(), sa.String)] if self._calls else []
         return Prepared(sa.select(taken.c.id, taken.c.created_on, *told).order_by(taken.c.id))
 
@@ -269,7 +288,7 @@ class Single:
     ) -> Prepared:
         """:param more: what stands at the end of each row."""
         seen = sa.select(first_event.scalar_subquery().label("event"), self._statements.gate().label("gate"))
-        seen_first = seen.cte(self._as("seen"))
+        seen_first = seen.cte(self.named("seen"))
         event, gate = seen_first.c.event, seen_first.c.gate
         chosen = gate == param("gate")
         # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
@@ -279,28 +298,35 @@ class Single:
             # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
             .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
         )
-        taken = self._claimed(among(self.jobs, picked))
+        taken = self.claimed(among(self.jobs, picked))
         # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
         busy = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), there), else_=sa.false())
         return Prepared(
             sa.select(*taken.c, now, event, busy, gate, *more)
             .select_from(seen_first.outerjoin(taken, sa.true()))
-            .add_cte(self._answer(taken, _pair(taken.c.id, taken) if limit == 1 else self._taken_together(taken)))
+            .add_cte(self.answer(taken, self.taken_one(taken) if limit == 1 else self.taken_together(taken)))
         )
 
     @staticmethod
-    def _taken_together(taken: sa.CTE) -> sa.Select[Any]:
+    def taken_one(taken: sa.CTE) -> sa.Select[Any]:
+        return _pair(taken.c.id, taken)
+
+    @staticmethod
+    def taken_together(taken: sa.CTE) -> sa.Select[Any]:
         joint, comma, space = (sa.literal_column(f"'{each}'", sa.String) for each in (JOINT, ",", " "))
         ids = sa.func.string_agg(sa.cast(taken.c.id, sa.Text), joint) + space + sa.cast(taken.c.token, sa.Text)
         parts = sa.select(ids.label("part")).group_by(taken.c.token).subquery("parts")
         return sa.select(sa.func.string_agg(parts.c.part, comma)).having(sa.func.count() > _ZERO)
 
-    def _claimed(self, condition: sa.ColumnElement[bool]) -> sa.CTE:
+    def clock(self) -> sa.CTE:
         # One reading for all rows: a batch then shares its token, and is finished by one comparison.
-        clock = sa.select(_INSTANT.label("now")).cte(self._as("clock")).prefix_with("MATERIALIZED")
+        return sa.select(_INSTANT.label("now")).cte(self.named("clock")).prefix_with("MATERIALIZED")
+
+    def claimed(self, condition: sa.ColumnElement[bool], clock: sa.CTE | None = None) -> sa.CTE:
+        clock = self.clock() if clock is None else clock
         values = self._statements.claim.values(sa.select(clock.c.now).scalar_subquery())
         return (
-            sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self._as("taken"))
+            sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self.named("taken"))
         )
 
     def _claim(self) -> Prepared:
@@ -308,38 +334,49 @@ class Single:
         # Where there are rules, it goes the general way.
         unruled = self._statements.gate() == _ZERO
         mine = (c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs), unruled)
-        taken = self._claimed(sa.and_(*mine))
-        return Prepared(sa.select(taken).add_cte(self._answer(taken, _pair(taken.c.uuid, taken))))
+        taken = self.claimed(sa.and_(*mine))
+        return Prepared(sa.select(taken).add_cte(self.answer(taken, _pair(taken.c.uuid, taken))))
 
     # Ending claims
 
-    def end(self, many: bool, leaves: Leaves) -> Prepared:
-        """What consumes one job, or several."""
-        statement = self._ends.get((many, leaves))
+    def end(self, many: bool, leaves: Leaves, exits: bool = False) -> Prepared:
+        """What consumes one job, or several. It answers how many were; with ``exits``, the scopes that their claims
+        leave, also how many of these were left."""
+        statement = self._ends.get((many, leaves, exits))
         if statement is None:
-            statement = self._consume_many(leaves) if many else self._consume(leaves)
-            self._ends[many, leaves] = statement
+            build = self._consume_many if many else self._consume
+            statement = self._ends[many, leaves, exits] = Prepared(build(leaves, exits))
         return statement
+
+    def _exiting(self, taken: sa.CTE, exits: bool) -> list[sa.ColumnElement[Any]]:
+        if not exits:
+            return []
+        left, full = self.entering.left(taken)
+        if not self._calls:
+            return [left]
+        call = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(full.exists())
+        return [left, sa.cast(call.scalar_subquery(), sa.String)]
 
     def _leaving(self, taken: sa.CTE, leaves: Leaves) -> list[sa.CTE]:
         if leaves == "nothing":
             return []
         result = taken.c.result if leaves == "own" else None
-        return [leaving(self.tables, taken.c, result=result).cte(self._as("left"))]
+        return [leaving(self.tables, taken.c, result=result).cte(self.named("left"))]
 
-    def _consume(self, leaves: Leaves) -> Prepared:
+    def _consume(self, leaves: Leaves, exits: bool) -> sa.Select[Any]:
         c = self.jobs.c
         found = sa.and_(c.uuid == text("uuid"), self._statements.mine_too)
         taken = (
             sa.delete(self.jobs)
             .where(found, c.token == param("token"), held(self.jobs))
             .returning(*(c.id,) if leaves == "nothing" else c)
-            .cte(self._as("taken"))
+            .cte(self.named("taken"))
         )
-        answer = self._answer(taken, sa.select(_ALONE).select_from(taken))
-        return Prepared(sa.select(_ONE).select_from(taken).add_cte(answer, *self._leaving(taken, leaves)))
+        answer = self.answer(taken, sa.select(_ALONE).select_from(taken))
+        told = self._exiting(taken, exits)
+        return sa.select(_ONE, *told).select_from(taken).add_cte(answer, *self._leaving(taken, leaves))
 
-    def _consume_many(self, leaves: Leaves) -> Prepared:
+    def _consume_many(self, leaves: Leaves, exits: bool) -> sa.Select[Any]:
         c = self.jobs.c
         comma = sa.literal_column("','", sa.String)
         # Texts: to write out an array costs the driver more than to split it does the server.
@@ -364,24 +401,25 @@ class Single:
         wanted = wanted.where(found.c.token == acts.c.token, found.c.held)
         ended = sa.delete(self.jobs)
         if leaves == "own":
-            each = wanted.add_columns(acts.c.result).cte(self._as("wanted"))
-            taken = ended.where(c.id == each.c.id).returning(*c, each.c.result).cte(self._as("taken"))
+            each = wanted.add_columns(acts.c.result).cte(self.named("wanted"))
+            taken = ended.where(c.id == each.c.id).returning(*c, each.c.result).cte(self.named("taken"))
         else:
             returned = (c.uuid, c.token) if leaves == "nothing" else c
-            taken = ended.where(among(self.jobs, wanted)).returning(*returned).cte(self._as("taken"))
+            taken = ended.where(among(self.jobs, wanted)).returning(*returned).cte(self.named("taken"))
         # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
-        answer = self._answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
-        return Prepared(sa.select(sa.func.count()).select_from(taken).add_cte(answer, *self._leaving(taken, leaves)))
+        answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
+        told = self._exiting(taken, exits)
+        return sa.select(sa.func.count(), *told).select_from(taken).add_cte(answer, *self._leaving(taken, leaves))
 
     # Answers
 
-    def _as(self, name: str) -> str:
+    def named(self, name: str) -> str:
         """A CTE's name, which hides no table of the board's."""
         return f"{name}_{self.tables.prefix}"
 
-    def _answer(self, taken: sa.CTE, done: sa.Select[Any]) -> sa.CTE:
+    def answer(self, taken: sa.CTE, done: sa.Select[Any]) -> sa.CTE:
         """Keep what was done; nothing if nothing was done.
 
         :param done: one row, or none.
@@ -389,7 +427,7 @@ class Single:
         upsert = self._kept(done)
         # NULL, which the column refuses: a call that is not later than the stored one must not have happened.
         call = sa.case((self.tables.answers.c.call < upsert.excluded.call, upsert.excluded.call))
-        return self._replacing(upsert, call).cte(self._as("answer"))
+        return self._replacing(upsert, call).cte(self.named("answer"))
 
     def _answer_first(self) -> sa.CTE:
         """Keep that all is done; a row with the time, which must be there before anything is done."""
@@ -398,7 +436,7 @@ class Single:
         return (
             self._replacing(upsert, upsert.excluded.call, earlier)
             .returning(_INSTANT.label("now"))
-            .cte(self._as("answer"))
+            .cte(self.named("answer"))
         )
 
     def _kept(self, done: sa.Select[Any]) -> Insert:

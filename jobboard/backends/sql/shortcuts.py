@@ -10,19 +10,23 @@ A shortcut is done as a whole and keeps its answer, or nothing is done. There ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jobboard.backends.sql.answers import Items, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import NOTHING, left_by
 from jobboard.backends.sql.store import SQLStore
+from jobboard.engine import LimitScope
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated
 from jobboard.sql.prepared import Runner
 from jobboard.states import Record
 
 T = TypeVar("T")
+
+Scopes = Mapping[str, Sequence[LimitScope]]
+"""The scopes that claims have entered, by the uuids of their jobs."""
 
 
 class Shortcuts:
@@ -44,6 +48,14 @@ class Shortcuts:
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
         """Claim the first ready jobs; none while something is overdue, unless a sweep has just been."""
         return None
+
+    def enter(self, request: TakeRequest, rules: str, nonce: Nonce) -> Glance | None:
+        """Claim the first ready jobs by these limits; None, too, where it can't tell what these allow."""
+        return None
+
+    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
+        """As :meth:`consume`, of claims that have entered these scopes; whose scopes are to be looked at yet."""
+        return list(entered) if self.consume(acts, nonce) else None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         """End these claims, all of them, and leave their outcomes."""

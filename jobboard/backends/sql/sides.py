@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from jobboard.backends.sql.scopes import shown, stored
 from jobboard.backends.sql.statements import TIDIED, Statements
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import HELD, Mark, Side, Stale
+from jobboard.engine import HELD, SCOPE, Mark, Side, Stale
 from jobboard.sql.prepared import LONGEST, Row, Runner, chunks
 from jobboard.states import Record
 
@@ -79,7 +80,8 @@ class SideRows:
                 raise Stale
             return Side(side.kind, side.key, None, None, None)
         version = secrets.randbits(62)
-        told = {**one, "p_value": value, "p_ttl": mark.ttl, "p_until": mark.until, "p_version": version}
+        kept = stored(side, value) if side.kind == SCOPE else value
+        told = {**one, "p_value": kept, "p_ttl": mark.ttl, "p_until": mark.until, "p_version": version}
         if side.tag is not None:
             if not run.count(st.side_again, {**told, "p_was": side.tag}):
                 raise Stale
@@ -150,5 +152,6 @@ def _told(found: Any) -> tuple[int, list[Side]]:
     for kind, (key, value, until, version, at) in found:
         now = at
         if key is not None:
-            sides.append(Side(kind, key, bytes(value), until, version))
+            told = bytes(value)
+            sides.append(Side(kind, key, shown(told) if kind == SCOPE else told, until, version))
     return now, sides

@@ -1,102 +1,112 @@
-BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
-SELECT CAST(pg_advisory_xact_lock_shared(hashtextextended('jobboard ' || %(p_board)s::VARCHAR, 0)) AS VARCHAR) AS
-  pg_advisory_xact_lock_shared_1;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
+WITH rules_jobboard AS MATERIALIZED
+(SELECT anon_7.name AS name, anon_7.per_group AS per_group, anon_7.most AS most
+FROM json_to_recordset(CAST(%(p_rules)s::VARCHAR AS JSON)) AS anon_7(name VARCHAR, per_group BOOLEAN, most BIGINT)),
+clock_jobboard AS MATERIALIZED
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
+seen_jobboard AS
+(SELECT (SELECT jobboard.wake_at AS event
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND
-  jobboard_sides.place = '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0';
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000
-  AS BIGINT) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_2
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND coalesce((SELECT jobboard_sides.version
+ LIMIT 1) AS event, coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT ORDER BY
-  jobboard.priority, jobboard.id
- LIMIT %(p_limit)s::INTEGER FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) ORDER BY jobboard_sides.place FOR UPDATE;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000
-  AS BIGINT) AS anon_1
-FROM jobboard
-WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR;
-SELECT CAST(pg_advisory_xact_lock_shared(hashtextextended('jobboard ' || %(p_board)s::VARCHAR, 0)) AS VARCHAR) AS
-  pg_advisory_xact_lock_shared_1;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND
-  jobboard_sides.place = '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0';
-SELECT jobboard.id, jobboard.priority
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS gate),
+picked_jobboard AS MATERIALIZED
+(SELECT jobboard.id AS id, jobboard.uuid AS uuid, jobboard.name AS name, jobboard.job_group AS job_group,
+  greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
+FROM clock_jobboard)) AS token
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND coalesce((SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT AND
-  (jobboard.job_group IS NULL OR jobboard.job_group != %(p_group_of0)s::VARCHAR OR jobboard.name !=
-  %(p_name_of0)s::VARCHAR) ORDER BY jobboard.priority, jobboard.id
- LIMIT 1;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000
-  AS BIGINT) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_2
+  %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_8
+FROM seen_jobboard) AND (NOT (EXISTS (SELECT *
+FROM rules_jobboard
+WHERE jobboard.name = rules_jobboard.name AND (NOT rules_jobboard.per_group OR jobboard.job_group IS NOT NULL) AND
+  rules_jobboard.most > 0 AND (SELECT length(scope.value) >= rules_jobboard.most * 54 AND length(scope.value) <=
+  1080 AND mod(length(scope.value), 54) = 0 AND NOT (EXISTS (SELECT begin
+FROM generate_series(1, length(scope.value), 54) AS begin
+WHERE (SELECT claim.id
+FROM jobboard AS claim
+WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
+  substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
+  claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
+ LIMIT 1) IS NULL)) AS anon_9
+FROM jobboard_sides AS scope
+WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
+  WHEN rules_jobboard.per_group THEN jobboard.name || chr(10) || jobboard.job_group ELSE jobboard.name END,
+  'UTF8')), 'hex')
+ LIMIT 1))) OR (jobboard.priority, jobboard.id) > (SELECT jobboard.priority, jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND coalesce((SELECT jobboard_sides.version
+  %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET 100)) ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 FOR UPDATE OF jobboard SKIP LOCKED),
+wanted_jobboard AS MATERIALIZED
+(SELECT wanted.key AS key, wanted.place AS place, wanted.number AS number, wanted.most AS most, wanted.part AS part,
+  coalesce((SELECT length(jobboard_sides.value) AS length_1
 FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT AND jobboard.id IN
-  (%(p_ids_1)s::BIGINT, …) ORDER BY jobboard.priority, jobboard.id
- LIMIT %(p_limit)s::INTEGER FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …) ORDER BY jobboard_sides.place FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
-UPDATE jobboard SET state=%(p_state)s::VARCHAR, attempts=%(p_attempts)s::INTEGER, token=%(p_token)s::BIGINT,
-  who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=%(p_lock_until)s::BIGINT,
-  modified_on=%(p_modified_on)s::BIGINT, errors=%(p_errors)s::VARCHAR, retries=%(p_retries)s::INTEGER,
-  live_key=%(p_live_key)s::VARCHAR, wake_at=%(p_wake_at)s::BIGINT, returned=CASE WHEN (%(p_state)s::VARCHAR =
-  'UNCLAIMED') THEN txid_current() END WHERE jobboard.id = %(p_id)s::BIGINT AND jobboard.token =
-  %(p_was_token)s::BIGINT AND jobboard.state = %(p_was_state)s::VARCHAR;
-INSERT INTO jobboard_sides (board, kind, place, key, value, until, version) VALUES (%(p_board)s::VARCHAR,
-  %(p_kind)s::VARCHAR, %(p_place)s::VARCHAR, %(p_key)s::VARCHAR, %(p_value)s, coalesce(%(p_until)s::BIGINT,
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT), %(p_version)s::BIGINT)
-  ON CONFLICT DO NOTHING;
-SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place = %(p_place)s::VARCHAR;
-UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN
-  (jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
-  %(param_1)s::BIGINT) THEN CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE
-  jobboard_answers.stamp END WHERE jobboard_answers.handle = %(p_handle)s::VARCHAR AND jobboard_answers.slot =
-  %(p_slot)s::BIGINT AND jobboard_answers.call < %(p_call)s::BIGINT;
-COMMIT;
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'scope' AND jobboard_sides.place =
+  wanted.place
+ LIMIT 1), 0) AS size
+FROM (SELECT CASE WHEN rules_jobboard.per_group THEN picked_jobboard.name || chr(10) || picked_jobboard.job_group
+  ELSE picked_jobboard.name END AS key, encode(sha256(convert_to(CASE WHEN rules_jobboard.per_group THEN
+  picked_jobboard.name || chr(10) || picked_jobboard.job_group ELSE picked_jobboard.name END, 'UTF8')), 'hex') AS
+  place, count(*) AS number, min(rules_jobboard.most) AS most, string_agg(picked_jobboard.uuid || ' ' ||
+  CAST(picked_jobboard.token AS TEXT) || ',', '') AS part
+FROM rules_jobboard, picked_jobboard
+WHERE picked_jobboard.name = rules_jobboard.name AND (NOT rules_jobboard.per_group OR picked_jobboard.job_group IS
+  NOT NULL) GROUP BY CASE WHEN rules_jobboard.per_group THEN picked_jobboard.name || chr(10) ||
+  picked_jobboard.job_group ELSE picked_jobboard.name END) AS wanted),
+entered_jobboard AS
+(INSERT INTO jobboard_sides (board, kind, place, key, value, version) SELECT %(p_board)s::VARCHAR AS anon_5,
+  'scope', wanted_jobboard.place AS place, wanted_jobboard.key AS key, convert_to(wanted_jobboard.part, 'UTF8') AS
+  convert_to_1, CAST(random() * 4e18 AS BIGINT) AS anon_6
+FROM wanted_jobboard
+WHERE (SELECT coalesce(bool_and(length(wanted_jobboard.part) = wanted_jobboard.number * 54 AND
+  mod(wanted_jobboard.size, 54) = 0 AND wanted_jobboard.size + wanted_jobboard.number * 54 <= wanted_jobboard.most *
+  54), true) AS coalesce_1
+FROM wanted_jobboard) ORDER BY wanted_jobboard.place ON CONFLICT (board, kind, place) DO UPDATE SET value =
+  (jobboard_sides.value || excluded.value), version = (jobboard_sides.version + 1) WHERE
+  mod(length(jobboard_sides.value), 54) = 0 AND length(jobboard_sides.value) + length(excluded.value) <= (SELECT
+  wanted_jobboard.most
+FROM wanted_jobboard
+WHERE wanted_jobboard.place = excluded.place) * 54 RETURNING jobboard_sides.place),
+taken_jobboard AS
+(UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
+  token=greatest(jobboard.token + %(token_2)s::BIGINT, (SELECT clock_jobboard.now
+FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
+FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
+FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.id = ANY (array((SELECT picked_jobboard.id
+FROM picked_jobboard
+WHERE (SELECT coalesce(bool_and(length(wanted_jobboard.part) = wanted_jobboard.number * 54 AND
+  mod(wanted_jobboard.size, 54) = 0 AND wanted_jobboard.size + wanted_jobboard.number * 54 <= wanted_jobboard.most *
+  54), true) AS coalesce_1
+FROM wanted_jobboard)))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key,
+  jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
+  jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, jobboard.key_until),
+answer_jobboard AS
+(INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN ((SELECT count(*) AS count_1
+FROM entered_jobboard) = (SELECT count(*) AS count_2
+FROM wanted_jobboard)) THEN told.anon_10 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
+  BIGINT) AS anon_11
+FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_10
+FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
+  excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
+ SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
+  taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,
+  taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
+  taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
+  taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_12, seen_jobboard.event, false AS anon_13, seen_jobboard.gate,
+  CASE WHEN (taken_jobboard.uuid IS NULL AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT jobboard.id
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
+  %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1) IS NOT NULL ELSE false END AS anon_14
+FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;

@@ -1,0 +1,270 @@
+"""Statements for PostgreSQL where limits are set: a take enters the scopes of its jobs, what ends claims leaves them.
+
+A take is one statement in the usual case: the lists of the scopes that its jobs are in are short, and jobs before
+these are in scopes that are surely full. It counts again as it locks the lists, in the order in which all do; if one has
+grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so: rates, lists that are damaged or
+tell of claims that have ended, limits that do not bind yet, a long walk past full scopes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSON, Insert, insert
+
+from jobboard.backends.sql.scopes import ENTRY, PROBED, TOKEN, UUID
+from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import literal
+from jobboard.engine import SCOPE
+from jobboard.sql.claims import among
+from jobboard.sql.expressions import Greatest, Now, Veiled
+from jobboard.sql.prepared import Prepared, param, text
+from jobboard.states import CLAIMED
+
+if TYPE_CHECKING:
+    from jobboard.backends.sql.postgresql import Single
+
+WALK = 100
+"""How many ready jobs of full scopes one statement passes over, at most."""
+
+now = Now()
+
+
+class Entering:
+    def __init__(self, statements: Statements, single: Single) -> None:
+        self._st = statements
+        self._single = single
+        self._jobs = statements.jobs
+        self._sides = statements.tables.sides
+        self._takes: dict[tuple[bool, int], Prepared] = {}
+
+    # Takes
+
+    def take(self, named: bool, limit: int) -> Prepared:
+        """Take the first ``limit`` of all jobs, or of those with ``p_name``, by the limits in ``p_rules``. It answers
+        as other takes do; at the end of each row whether something is ready that it can't decide about."""
+        statement = self._takes.get((named, limit))
+        if statement is None:
+            conditions = (self._jobs.c.name == text("name"),) if named else ()
+            statement = self._takes[named, limit] = self._take(limit, *conditions)
+        return statement
+
+    def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        single = self._single
+        clock, seen, rules = single.clock(), self._seen(), self._rules()
+        chosen = seen.c.gate == param("gate")
+        timely = (seen.c.event <= now).is_not(sa.true())
+        conditions = (self._st.readable(), *conditions)
+        picked = self._picked(limit, clock, rules, sa.select(sa.and_(chosen, timely)), *conditions)
+        wanted = self._wanted(picked, rules)
+        fits = self._fits(wanted)
+        entered = self._entered(wanted, fits)
+        taken = single.claimed(among(self._jobs, sa.select(picked.c.id).where(fits)), clock)
+        # All or nothing: NULL, which the column refuses.
+        all_in = _count(entered) == _count(wanted)
+        done = single.taken_one(taken) if limit == 1 else single.taken_together(taken)
+        told = done.subquery("told")
+        kept = sa.select(sa.case((all_in, told.c[0]))).select_from(told)
+        there = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), self._st.any_of(*conditions)), else_=sa.false())
+        return Prepared(
+            sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, there)
+            .select_from(seen.outerjoin(taken, sa.true()))
+            .add_cte(single.answer(taken, kept))
+        )
+
+    def _seen(self) -> sa.CTE:
+        event, gate = self._st.first_event().scalar_subquery(), self._st.gate()
+        return sa.select(event.label("event"), gate.label("gate")).cte(self._single.named("seen"))
+
+    def _rules(self) -> sa.CTE:
+        columns = (sa.column("name", sa.String), sa.column("per_group", sa.Boolean), sa.column("most", sa.BigInteger))
+        rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
+        return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
+
+    def _picked(
+        self, limit: int, clock: sa.CTE, rules: sa.CTE, may: sa.Select[Any], *conditions: sa.ColumnElement[bool]
+    ) -> sa.CTE:
+        """The first ones that are not surely held up, locked; and what stands behind a long walk, whatever it is."""
+        c = self._jobs.c
+        far = sa.select(c.priority, c.id).where(*conditions).order_by(c.priority, c.id)
+        far = far.limit(_one).offset(_number(WALK))
+        beyond = sa.tuple_(c.priority, c.id) > far.scalar_subquery()
+        token = Greatest(c.token + 1, sa.select(clock.c.now).scalar_subquery()).label("token")
+        return (
+            sa.select(c.id, c.uuid, c.name, c.job_group, token)
+            .where(*conditions, may.scalar_subquery(), sa.or_(sa.not_(self._full(rules)), beyond))
+            .order_by(c.priority, c.id)
+            .limit(_number(limit))
+            .with_for_update(skip_locked=True, of=self._jobs)
+            .cte(self._single.named("picked"))
+            .prefix_with("MATERIALIZED")
+        )
+
+    def _full(self, rules: sa.CTE) -> sa.ColumnElement[bool]:
+        """Whether the job is in a scope whose list is as long as its limit, with nothing but claims that live."""
+        # Each row is looked up by itself: joined, a plan made while a table was small would read the whole of it.
+        scope, claim = self._sides.alias("scope"), self._jobs.alias("claim")
+        size, listed = sa.func.length(scope.c.value), sa.func.encode(scope.c.value, _ESCAPE)
+        begin = sa.func.generate_series(_one, size, _ENTRY).column_valued("begin")
+        lives = (
+            sa.select(claim.c.id)
+            .where(
+                claim.c.uuid == sa.func.substr(listed, begin, _number(UUID)),
+                sa.cast(claim.c.token, sa.Text) == sa.func.substr(listed, begin + _number(UUID + 1), _number(TOKEN)),
+                *(Veiled(claim.c.board) == text("board"), claim.c.state == literal(CLAIMED), claim.c.lock_until > now),
+            )
+            .limit(_one)
+            .correlate_except(claim)
+        )
+        ended = sa.select(begin).where(lives.scalar_subquery().is_(None)).correlate(scope).exists()
+        crowded = sa.and_(size >= rules.c.most * _ENTRY, size <= _number(PROBED * ENTRY), _whole(size))
+        place = _place_of(_key(rules, self._jobs.c))
+        full = sa.select(sa.and_(crowded, sa.not_(ended))).where(self._of(scope.c), scope.c.place == place).limit(_one)
+        full = full.correlate_except(scope)
+        return sa.exists().where(self._in(rules, self._jobs.c), rules.c.most > _number(0), full.scalar_subquery())
+
+    def _wanted(self, picked: sa.CTE, rules: sa.CTE) -> sa.CTE:
+        """The scopes of these jobs, what each gets, and how long its list is by now."""
+        entry = picked.c.uuid + _string(" ") + sa.cast(picked.c.token, sa.Text) + _string(",")
+        key = _key(rules, picked.c)
+        wanted = (
+            sa.select(
+                key.label("key"),
+                _place_of(key).label("place"),
+                sa.func.count().label("number"),
+                sa.func.min(rules.c.most).label("most"),
+                sa.func.string_agg(entry, _string("")).label("part"),
+            )
+            .where(self._in(rules, picked.c))
+            .group_by(key)
+            .subquery("wanted")
+        )
+        scope = self._sides
+        size = sa.select(sa.func.length(scope.c.value)).where(self._of(scope.c), scope.c.place == wanted.c.place)
+        size = size.limit(_one).correlate_except(scope)
+        listed = sa.func.coalesce(size.scalar_subquery(), _number(0)).label("size")
+        return sa.select(wanted, listed).cte(self._single.named("wanted")).prefix_with("MATERIALIZED")
+
+    @staticmethod
+    def _fits(wanted: sa.CTE) -> sa.ColumnElement[bool]:
+        """Whether all of that has room by now."""
+        c = wanted.c
+        size = c.number * _ENTRY
+        fits = sa.and_(sa.func.length(c.part) == size, _whole(c.size), c.size + size <= c.most * _ENTRY)
+        return sa.select(sa.func.coalesce(sa.func.bool_and(fits), sa.true())).scalar_subquery()
+
+    def _entered(self, wanted: sa.CTE, fits: sa.ColumnElement[bool]) -> sa.CTE:
+        t = self._sides
+        upsert = self._listing(wanted, fits)
+        most = sa.select(wanted.c.most).where(wanted.c.place == sa.literal_column("excluded.place")).scalar_subquery()
+        size = sa.func.length(t.c.value)
+        room = sa.and_(_whole(size), size + sa.func.length(upsert.excluded.value) <= most * _ENTRY)
+        entered = self._relisting(upsert, t.c.value.op("||")(upsert.excluded.value), room)
+        return entered.returning(t.c.place).cte(self._single.named("entered"))
+
+    # Ends
+
+    def left(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
+        """Take claims that ``taken`` has ended from the lists in ``p_exits``, but for those that others hold. From how
+        many, and one row if any of them was full."""
+        t = self._sides
+        columns = {"place": sa.String, "key": sa.String, "part": sa.String, "size": sa.Integer}
+        exits = (
+            _records("exits")
+            .table_valued(*(sa.column(name, type_) for name, type_ in columns.items()), name="exit")
+            .render_derived(with_types=True)
+        )
+        # Who has locked a scope may be about to write down that one of these claims has lapsed: nobody waits for that.
+        held = sa.select(t.c.place).where(self._of(t.c), t.c.place == exits.c.place).limit(_one).correlate_except(t)
+        found = held.with_for_update(skip_locked=True).lateral("found")
+        leaving = (
+            sa.select(exits)
+            .select_from(sa.join(exits, found, sa.true()))
+            .where(_count(taken) > _number(0))
+            .cte(self._single.named("leaving"))
+            .prefix_with("MATERIALIZED")
+        )
+        upsert = self._listing(leaving, sa.true())
+        ended = sa.func.convert_from(upsert.excluded.value, _UTF8)
+        pattern = sa.func.rtrim(sa.func.replace(ended, _string(","), _string(",|")), _string("|"))
+        left = sa.func.regexp_replace(sa.func.encode(t.c.value, _ESCAPE), pattern, _string(""), _string("g"))
+        size = sa.func.length(t.c.value)
+        exited = (
+            self._relisting(upsert, sa.func.convert_to(left, _UTF8), _whole(size))
+            .returning(t.c.place, size.label("left"))
+            .cte(self._single.named("exited"))
+        )
+        full = sa.select(exited.c.place).where(exited.c.place == leaving.c.place, exited.c.left >= leaving.c.size)
+        return _count(exited), full.limit(_one)
+
+    # Parts
+
+    def _listing(self, lists: sa.CTE, condition: sa.ColumnElement[bool]) -> Insert:
+        """Begins what writes lists: row by row, each found by its key, in the order in which all lock them."""
+        values = {
+            "board": text("board"),
+            "kind": _SCOPE,
+            "place": lists.c.place,
+            "key": lists.c.key,
+            "value": sa.func.convert_to(lists.c.part, _UTF8),
+            # As of any side record: no two of one place may be alike.
+            "version": sa.cast(sa.func.random() * sa.literal_column("4e18", sa.Float), sa.BigInteger),
+        }
+        rows = sa.select(*values.values()).where(condition).order_by(lists.c.place)
+        return insert(self._sides).from_select(list(values), rows)
+
+    def _relisting(self, upsert: Insert, value: Any, condition: sa.ColumnElement[bool]) -> Insert:
+        t = self._sides
+        values = {"value": value, "version": t.c.version + _one}
+        return upsert.on_conflict_do_update(
+            index_elements=[t.c.board, t.c.kind, t.c.place], set_=values, where=condition
+        )
+
+    def _of(self, c: Any) -> sa.ColumnElement[bool]:
+        return sa.and_(c.board == text("board"), c.kind == _SCOPE)
+
+    @staticmethod
+    def _in(rules: sa.CTE, job: Any) -> sa.ColumnElement[bool]:
+        """Whether a rule is about a job."""
+        return sa.and_(rules.c.name == job.name, sa.or_(sa.not_(rules.c.per_group), job.job_group.is_not(None)))
+
+
+def _number(value: int) -> sa.ColumnElement[int]:
+    # Written out: each parameter costs the driver something.
+    return sa.literal_column(str(value), sa.Integer)
+
+
+def _string(value: str) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{value}'", sa.String)
+
+
+_one = _number(1)
+_ENTRY = _number(ENTRY)
+_SCOPE, _ESCAPE, _UTF8 = (_string(each) for each in (SCOPE, "escape", "UTF8"))
+
+
+def _whole(size: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether a list has nothing but claims of that length."""
+    return sa.func.mod(size, _ENTRY) == _number(0)
+
+
+def _records(name: str) -> Any:
+    return sa.func.json_to_recordset(sa.cast(text(name), JSON))
+
+
+def _count(rows: sa.CTE) -> sa.ColumnElement[int]:
+    return sa.select(sa.func.count()).select_from(rows).scalar_subquery()
+
+
+def _key(rules: sa.CTE, job: Any) -> sa.ColumnElement[str]:
+    """Of a scope; see :meth:`jobboard.engine.limits.Limits.scopes`."""
+    return sa.case(
+        (rules.c.per_group, job.name + sa.func.chr(_number(10), type_=sa.String) + job.job_group), else_=job.name
+    )
+
+
+def _place_of(key: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """See :func:`jobboard.backends.sql.tables.place_of`."""
+    hashed = sa.func.sha256(sa.func.convert_to(key, _UTF8))
+    return sa.func.encode(hashed, _string("hex"), type_=sa.String)

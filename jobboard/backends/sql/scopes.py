@@ -1,0 +1,78 @@
+"""How what a limit counts of a scope is stored, so that a statement can count it, too: ``uuid token,`` for each claim,
+then ``µs;`` for each start. Claims of jobs that this library has posted have one length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from jobboard.backends.sql.tables import place_of
+from jobboard.engine import Limits, LimitScope, Listed, Side
+from jobboard.primitives import Finish
+
+UUID, TOKEN = 36, 16
+ENTRY = UUID + TOKEN + 2
+"""How long a claim is. All tokens have so many digits from 2001 to 2286."""
+
+PROBED = 20
+"""Of how many claims one statement finds out whether they live."""
+
+
+def stored(side: Side, value: bytes) -> bytes:
+    """A value of this scope as it lies in its row; what is damaged as it is."""
+    try:
+        listed = Listed.read(side._replace(value=value))
+    except ValueError:
+        return value
+    return "".join(
+        [entry(uuid, token) for uuid, token in listed.claims] + [f"{start};" for start in listed.starts]
+    ).encode()
+
+
+def shown(value: bytes) -> bytes | None:
+    """The value of a scope, from what lies in its row."""
+    claims, comma, starts = value.decode(errors="replace").rpartition(",")
+    try:
+        listed = [each.split(" ") for each in claims.split(",")] if comma else []
+        began = starts.split(";")
+        if began.pop():
+            return value
+        return Listed(tuple((uuid, int(token)) for uuid, token in listed), tuple(map(int, began))).packed()
+    except ValueError:
+        return value
+
+
+def entry(uuid: str, token: int) -> str:
+    return f"{uuid} {token},"
+
+
+def rules_of(limits: Limits, names: Sequence[str] | None) -> str:
+    """The limits of these names, None: of all, for a statement; with 0 instead of those that it can't decide about."""
+    return json.dumps(
+        [
+            {
+                "name": limit.name,
+                "per_group": limit.per == "group",
+                "most": limit.concurrency if limit.binding and limit.rate is None else 0,
+            }
+            for limit in limits.among(names)
+        ]
+    )
+
+
+def exits_of(acts: Iterable[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> list[dict[str, object]]:
+    """Which claims leave which scopes as they end, and how long what is left of a list is if it was full."""
+    leaving: dict[LimitScope, list[str]] = {}
+    for act in acts:
+        for scope in scopes.get(act.uuid, ()):
+            if scope.limit.concurrency is not None:
+                leaving.setdefault(scope, []).append(entry(act.uuid, act.holder.token or 0))
+    return [
+        {
+            "place": place_of(scope.key),
+            "key": scope.key,
+            "part": "".join(parts),
+            "size": ((scope.limit.concurrency or 0) - len(parts)) * ENTRY,
+        }
+        for scope, parts in leaving.items()
+    ]
