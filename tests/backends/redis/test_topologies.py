@@ -19,6 +19,7 @@ from jobboard.job import Job
 from jobboard.testing import conformance, eventually, servers
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.conformance.support import Background, EventLog, Waiter, take, uuids
+from tests.full import FULL
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -277,3 +278,46 @@ def test_a_node_that_is_killed(topology: servers.RedisCluster, busy: Busy, make_
     finally:
         primary.start()
     assert slot_of(make_client(), busy.board)[1] != node
+
+
+@contextlib.contextmanager
+def server_gone(topology: Any, board: JobBoard, make_client: Callable[..., Any]) -> Iterator[None]:
+    """Kill the server that the board is on, once another has all of it."""
+    if topology.kind == servers.RedisSentinel.kind:
+        wait_for_replica(topology.node(topology.primary))
+        topology.kill_primary()
+        restart = topology.restart_node
+    else:
+        _, node = slot_of(make_client(), board)
+        primary = topology.node((node.host, node.port))
+        wait_for_replica(primary)
+        primary.kill()
+        restart = primary.start
+    try:
+        yield
+    finally:
+        restart()
+
+
+@pytest.mark.parametrize("topology", [BEHIND_SENTINEL, *([ON_A_CLUSTER] if FULL else [])], indirect=True)
+def test_limits_hold_when_another_server_takes_over(
+    topology: Any, make_board: Open, make_client: Callable[..., Any]
+) -> None:
+    """What counts for them moves with the jobs; a slot that comes free then is found."""
+    board, other = (make_board(retry_for=PATIENCE) for _ in range(2))
+    board.set_limit("mail", concurrency=2, per="group")
+    board.set_limit("print", rate=(1, 3600))
+    board.post_many([{"name": "mail", "group": "one"}] * 5)
+    board.post_many([{"name": "print"}] * 2)
+    first, second, _ = held = board.claim_many("anna", 10)
+    assert [job.name for job in held] == ["mail", "mail", "print"]
+    with server_gone(topology, board, make_client):
+        assert other.claim_next("bert") is None
+        waiter = Background(lambda: other.claim_next("bert", timeout=PATIENCE))
+        board.consume(first, "anna")
+        assert waiter.wait(PATIENCE) is not None
+        assert second.claim is not None
+        second.claim.extend()
+        assert board.claim_next("carl") is None
+        board.consume_many(held[1:], "anna")
+        assert uuids(board.claim_many("carl", 5)) == uuids(other.iterjobs(names=["mail"]))[1:2]

@@ -21,6 +21,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.history import judge
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
+from tests.full import FULL
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
 
@@ -77,14 +78,18 @@ def test_who_does_not_ask_for_fresh_reads_costs_the_ensemble_nothing(
             assert len(changes) == expected
 
 
+@pytest.mark.parametrize("limited", [False, *([True] if FULL else [])])
 def test_the_leader_dies_while_eight_processes_drain_a_board(
-    private_ensemble: ZooKeeperEnsemble, tmp_path: Path
+    private_ensemble: ZooKeeperEnsemble, tmp_path: Path, limited: bool
 ) -> None:
-    many = 2000
+    many = 600 if limited else 2000
     conf = {"board": private_ensemble.uri, "claim_ttl": 10, "retry_for": 60, "timeout": 30}
     with jobboard.backend("board", conf) as board:
         poster = Recorder(board, "poster", to_file(tmp_path / "poster.jsonl"))
-        jobs = poster.post_many([Posting("job") for _ in range(many)])
+        if limited:
+            poster.set_limit("job", concurrency=6)
+            poster.set_limit("job", concurrency=1, per="group")
+        jobs = poster.post_many([Posting("job", group=f"{n % 12}") for n in range(many)])
         processes = []
         try:
             for number in range(8):
@@ -109,7 +114,7 @@ def test_the_leader_dies_while_eight_processes_drain_a_board(
         assert [process.returncode for process in processes] == [0] * 8, errors
         assert board.job_count == 0
         entries = from_files(sorted(tmp_path.glob("*.jsonl")))
-        assert judge(entries, left_on(board)) == []
+        assert judge(entries, left_on(board), limits=poster.limits) == []
         consumed = Counter(entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome == "ok")
         assert consumed == Counter(job.uuid for job in jobs)
 
