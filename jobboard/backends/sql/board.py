@@ -14,7 +14,6 @@ from jobboard import forks
 from jobboard.backends.sql import engines, migrations, transactions
 from jobboard.backends.sql.calls import SQLCommitter
 from jobboard.backends.sql.looking import TakeRequest
-from jobboard.backends.sql.scopes import rules_of
 from jobboard.backends.sql.shortcuts import shortcuts_for, tried
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
@@ -308,7 +307,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             return None, nonce
         lease = self._lease_of(who, expiry, nonce)
         request = TakeRequest(lease, limit, readable, allowed, None, False, _version(gate))
-        look, nonce = tried(nonce, self._shortcuts.enter, request, rules_of(limits, allowed))
+        look, nonce = tried(nonce, self._shortcuts.enter, request, limits)
         if look is None or look.gate not in (None, request.gate):
             return None, nonce
         entered = {record.uuid: scopes for record in look.records if (scopes := limits.scopes(record))}

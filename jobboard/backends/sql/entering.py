@@ -1,9 +1,9 @@
 """Statements for PostgreSQL where limits are set: a take enters the scopes of its jobs, what ends claims leaves them.
 
 A take is one statement in the usual case: the lists of the scopes that its jobs are in are short, and jobs before
-these are in scopes that are surely full. It counts again as it locks the lists, in the order in which all do; if one has
-grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so: rates, lists that are damaged or
-tell of claims that have ended, limits that do not bind yet, a long walk past full scopes.
+these are in scopes that are surely full. It counts again as it locks the lists, in the order in which all do; if one
+has grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so: rates, lists that are damaged
+or tell of claims that have ended, limits that do not bind yet, a long walk past full scopes.
 """
 
 from __future__ import annotations
@@ -37,27 +37,33 @@ class Entering:
         self._single = single
         self._jobs = statements.jobs
         self._sides = statements.tables.sides
-        self._takes: dict[tuple[bool, int], Prepared] = {}
+        self._takes: dict[tuple[bool, int, bool, bool], Prepared] = {}
 
     # Takes
 
-    def take(self, named: bool, limit: int) -> Prepared:
-        """Take the first ``limit`` of all jobs, or of those with ``p_name``, by the limits in ``p_rules``. It answers
-        as other takes do; at the end of each row whether something is ready that it can't decide about."""
-        statement = self._takes.get((named, limit))
+    def take(self, named: bool, limit: int, rules: int, crowded: bool) -> Prepared:
+        """Take the first ``limit`` of all jobs, or of those with ``p_name``, by so many limits. It answers as other
+        takes do; at the end of each row whether something is ready that it can't decide about.
+
+        :param crowded: pass over jobs in full scopes; else the first jobs are taken, or none.
+        """
+        key = named, limit, rules == 1, crowded
+        statement = self._takes.get(key)
         if statement is None:
             conditions = (self._jobs.c.name == text("name"),) if named else ()
-            statement = self._takes[named, limit] = self._take(limit, *conditions)
+            statement = self._takes[key] = self._take(limit, rules == 1, crowded, *conditions)
         return statement
 
-    def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def _take(self, limit: int, alone: bool, crowded: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
         single = self._single
-        clock, seen, rules = single.clock(), self._seen(), self._rules()
+        clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
         chosen = seen.c.gate == param("gate")
         timely = (seen.c.event <= now).is_not(sa.true())
         conditions = (self._st.readable(), *conditions)
-        picked = self._picked(limit, clock, rules, sa.select(sa.and_(chosen, timely)), *conditions)
-        wanted = self._wanted(picked, rules)
+        may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
+        passed = [self._open(rules, *conditions)] if crowded else []
+        picked = self._picked(limit, clock, *conditions, may, *passed)
+        wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
         taken = single.claimed(among(self._jobs, sa.select(picked.c.id).where(fits)), clock)
@@ -77,23 +83,21 @@ class Entering:
         event, gate = self._st.first_event().scalar_subquery(), self._st.gate()
         return sa.select(event.label("event"), gate.label("gate")).cte(self._single.named("seen"))
 
-    def _rules(self) -> sa.CTE:
+    def _rules(self, alone: bool) -> Any:
         columns = (sa.column("name", sa.String), sa.column("per_group", sa.Boolean), sa.column("most", sa.BigInteger))
+        if alone:
+            row = (text("rule_name"), param("per_group", sa.Boolean()), param("most"))
+            return sa.values(*columns, name="rule").data([row])
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
         return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
 
-    def _picked(
-        self, limit: int, clock: sa.CTE, rules: sa.CTE, may: sa.Select[Any], *conditions: sa.ColumnElement[bool]
-    ) -> sa.CTE:
-        """The first ones that are not surely held up, locked; and what stands behind a long walk, whatever it is."""
+    def _picked(self, limit: int, clock: sa.CTE, *conditions: sa.ColumnElement[bool]) -> sa.CTE:
+        """The first ones, locked."""
         c = self._jobs.c
-        far = sa.select(c.priority, c.id).where(*conditions).order_by(c.priority, c.id)
-        far = far.limit(_one).offset(_number(WALK))
-        beyond = sa.tuple_(c.priority, c.id) > far.scalar_subquery()
         token = Greatest(c.token + 1, sa.select(clock.c.now).scalar_subquery()).label("token")
         return (
             sa.select(c.id, c.uuid, c.name, c.job_group, token)
-            .where(*conditions, may.scalar_subquery(), sa.or_(sa.not_(self._full(rules)), beyond))
+            .where(*conditions)
             .order_by(c.priority, c.id)
             .limit(_number(limit))
             .with_for_update(skip_locked=True, of=self._jobs)
@@ -101,7 +105,14 @@ class Entering:
             .prefix_with("MATERIALIZED")
         )
 
-    def _full(self, rules: sa.CTE) -> sa.ColumnElement[bool]:
+    def _open(self, rules: Any, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+        """Whether the job is not surely held up; or stands behind a long walk past others that are."""
+        c = self._jobs.c
+        far = sa.select(c.priority, c.id).where(*conditions).order_by(c.priority, c.id)
+        far = far.limit(_one).offset(_number(WALK))
+        return sa.or_(sa.not_(self._full(rules)), sa.tuple_(c.priority, c.id) > far.scalar_subquery())
+
+    def _full(self, rules: Any) -> sa.ColumnElement[bool]:
         """Whether the job is in a scope whose list is as long as its limit, with nothing but claims that live."""
         # Each row is looked up by itself: joined, a plan made while a table was small would read the whole of it.
         scope, claim = self._sides.alias("scope"), self._jobs.alias("claim")
@@ -124,22 +135,19 @@ class Entering:
         full = full.correlate_except(scope)
         return sa.exists().where(self._in(rules, self._jobs.c), rules.c.most > _number(0), full.scalar_subquery())
 
-    def _wanted(self, picked: sa.CTE, rules: sa.CTE) -> sa.CTE:
-        """The scopes of these jobs, what each gets, and how long its list is by now."""
+    def _wanted(self, picked: sa.CTE, rules: Any, alone: bool) -> sa.CTE:
+        """The scopes of these jobs, what each gets, and how long its list is by now.
+
+        :param alone: there can be one at most.
+        """
         entry = picked.c.uuid + _string(" ") + sa.cast(picked.c.token, sa.Text) + _string(",")
         key = _key(rules, picked.c)
-        wanted = (
-            sa.select(
-                key.label("key"),
-                _place_of(key).label("place"),
-                sa.func.count().label("number"),
-                sa.func.min(rules.c.most).label("most"),
-                sa.func.string_agg(entry, _string("")).label("part"),
-            )
-            .where(self._in(rules, picked.c))
-            .group_by(key)
-            .subquery("wanted")
-        )
+        told = (_one, rules.c.most, entry)
+        if not alone:
+            told = (sa.func.count(), sa.func.min(rules.c.most), sa.func.string_agg(entry, _string("")))
+        columns = zip(("key", "place", "number", "most", "part"), (key, _place_of(key), *told), strict=True)
+        found = sa.select(*(column.label(name) for name, column in columns)).where(self._in(rules, picked.c))
+        wanted = (found if alone else found.group_by(key)).subquery("wanted")
         scope = self._sides
         size = sa.select(sa.func.length(scope.c.value)).where(self._of(scope.c), scope.c.place == wanted.c.place)
         size = size.limit(_one).correlate_except(scope)
@@ -165,9 +173,36 @@ class Entering:
 
     # Ends
 
-    def left(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
-        """Take claims that ``taken`` has ended from the lists in ``p_exits``, but for those that others hold. From how
-        many, and one row if any of them was full."""
+    def left(self, taken: sa.CTE, several: bool) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
+        """Take claims that ``taken`` has ended from lists, but for those that others hold. From how many; and a row if
+        any of them was full.
+
+        :param several: from those in ``p_exits``; else from one by one claim: ``p_place``, ``p_part``, ``p_size``.
+        """
+        # Who has locked a scope may be about to write down that one of these claims has lapsed: nobody waits for that.
+        # Counted, so that all jobs are locked before the first scope is.
+        return self._left_all(taken) if several else self._left_one(taken)
+
+    def _held(self, place: Any, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        t = self._sides
+        found = sa.select(t.c.place).where(self._of(t.c), t.c.place == place, *conditions).limit(_one)
+        return found.with_for_update(skip_locked=True).correlate_except(t)
+
+    def _left_one(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
+        t = self._sides
+        held = self._held(text("place"), _count(taken) > _number(0)).scalar_subquery()
+        left = sa.func.replace(sa.func.encode(t.c.value, _ESCAPE), text("part"), _string(""))
+        size = sa.func.length(t.c.value)
+        exited = (
+            sa.update(t)
+            .where(self._of(t.c), t.c.place == held, _whole(size))
+            .values(value=sa.func.convert_to(left, _UTF8), version=t.c.version + _one)
+            .returning(size.label("left"))
+            .cte(self._single.named("exited"))
+        )
+        return _count(exited), sa.select(exited.c.left).where(exited.c.left >= param("size"))
+
+    def _left_all(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
         t = self._sides
         columns = {"place": sa.String, "key": sa.String, "part": sa.String, "size": sa.Integer}
         exits = (
@@ -175,12 +210,9 @@ class Entering:
             .table_valued(*(sa.column(name, type_) for name, type_ in columns.items()), name="exit")
             .render_derived(with_types=True)
         )
-        # Who has locked a scope may be about to write down that one of these claims has lapsed: nobody waits for that.
-        held = sa.select(t.c.place).where(self._of(t.c), t.c.place == exits.c.place).limit(_one).correlate_except(t)
-        found = held.with_for_update(skip_locked=True).lateral("found")
         leaving = (
             sa.select(exits)
-            .select_from(sa.join(exits, found, sa.true()))
+            .select_from(sa.join(exits, self._held(exits.c.place).lateral("found"), sa.true()))
             .where(_count(taken) > _number(0))
             .cte(self._single.named("leaving"))
             .prefix_with("MATERIALIZED")
@@ -225,7 +257,7 @@ class Entering:
         return sa.and_(c.board == text("board"), c.kind == _SCOPE)
 
     @staticmethod
-    def _in(rules: sa.CTE, job: Any) -> sa.ColumnElement[bool]:
+    def _in(rules: Any, job: Any) -> sa.ColumnElement[bool]:
         """Whether a rule is about a job."""
         return sa.and_(rules.c.name == job.name, sa.or_(sa.not_(rules.c.per_group), job.job_group.is_not(None)))
 
@@ -257,7 +289,7 @@ def _count(rows: sa.CTE) -> sa.ColumnElement[int]:
     return sa.select(sa.func.count()).select_from(rows).scalar_subquery()
 
 
-def _key(rules: sa.CTE, job: Any) -> sa.ColumnElement[str]:
+def _key(rules: Any, job: Any) -> sa.ColumnElement[str]:
     """Of a scope; see :meth:`jobboard.engine.limits.Limits.scopes`."""
     return sa.case(
         (rules.c.per_group, job.name + sa.func.chr(_number(10), type_=sa.String) + job.job_group), else_=job.name

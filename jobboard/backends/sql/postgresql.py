@@ -8,7 +8,7 @@ fails.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,14 +19,15 @@ from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
 from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.entering import Entering
 from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
-from jobboard.backends.sql.lookout import AHEAD, Lookout
+from jobboard.backends.sql.lookout import AHEAD, NAMES, Lookout
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.scopes import exits_of
+from jobboard.backends.sql.scopes import exits_of, rules_of
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
 from jobboard.backends.sql.store import SQLStore, slot_of
 from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.engine import Limits
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import among, locking
 from jobboard.sql.expressions import Now
@@ -53,6 +54,12 @@ _DRAFT: dict[str, Any] = {
 _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"job_group": "group"}
 """The columns that are stored as they are, and the fields of a draft that they hold."""
 
+MOST_RULES = 50
+"""By how many limits one statement decides, at most."""
+
+CROWDED = 1.0
+"""For how many seconds after a take has met a full scope others look out for them."""
+
 now = Now()
 _EPOCH = sa.literal_column("'epoch'", sa.String)
 _MICROS = sa.literal_column("1000000", sa.Integer)
@@ -75,6 +82,7 @@ class PostgreSQLShortcuts(Shortcuts):
         self._candidates = Candidates(store.statements)
         self._lookout = Lookout(store, self.single)
         self._entering = self.single.entering
+        self._crowded: dict[str | None, float] = {}
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
@@ -129,12 +137,23 @@ class PostgreSQLShortcuts(Shortcuts):
         floors.met(look.records)
         return look if look.records or look.event is not None else look._replace(event=AHEAD)
 
-    def enter(self, request: TakeRequest, rules: str, nonce: Nonce) -> Glance | None:
+    def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         if not request.direct:
             return None
-        statement = self._entering.take(request.names is not None, request.limit)
-        look = self._take(statement, request, nonce, p_rules=rules)
-        return None if look.came_back or look.overdue else look
+        name = request.params.get("p_name")
+        rules, params = rules_of(limits, request.names)
+        if rules > MOST_RULES:
+            return None
+        # Where nothing is full, to look at what is would cost each take something.
+        for crowded in (True,) if self._crowded.get(name, 0) > time.monotonic() else (False, True):
+            statement = self._entering.take(name is not None, request.limit, rules, crowded)
+            look = self._take(statement, request, nonce, **params)
+            if look.overdue or not look.came_back:
+                return None if look.overdue else look
+            if len(self._crowded) > NAMES:
+                self._crowded.clear()
+            self._crowded[name] = time.monotonic() + CROWDED
+        return None
 
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
@@ -157,9 +176,9 @@ class PostgreSQLShortcuts(Shortcuts):
         left = left_by(acts)
         if left is None:
             return None
-        exits = exits_of(acts, entered)
-        statement = self.single.end(len(acts) > 1, left.leaves, bool(exits))
-        params = {**left.params, **self.store.call, "p_exits": json.dumps(exits)} if exits else left.params
+        exits, params = exits_of(acts, entered) if entered else (0, {})
+        statement = self.single.end(len(acts) > 1, left.leaves, "p_exits" in params if exits else None)
+        params = {**left.params, **self.store.call, **params} if exits else left.params
         if len(acts) == 1:
             [act] = acts
             params = {**params, "p_uuid": act.uuid, "p_token": act.holder.token}
@@ -176,7 +195,7 @@ class PostgreSQLShortcuts(Shortcuts):
         if done < len(acts):
             raise ConstraintViolated("not all of these claims stand")
         # What could not be told of all is looked at once more.
-        return [] if not exits or exited[0] == len(exits) else list(entered)
+        return [] if not exits or exited[0] == exits else list(entered)
 
 
 class Single:
@@ -194,7 +213,7 @@ class Single:
         self._takes: dict[tuple[str, int], Prepared] = {}
         self.entering = Entering(statements, self)
         self.claim = self._claim()
-        self._ends: dict[tuple[bool, Leaves, bool], Prepared] = {}
+        self._ends: dict[tuple[bool, Leaves, bool | None], Prepared] = {}
         self._insert_one = self._inserting(None)
         self._insert_many = self._inserting(_drafts())
 
@@ -339,19 +358,21 @@ class Single:
 
     # Ending claims
 
-    def end(self, many: bool, leaves: Leaves, exits: bool = False) -> Prepared:
-        """What consumes one job, or several. It answers how many were; with ``exits``, the scopes that their claims
-        leave, also how many of these were left."""
+    def end(self, many: bool, leaves: Leaves, exits: bool | None = None) -> Prepared:
+        """What consumes one job, or several. It answers how many were.
+
+        :param exits: their claims leave scopes, several of them or one. It also answers how many were left.
+        """
         statement = self._ends.get((many, leaves, exits))
         if statement is None:
             build = self._consume_many if many else self._consume
             statement = self._ends[many, leaves, exits] = Prepared(build(leaves, exits))
         return statement
 
-    def _exiting(self, taken: sa.CTE, exits: bool) -> list[sa.ColumnElement[Any]]:
-        if not exits:
+    def _exiting(self, taken: sa.CTE, exits: bool | None) -> list[sa.ColumnElement[Any]]:
+        if exits is None:
             return []
-        left, full = self.entering.left(taken)
+        left, full = self.entering.left(taken, exits)
         if not self._calls:
             return [left]
         call = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(full.exists())
@@ -363,7 +384,7 @@ class Single:
         result = taken.c.result if leaves == "own" else None
         return [leaving(self.tables, taken.c, result=result).cte(self.named("left"))]
 
-    def _consume(self, leaves: Leaves, exits: bool) -> sa.Select[Any]:
+    def _consume(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         c = self.jobs.c
         found = sa.and_(c.uuid == text("uuid"), self._statements.mine_too)
         taken = (
@@ -376,7 +397,7 @@ class Single:
         told = self._exiting(taken, exits)
         return sa.select(_ONE, *told).select_from(taken).add_cte(answer, *self._leaving(taken, leaves))
 
-    def _consume_many(self, leaves: Leaves, exits: bool) -> sa.Select[Any]:
+    def _consume_many(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         c = self.jobs.c
         comma = sa.literal_column("','", sa.String)
         # Texts: to write out an array costs the driver more than to split it does the server.

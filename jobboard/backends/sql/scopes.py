@@ -4,7 +4,7 @@ then ``µs;`` for each start. Claims of jobs that this library has posted have o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Limits, LimitScope, Listed, Side
@@ -46,28 +46,32 @@ def entry(uuid: str, token: int) -> str:
     return f"{uuid} {token},"
 
 
-def rules_of(limits: Limits, names: Sequence[str] | None) -> str:
-    """The limits of these names, None: of all, for a statement; with 0 instead of those that it can't decide about."""
-    return json.dumps(
-        [
-            {
-                "name": limit.name,
-                "per_group": limit.per == "group",
-                "most": limit.concurrency if limit.binding and limit.rate is None else 0,
-            }
-            for limit in limits.among(names)
-        ]
-    )
+def rules_of(limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str, object]]:
+    """How many limits these names have, None: all; and these as parameters of a statement, with 0 instead of those that
+    it can't decide about."""
+    rules: list[dict[str, object]] = [
+        {
+            "name": limit.name,
+            "per_group": limit.per == "group",
+            "most": limit.concurrency if limit.binding and limit.rate is None else 0,
+        }
+        for limit in limits.among(names)
+    ]
+    if len(rules) != 1:
+        return len(rules), {"p_rules": json.dumps(rules)}
+    [rule] = rules
+    return 1, {"p_rule_name": rule["name"], "p_per_group": rule["per_group"], "p_most": rule["most"]}
 
 
-def exits_of(acts: Iterable[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> list[dict[str, object]]:
-    """Which claims leave which scopes as they end, and how long what is left of a list is if it was full."""
+def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> tuple[int, dict[str, object]]:
+    """How many scopes these claims leave; and as parameters what is taken from each list, and how long it is afterwards
+    if it was full."""
     leaving: dict[LimitScope, list[str]] = {}
     for act in acts:
         for scope in scopes.get(act.uuid, ()):
             if scope.limit.concurrency is not None:
                 leaving.setdefault(scope, []).append(entry(act.uuid, act.holder.token or 0))
-    return [
+    exits: list[dict[str, object]] = [
         {
             "place": place_of(scope.key),
             "key": scope.key,
@@ -76,3 +80,6 @@ def exits_of(acts: Iterable[Finish], scopes: Mapping[str, Sequence[LimitScope]])
         }
         for scope, parts in leaving.items()
     ]
+    if len(exits) > 1 or len(acts) > 1:
+        return len(exits), {"p_exits": json.dumps(exits)}
+    return len(exits), {f"p_{name}": value for each in exits for name, value in each.items() if name != "key"}

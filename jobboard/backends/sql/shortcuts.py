@@ -17,7 +17,7 @@ from jobboard.backends.sql.answers import Items, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import NOTHING, left_by
 from jobboard.backends.sql.store import SQLStore
-from jobboard.engine import LimitScope
+from jobboard.engine import Limits, LimitScope
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated
 from jobboard.sql.prepared import Runner
@@ -49,7 +49,7 @@ class Shortcuts:
         """Claim the first ready jobs; none while something is overdue, unless a sweep has just been."""
         return None
 
-    def enter(self, request: TakeRequest, rules: str, nonce: Nonce) -> Glance | None:
+    def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         """Claim the first ready jobs by these limits; None, too, where it can't tell what these allow."""
         return None
 

@@ -1,7 +1,4 @@
-WITH rules_jobboard AS MATERIALIZED
-(SELECT anon_7.name AS name, anon_7.per_group AS per_group, anon_7.most AS most
-FROM json_to_recordset(CAST(%(p_rules)s::VARCHAR AS JSON)) AS anon_7(name VARCHAR, per_group BOOLEAN, most BIGINT)),
-clock_jobboard AS MATERIALIZED
+WITH clock_jobboard AS MATERIALIZED
 (SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
   END AS now),
 seen_jobboard AS
@@ -19,23 +16,22 @@ FROM clock_jobboard)) AS token
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_8
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_7
 FROM seen_jobboard) AND (NOT (EXISTS (SELECT *
-FROM rules_jobboard
-WHERE jobboard.name = rules_jobboard.name AND (NOT rules_jobboard.per_group OR jobboard.job_group IS NOT NULL) AND
-  rules_jobboard.most > 0 AND (SELECT length(scope.value) >= rules_jobboard.most * 54 AND length(scope.value) <=
-  1080 AND mod(length(scope.value), 54) = 0 AND NOT (EXISTS (SELECT begin
+FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most)
+WHERE jobboard.name = rule.name AND (NOT rule.per_group OR jobboard.job_group IS NOT NULL) AND rule.most > 0 AND
+  (SELECT length(scope.value) >= rule.most * 54 AND length(scope.value) <= 1080 AND mod(length(scope.value), 54) = 0
+  AND NOT (EXISTS (SELECT begin
 FROM generate_series(1, length(scope.value), 54) AS begin
 WHERE (SELECT claim.id
 FROM jobboard AS claim
 WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
   substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
   claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
- LIMIT 1) IS NULL)) AS anon_9
+ LIMIT 1) IS NULL)) AS anon_8
 FROM jobboard_sides AS scope
 WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
-  WHEN rules_jobboard.per_group THEN jobboard.name || chr(10) || jobboard.job_group ELSE jobboard.name END,
-  'UTF8')), 'hex')
+  WHEN rule.per_group THEN jobboard.name || chr(10) || jobboard.job_group ELSE jobboard.name END, 'UTF8')), 'hex')
  LIMIT 1))) OR (jobboard.priority, jobboard.id) > (SELECT jobboard.priority, jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
@@ -49,15 +45,14 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'scope' AND jobboard_sides.place =
   wanted.place
  LIMIT 1), 0) AS size
-FROM (SELECT CASE WHEN rules_jobboard.per_group THEN picked_jobboard.name || chr(10) || picked_jobboard.job_group
-  ELSE picked_jobboard.name END AS key, encode(sha256(convert_to(CASE WHEN rules_jobboard.per_group THEN
-  picked_jobboard.name || chr(10) || picked_jobboard.job_group ELSE picked_jobboard.name END, 'UTF8')), 'hex') AS
-  place, count(*) AS number, min(rules_jobboard.most) AS most, string_agg(picked_jobboard.uuid || ' ' ||
-  CAST(picked_jobboard.token AS TEXT) || ',', '') AS part
-FROM rules_jobboard, picked_jobboard
-WHERE picked_jobboard.name = rules_jobboard.name AND (NOT rules_jobboard.per_group OR picked_jobboard.job_group IS
-  NOT NULL) GROUP BY CASE WHEN rules_jobboard.per_group THEN picked_jobboard.name || chr(10) ||
-  picked_jobboard.job_group ELSE picked_jobboard.name END) AS wanted),
+FROM (SELECT CASE WHEN rule.per_group THEN picked_jobboard.name || chr(10) || picked_jobboard.job_group ELSE
+  picked_jobboard.name END AS key, encode(sha256(convert_to(CASE WHEN rule.per_group THEN picked_jobboard.name ||
+  chr(10) || picked_jobboard.job_group ELSE picked_jobboard.name END, 'UTF8')), 'hex') AS place, 1 AS number,
+  rule.most AS most, picked_jobboard.uuid || ' ' || CAST(picked_jobboard.token AS TEXT) || ',' AS part
+FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most),
+  picked_jobboard
+WHERE picked_jobboard.name = rule.name AND (NOT rule.per_group OR picked_jobboard.job_group IS NOT NULL)) AS
+  wanted),
 entered_jobboard AS
 (INSERT INTO jobboard_sides (board, kind, place, key, value, version) SELECT %(p_board)s::VARCHAR AS anon_5,
   'scope', wanted_jobboard.place AS place, wanted_jobboard.key AS key, convert_to(wanted_jobboard.part, 'UTF8') AS
@@ -91,9 +86,9 @@ answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN ((SELECT count(*) AS count_1
 FROM entered_jobboard) = (SELECT count(*) AS count_2
-FROM wanted_jobboard)) THEN told.anon_10 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
-  BIGINT) AS anon_11
-FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_10
+FROM wanted_jobboard)) THEN told.anon_9 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
+  BIGINT) AS anon_10
+FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_9
 FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
@@ -103,10 +98,10 @@ FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CAS
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
   taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) AS anon_12, seen_jobboard.event, false AS anon_13, seen_jobboard.gate,
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_11, seen_jobboard.event, false AS anon_12, seen_jobboard.gate,
   CASE WHEN (taken_jobboard.uuid IS NULL AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) IS NOT NULL ELSE false END AS anon_14
+ LIMIT 1) IS NOT NULL ELSE false END AS anon_13
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;
