@@ -122,10 +122,12 @@ class LimitEngine(EnginePart):
         committer = self._call(None)
         setting = uuidutils.generate_uuid(dashed=False)
         bound = self._finder.rule(lambda rules: rules.limit(limit, setting)).found(limit.name, limit.per)
-        if bound is None or bound.limit.binding:
+        if bound is None:
+            return
+        committer.store.settled(bound.limit.binding)
+        if bound.limit.binding:
             return
         # From now on each claim that begins enters its scope. Those that stood before are entered here.
-        committer.store.settled()
         _enter_standing(committer, bound)
         self._finder.rule(lambda rules: rules.counted(setting))
 

@@ -269,9 +269,10 @@ class Store(abc.ABC):
         :raises Stale: something is not; nothing was stored.
         """
 
-    def settled(self) -> None:  # noqa: B027 - a commit that compares the gate comes too late once that has changed
+    def settled(self, counted: bool) -> None:  # noqa: B027 - a commit that compares the gate comes too late by then
         """Return when each commit has been stored, or never will be, that was decided by a gate of before this call.
 
+        :param counted: only of claims that are listed in their scopes, as a limit has bound them before.
         :raises JobFailure: others have not ended their transactions in time.
         """
 

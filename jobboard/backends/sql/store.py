@@ -475,8 +475,10 @@ class SQLStore(Store):
 
         self.transact(None, work)
 
-    def settled(self) -> None:
-        settle(self, self._conf["retry_for"])
+    def settled(self, counted: bool) -> None:
+        # Elsewhere a claim under limits has locked the gate.
+        if self.product.returning or not counted:
+            settle(self, self._conf["retry_for"])
 
     def tidy(self, seconds: float) -> bool:
         st, more = self.statements, False
