@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import JobFailure
+from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import Posting
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
@@ -76,6 +76,95 @@ def test_a_claim_that_does_not_end(board: JobBoard, make_board: Callable[..., An
     assert claim.wait() is not None
     impatient.set_limit("mail", concurrency=1)
     assert impatient.claim_next("bert") is None
+
+
+@pytest.mark.backends("postgresql")
+def test_a_claim_that_was_under_way_while_a_limit_was_lowered(
+    board: JobBoard, other: JobBoard, holding: sa.Connection
+) -> None:
+    board.set_limit("mail", concurrency=2)
+    board.post_many([Posting("mail")] * 3)
+    other.consume(take(other), "anna")
+    board.post("mail")
+    holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
+    claim = Background(lambda: other.claim_next("anna"))
+    eventually(lambda: _waits_for_the_lock(holding))
+    setting = Background(lambda: board.set_limit("mail", concurrency=1))
+    eventually(lambda: board.limits()[0].concurrency == 1)
+    assert setting.running
+    holding.rollback()
+    assert claim.wait() is not None
+    setting.wait()
+    assert board.claim_next("bert") is None
+
+
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("there", [False, True])
+def test_two_at_the_last_slot(board: JobBoard, other: JobBoard, holding: sa.Connection, there: bool) -> None:
+    """Whether its scope has been entered before or not."""
+    board.set_limit("mail", concurrency=1)
+    board.post_many([Posting("mail")] * 3)
+    for each in (board, other):
+        assert each.claim_next("anna", names=["other"]) is None
+    if there:
+        board.consume(take(board), "anna")
+    holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
+    first = Background(lambda: other.claim_next("anna"))
+    eventually(lambda: _waits_for_the_lock(holding))
+    second = Background(lambda: board.claim_next("bert"))
+    eventually(lambda: _waits_for_a_transaction(holding))
+    holding.rollback()
+    assert first.wait() is not None
+    assert second.wait() is None
+    assert board.stats().claimed == 1
+
+
+@pytest.mark.backends("postgresql")
+def test_a_scope_that_another_holds(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
+    """A take waits for it; what ends a claim does not, and what it has left there counts no more."""
+    board.set_limit("mail", concurrency=2)
+    board.post_many([Posting("mail")] * 4)
+    held = take(board)
+    kind = sa.column("kind", sa.String)
+    scopes = sa.select(kind).select_from(sa.table(f"{board.table.name}_sides")).where(kind == "scope")
+    with engine.connect() as connection:
+        connection.execute(scopes.with_for_update())
+        board.consume(held, "anna")
+        claim = Background(lambda: other.claim_next("anna"))
+        eventually(lambda: _waits_for_a_transaction(connection))
+        assert claim.running
+        connection.rollback()
+    assert claim.wait() is not None
+    assert board.claim_next("bert") is not None
+    assert board.claim_next("bert") is None
+
+
+@pytest.mark.backends("postgresql")
+def test_a_claim_that_is_revived_while_another_takes_its_slot(
+    board: JobBoard, other: JobBoard, holding: sa.Connection
+) -> None:
+    board.set_limit("mail", concurrency=1)
+    lapsed = board.post("mail", priority="LOW")
+    board.claim(lapsed, "anna", expiry=0.05)
+    eventually(lambda: other.get(lapsed.uuid).state == "UNCLAIMED")
+    board.post("mail")
+    other.consume(take(other), "anna")
+    board.post("mail")
+    holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
+    claim = Background(lambda: other.claim_next("bert"))
+    eventually(lambda: _waits_for_the_lock(holding))
+    revival = Background(lambda: board.extend(lapsed, "anna", 60))
+    eventually(lambda: _waits_for_a_transaction(holding))
+    holding.rollback()
+    assert claim.wait() is not None
+    with pytest.raises(ClaimLost):
+        revival.wait()
+    assert board.stats().claimed == 1
+
+
+def _waits_for_a_transaction(connection: sa.Connection) -> bool:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+    return bool(connection.exec_driver_sql(waiting).scalar())
 
 
 def _waits_for_the_lock(connection: sa.Connection) -> bool:
