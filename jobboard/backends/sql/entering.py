@@ -37,29 +37,29 @@ class Entering:
         self._single = single
         self._jobs = statements.jobs
         self._sides = statements.tables.sides
-        self._takes: dict[tuple[bool, int, bool, bool], Prepared] = {}
+        self._takes: dict[tuple[str, int, bool, bool], Prepared] = {}
 
     # Takes
 
-    def take(self, named: bool, limit: int, rules: int, crowded: bool) -> Prepared:
-        """Take the first ``limit`` of all jobs, or of those with ``p_name``, by so many limits. It answers as other
-        takes do; at the end of each row whether something is ready that it can't decide about.
+    def take(self, kind: str, limit: int, rules: int, crowded: bool) -> Prepared:
+        """Take the first ``limit`` of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids"),
+        by so many limits. It answers as other takes do; at the end of each row whether something is ready that it can't
+        decide about.
 
         :param crowded: pass over jobs in full scopes; else the first jobs are taken, or none.
         """
-        key = named, limit, rules == 1, crowded
+        key = kind, limit, rules == 1, crowded
         statement = self._takes.get(key)
         if statement is None:
-            conditions = (self._jobs.c.name == text("name"),) if named else ()
-            statement = self._takes[key] = self._take(limit, rules == 1, crowded, *conditions)
+            statement = self._takes[key] = self._take(kind, limit, rules == 1, crowded)
         return statement
 
-    def _take(self, limit: int, alone: bool, crowded: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def _take(self, kind: str, limit: int, alone: bool, crowded: bool) -> Prepared:
         single = self._single
         clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
         chosen = seen.c.gate == param("gate")
         timely = (seen.c.event <= now).is_not(sa.true())
-        conditions = (self._st.readable(), *conditions)
+        conditions = (self._st.readable(), *single.of_kind(kind))
         may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
         passed = [self._open(rules, *conditions)] if crowded else []
         picked = self._picked(limit, clock, *conditions, may, *passed)
@@ -72,7 +72,9 @@ class Entering:
         done = single.taken_one(taken) if limit == 1 else single.taken_together(taken)
         told = done.subquery("told")
         kept = sa.select(sa.case((all_in, told.c[0]))).select_from(told)
-        there = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), self._st.any_of(*conditions)), else_=sa.false())
+        # Behind those that others are at there are more to be looked at.
+        unsure = _count(picked) > _number(0) if kind == "ids" else self._st.any_of(*conditions)
+        there = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), unsure), else_=sa.false())
         return Prepared(
             sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, there)
             .select_from(seen.outerjoin(taken, sa.true()))

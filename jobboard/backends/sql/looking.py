@@ -20,6 +20,10 @@ SOON = 50_000
 """µs until the next look at what another's transaction has locked."""
 
 
+def soon(event: int | None) -> int:
+    return SOON if event is None else min(event, SOON)
+
+
 class TakeRequest(NamedTuple):
     """What a take asks for.
 

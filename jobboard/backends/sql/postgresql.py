@@ -8,9 +8,8 @@ fails.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
@@ -18,11 +17,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
 from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.entering import Entering
-from jobboard.backends.sql.looking import SOON, Candidates, Glance, TakeRequest
-from jobboard.backends.sql.lookout import AHEAD, NAMES, Lookout
+from jobboard.backends.sql.limited import LimitedTakes
+from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
+from jobboard.backends.sql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.scopes import exits_of, rules_of
+from jobboard.backends.sql.scopes import exits_of
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
 from jobboard.backends.sql.store import SQLStore, slot_of
@@ -54,12 +54,6 @@ _DRAFT: dict[str, Any] = {
 _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"job_group": "group"}
 """The columns that are stored as they are, and the fields of a draft that they hold."""
 
-MOST_RULES = 50
-"""By how many limits one statement decides, at most."""
-
-CROWDED = 1.0
-"""For how many seconds after a take has met a full scope others look out for them."""
-
 now = Now()
 _EPOCH = sa.literal_column("'epoch'", sa.String)
 _MICROS = sa.literal_column("1000000", sa.Integer)
@@ -81,8 +75,7 @@ class PostgreSQLShortcuts(Shortcuts):
         self.single = Single(store.statements, bool(store.call["p_notify"]))
         self._candidates = Candidates(store.statements)
         self._lookout = Lookout(store, self.single)
-        self._entering = self.single.entering
-        self._crowded: dict[str | None, float] = {}
+        self._limited = LimitedTakes(store, self.single.entering, self._take)
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
@@ -112,7 +105,7 @@ class PostgreSQLShortcuts(Shortcuts):
                 return look
             if ids:
                 busy = True
-        return look._replace(event=_soon(look.event)) if busy else look
+        return look._replace(event=soon(look.event)) if busy else look
 
     def _first(self, request: TakeRequest, nonce: Nonce) -> Glance:
         look = self._take(self.single.take("any" if request.names is None else "named", request.limit), request, nonce)
@@ -138,22 +131,7 @@ class PostgreSQLShortcuts(Shortcuts):
         return look if look.records or look.event is not None else look._replace(event=AHEAD)
 
     def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
-        if not request.direct:
-            return None
-        name = request.params.get("p_name")
-        rules, params = rules_of(limits, request.names)
-        if rules > MOST_RULES:
-            return None
-        # Where nothing is full, to look at what is would cost each take something.
-        for crowded in (True,) if self._crowded.get(name, 0) > time.monotonic() else (False, True):
-            statement = self._entering.take(name is not None, request.limit, rules, crowded)
-            look = self._take(statement, request, nonce, **params)
-            if look.overdue or not look.came_back:
-                return None if look.overdue else look
-            if len(self._crowded) > NAMES:
-                self._crowded.clear()
-            self._crowded[name] = time.monotonic() + CROWDED
-        return None
+        return self._limited(request, limits, nonce)
 
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
@@ -162,7 +140,7 @@ class PostgreSQLShortcuts(Shortcuts):
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
-            soonest = _soon(left) if busy else left
+            soonest = soon(left) if busy else left
             return Glance([], overdue, soonest, gate=gate, since=event or 0, came_back=came_back == [True])
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
@@ -269,17 +247,16 @@ class Single:
 
     # Claiming
 
-    def take(self, kind: Literal["any", "named", "ids"], limit: int) -> Prepared:
-        """Take the first ``limit`` of all jobs, of those with ``p_name``, or of those in ``p_ids``."""
+    def take(self, kind: str, limit: int) -> Prepared:
+        """Take the first ``limit`` of jobs of this kind."""
         statement = self._takes.get((kind, limit))
         if statement is None:
-            conditions = {
-                "any": (),
-                "named": (self.jobs.c.name == text("name"),),
-                "ids": (self.chosen(),),
-            }
-            statement = self._takes[kind, limit] = self._take(limit, *conditions[kind])
+            statement = self._takes[kind, limit] = self._take(limit, *self.of_kind(kind))
         return statement
+
+    def of_kind(self, kind: str) -> Sequence[sa.ColumnElement[bool]]:
+        """Of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids")."""
+        return {"any": (), "named": (self.jobs.c.name == text("name"),), "ids": (self.chosen(),)}[kind]
 
     def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
         """As ``ids``, of those that still meet a condition."""
@@ -469,10 +446,6 @@ class Single:
         t = self.tables.answers
         values = {"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)}
         return upsert.on_conflict_do_update(index_elements=[t.c.handle, t.c.slot], set_=values, where=condition)
-
-
-def _soon(event: int | None) -> int:
-    return SOON if event is None else min(event, SOON)
 
 
 def _joined(values: Sequence[Any], type_: Any) -> str:

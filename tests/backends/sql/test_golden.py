@@ -120,6 +120,7 @@ VERBS: dict[str, Sent] = {
     "examine": (three, lambda b, _: list(b.examine())),
     "set_limit": (three, lambda b, _: b.set_limit("a", concurrency=1, per="group")),
     "claim_next_limited": (in_groups, lambda b, _: b.claim_next("anna")),
+    "claim_next_limited_names": (in_groups, lambda b, _: b.claim_next("anna", names=["a", "b"])),
     "claim_next_full": (with_a_full_one, lambda b, _: b.claim_next("anna")),
     "consume_limited": (with_a_full_one, lambda b, job: b.consume(job, "anna")),
     "remove_limit": (three, lambda b, _: b.remove_limit("a")),

@@ -211,6 +211,22 @@ def test_what_a_callers_transaction_ends_frees_its_slot_with_the_commit(
 
 
 @SQL
+def test_several_names_beside_limits(board: JobBoard, other: JobBoard) -> None:
+    board.set_limit("mail", concurrency=2)
+    board.set_limit("resize", concurrency=1, per="group")
+    names = ["resize", "mail", "print"]
+    board.post_many(
+        [Posting(name, group="a") for name in ("mail", "resize", "other", "mail", "mail", "resize", "print")]
+    )
+    held = [each.claim_next("anna", names=names) for each in (board, other, board, other)]
+    assert [job and job.name for job in held] == ["mail", "resize", "mail", "print"]
+    assert board.claim_next("anna", names=names) is None
+    board.consume(held[0], "anna")
+    assert take(other, names=names).name == "mail"
+    assert other.claim_next("anna", names=names) is None
+
+
+@SQL
 def test_where_beside_a_limit(board: JobBoard) -> None:
     board.set_limit("mail", concurrency=1, per="group")
     board.post_many([Posting("mail", group=group) for group in "aab"])

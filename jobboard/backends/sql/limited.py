@@ -1,0 +1,63 @@
+"""Which statement a take under limits is on PostgreSQL, and when it gives way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jobboard.backends.sql.entering import Entering
+from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
+from jobboard.backends.sql.lookout import NAMES
+from jobboard.backends.sql.scopes import rules_of
+from jobboard.backends.sql.store import SQLStore
+from jobboard.engine import Limits
+from jobboard.primitives import Nonce
+
+MOST_RULES = 50
+"""By how many limits one statement decides, at most."""
+
+CROWDED = 1.0
+"""For how many seconds after a take has met a full scope others look out for them."""
+
+
+class LimitedTakes:
+    """:param take: runs a statement that takes jobs, for a request and with further parameters."""
+
+    def __init__(self, store: SQLStore, entering: Entering, take: Callable[..., Glance]) -> None:
+        self._store = store
+        self._entering = entering
+        self._take = take
+        self._candidates = Candidates(store.statements)
+        self._crowded: dict[str | None, float] = {}
+
+    def __call__(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
+        """None: the general way is to do it."""
+        rules, params = rules_of(limits, request.names)
+        if request.where is not None or request.full or rules > MOST_RULES:
+            return None
+        busy = False
+        for kind, crowded, more in self._ways(request):
+            statement = self._entering.take(kind, request.limit, rules, crowded)
+            look = self._take(statement, request, nonce, **params, **more)
+            if look.overdue or (look.came_back and (crowded or kind == "ids")):
+                return None
+            if look.records or not (look.came_back or more.get("p_ids")):
+                return look._replace(event=soon(look.event)) if busy and not look.records else look
+            busy = True
+        return None
+
+    def _ways(self, request: TakeRequest) -> Iterator[tuple[str, bool, dict[str, Any]]]:
+        if not request.direct:
+            for ids in self._candidates.lists(request, lambda each, params: self._store.query(each, **params)):
+                yield "ids", False, {"p_ids": ids}
+            return
+        name = request.params.get("p_name")
+        kind = "any" if name is None else "named"
+        # Where nothing is full, to look out for that would cost each take something.
+        if self._crowded.get(name, 0) <= time.monotonic():
+            yield kind, False, {}
+            if len(self._crowded) > NAMES:
+                self._crowded.clear()
+            self._crowded[name] = time.monotonic() + CROWDED
+        yield kind, True, {}
