@@ -7,9 +7,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,9 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.history import judge
 from tests.full import FULL
-from tests.stress.test_drain import Crew
+from tests.stress.test_drain import Crew, crew
+
+__all__ = ["crew"]
 
 pytestmark = [
     pytest.mark.backends("postgresql", "redis", *(("sqlite", "mariadb", "zookeeper", "etcd") if FULL else ())),
@@ -29,15 +28,6 @@ pytestmark = [
 SECONDS = 100.0 if FULL else 6.0
 COUNT = 8
 TTL = 1.0
-
-
-@pytest.fixture
-def crew(make_board: Callable[..., Any], board_conf: dict[str, Any], tmp_path: Path) -> Iterator[Crew]:
-    folder = tmp_path / "history"
-    folder.mkdir()
-    crew = Crew(make_board(), board_conf, folder)
-    yield crew
-    crew.end()
 
 
 def test_a_storm(crew: Crew) -> None:

@@ -194,8 +194,7 @@ class TestLimitedLapses:
     def test_a_lapsed_claim_has_given_its_slot_back(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
-        board.claim(first, "anna", expiry=SHORT)
-        until_free(other, first)
+        let_lapse(board, first)
         assert take(other) == second
         assert other.claim_next("bob") is None
 
@@ -231,8 +230,7 @@ class TestLimitedLapses:
     def test_to_extend_a_lapsed_one_whose_slot_is_taken(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
-        board.claim(first, "anna", expiry=SHORT)
-        until_free(other, first)
+        let_lapse(board, first)
         assert take(other) == second
         with pytest.raises(ClaimLost):
             board.extend(first, "anna", expiry=LONG)
@@ -243,8 +241,7 @@ class TestLimitedLapses:
     def test_to_extend_a_lapsed_one_whose_slot_is_free(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail")
-        board.claim(first, "anna", expiry=SHORT)
-        until_free(other, first)
+        let_lapse(board, first)
         board.extend(first, "anna", expiry=LONG)
         assert first.state == CLAIMED
         assert other.claim_next("bob") is None

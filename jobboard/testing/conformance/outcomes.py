@@ -11,7 +11,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
-from jobboard.states import COMPLETE
+from jobboard.states import COMPLETE, TRASHED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
     LIMIT,
@@ -62,6 +62,19 @@ class TestOutcomes:
             assert job.uuid in text
             assert "a.jpg" not in text
             assert "dth" not in text
+
+    def test_of_a_job_that_was_restored(self, keeper: JobBoard, other: JobBoard) -> None:
+        """It leaves nothing while it lies in the trash, and all that is known of it at its end."""
+        job = keeper.post("resize", key="k", max_attempts=1)
+        keeper.abandon(take(keeper), "anna", error="no luck")
+        assert (job.state, list(other.outcomes())) == (TRASHED, [])
+        other.restore(next(iter(other.trashed())))
+        keeper.consume(take(keeper, "bert"), "bert", result=7)
+        [left] = other.outcomes()
+        assert (left.uuid, left.key, left.result, left.who) == (job.uuid, "k", 7, "bert")
+        assert [failure.text for failure in left.errors] == ["no luck"]
+        assert list(other.trashed()) == []
+        assert other.post("resize", key="k").created
 
     def test_it_is_on_the_board_no_longer(self, keeper: JobBoard, other: JobBoard) -> None:
         job = done(keeper, 1, key="k")
