@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import lookout
+from jobboard.backends.sql import dear
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing.conformance.support import LIMIT, Background, take, uuids
@@ -31,14 +31,14 @@ def test_no_floor_rises_over_what_had_no_room(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Behind a snapshot that nothing can be cleared away for."""
-    monkeypatch.setattr(lookout, "FIRST", 1)
-    monkeypatch.setattr(lookout, "MANY", -1)
+    monkeypatch.setattr(dear, "FIRST", 1)
+    monkeypatch.setattr(dear, "MANY", -1)
     monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.exec_driver_sql("SELECT pg_current_xact_id()")
         if first == "floors":
             work_off(board, "other", None)
-            [floors] = board.engine._shortcuts._lookout._queues[None].floors.values()
+            [floors] = board.engine._shortcuts._lookout.queues._queues[None].floors.values()
             assert floors.floors
         board.set_limit("mail", concurrency=1, per="group")
         big = board.post_many([Posting("mail", group="big") for _ in range(4)])
