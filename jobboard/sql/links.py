@@ -206,7 +206,7 @@ class Links:
         self._name = name
         self._remedy = remedy
         self.product: Database | None = None
-        self._own = own
+        self.own = own
         self._options = options
         self._reset()
 
@@ -330,7 +330,7 @@ class Links:
             if not link.line.busy:
                 self._end(link)
         self._local = threading.local()
-        if self._own and self._engine is not None:
+        if self.own and self._engine is not None:
             self._engine.dispose()
 
     def leak(self) -> None:
@@ -353,7 +353,7 @@ class Links:
             raise ConnectionFailure(f"{self._name} is closed")
         with self._lock:
             left = [link for link in self._left() if link.silences == self.watch.silences]
-            if left and self._own:
+            if left and self.own:
                 # To make one, and to have the server plan anew what that one knows, takes longer than many a thread
                 # lives. A caller's engine is asked: it may have a pool, and its connections be bound to their threads.
                 self._open[left[0]] = threading.current_thread()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -82,6 +82,40 @@ def restamped(answers: sa.Table) -> sa.ColumnElement[int]:
     return sa.case((stamp < now - LAG, now), else_=stamp)
 
 
+@functools.lru_cache(maxsize=32)
+def _shared(tables: Tables, kind: _Kind) -> Statements:
+    return Statements(tables, kind.product)
+
+
+def shared(tables: Tables, product: Database) -> Statements:
+    """The same for all boards of a prefix that have databases of one kind, on engines of our own: to build and to
+    compile them takes longer than to connect. The engine of somebody else may have any cursor, which the texts show."""
+    return _shared(tables, _Kind(product))
+
+
+class _Kind:
+    """A product, equal to all others for which SQLAlchemy writes the same texts."""
+
+    def __init__(self, product: Database) -> None:
+        self.product = product
+        dialect: Any = product.dialect
+        # What both have learned of their first connection, and what is written in another way then.
+        self._signs = (
+            type(product),
+            *(value for name, value in sorted(vars(product).items()) if name != "dialect"),
+            type(dialect),
+            dialect.server_version_info,
+            getattr(dialect, "is_mariadb", None),
+            dialect.identifier_preparer.initial_quote,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kind) and self._signs == other._signs
+
+    def __hash__(self) -> int:
+        return hash(self._signs)
+
+
 class Statements:
     def __init__(self, tables: Tables, product: Database) -> None:
         self.tables = tables
@@ -129,7 +163,7 @@ class Statements:
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
         self.claim = ClaimStatements(
-            product, jobs, partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
+            product, jobs, functools.partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
         )
         consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
         # Of rows that are locked, if the rules are still those by which they were chosen.

@@ -20,7 +20,7 @@ from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
 from jobboard.backends.sql.settling import settle
 from jobboard.backends.sql.sides import ELSEWHERE, Locks, SideRows
-from jobboard.backends.sql.statements import TIDIED, Statements
+from jobboard.backends.sql.statements import TIDIED, Statements, shared
 from jobboard.backends.sql.tables import RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
 from jobboard.conf import Settings
@@ -95,7 +95,7 @@ class SQLStore(Store):
             raise
         self.product = product = self.links.known_product()
         self.precision = product.precision
-        self.statements = Statements(self.tables, product)
+        self.statements = (shared if self.links.own else Statements)(self.tables, product)
         self.reader = Reader(self)
         self._sides = SideRows(self.statements, self.base)
         self._ahead = Ahead(self, not conf["read_only"])

@@ -372,3 +372,15 @@ def test_an_engine_that_counts_only_changed_rows_is_refused(
     with pytest.raises(JobFailure, match="FOUND_ROWS"):
         other.connect()
     changed.dispose()
+
+
+def test_boards_of_one_prefix_share_their_statements(
+    make_board: Callable[..., Any], board_conf: dict[str, Any], engine: sa.Engine
+) -> None:
+    """But for one on a caller's engine, whose cursors may take other texts."""
+    first, second = make_board(), make_board("another")
+    plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
+    with jobboard.backend("board", plain, client=engine) as third:
+        shared = first.engine._opened.statements
+        assert second.engine._opened.statements is shared
+        assert third.engine._opened.statements is not shared
