@@ -188,8 +188,11 @@ class ZooKeeper(Daemon):
 
     def _command(self) -> list[str | Path]:
         force = "yes" if self.durable else "no"
+        # Most servers of tests end before what the JVM compiles for a long life has paid.
+        short = () if self.durable else ("-XX:TieredStopAtLevel=1",)
         return [
             self._java,
+            *short,
             # Without the option the JVM leaves a file in /tmp when it is killed.
             *("-Xmx512m", "-XX:-UsePerfData", f"-Dzookeeper.forceSync={force}"),
             *("-cp", f"/etc/zookeeper/conf:{self._home}"),
