@@ -124,7 +124,7 @@ class View:
         if len(self._heads) > _HEADS:
             # Not later: what this look has read and does not find counts as gone.
             self._heads.clear()
-        wanted = itertools.islice(self._guess(names, readable), limit + self._more(limit))
+        wanted = list(itertools.islice(self._guess(names, readable), limit + self._more(limit)))
         unread = [entry for entry, _ in wanted]
         heads = [get(paths.job(entry.uuid)) for entry in unread]
         # The first look of all asks for what it will need in one go.
@@ -144,6 +144,8 @@ class View:
         overdue: list[Stored] = []
         now = store.judged([])
         quiet = (bell.version, alive.cversion) == (self._bell, self._alive)
+        # Their lists are still as they were, and so older than what was read of the jobs.
+        sure = set(wanted) if bell.version == self._bell else set()
         self._doubts = max(0, self._doubts - 1) if quiet else max(1, self._doubts)
         if bell.version != self._bell:
             self._lists.refresh()
@@ -155,32 +157,43 @@ class View:
             # Whoever settles them looks again.
             self._alive = -1 if dead else alive.cversion
             overdue += dead
-        ready = self._ready(limit, names, readable, overdue)
+        ready = self._ready(limit, names, readable, overdue, sure)
         event = None if self._next is None else max(0, self._next - now)
         return Look(now, ready, overdue, event, self._gate)
 
-    def _ready(self, limit: int, names: Names, readable: int, overdue: list[Stored]) -> list[Stored]:
+    def _ready(
+        self, limit: int, names: Names, readable: int, overdue: list[Stored], sure: set[tuple[Entry, str]]
+    ) -> list[Stored]:
+        """:param sure: entries whose jobs were read behind the lists that show them."""
         store = self._store
         ready: list[Stored] = []
         walk = self._walk(names, readable)
+        gone = 0
         while len(ready) < limit and (chunk := list(itertools.islice(walk, limit - len(ready)))):
             # What was read before the list that shows the entry may be of where the job was then.
             unread = [
-                entry
+                (entry, folder)
                 for entry, folder in chunk
-                if entry.uuid not in self._read or not _fits(self._heads.get(entry.uuid), entry, folder)
+                if (entry, folder) not in sure
+                and (entry.uuid not in self._read or not _fits(self._heads.get(entry.uuid), entry, folder))
             ]
             if unread:
-                more = list(itertools.islice(self._guess(names, readable, chunk[-1]), self._more(limit)))
-                unread += [entry for entry, _ in more if entry.uuid not in self._read]
-                self._learn(unread, store.connection.read([get(store.paths.job(entry.uuid)) for entry in unread]))
+                # Where some have gone there may be many that have.
+                ahead = max(self._more(limit), min(4 * gone, _AHEAD))
+                more = itertools.islice(self._guess(names, readable, chunk[-1]), ahead)
+                unread += [place for place in more if place[0].uuid not in self._read]
+                entries = [entry for entry, _ in unread]
+                self._learn(entries, store.connection.read([get(store.paths.job(entry.uuid)) for entry in entries]))
+                sure |= set(unread)
             found: list[tuple[Entry, str, Head]] = []
             # Of a job that has moved, the entry of before may stand here beside the one of now.
             heads = {entry.uuid: self._heads.get(entry.uuid) for entry, _ in chunk}
             for entry, folder in chunk:
                 head = heads[entry.uuid]
                 if head is None or not _fits(head, entry, folder):
-                    self._drop(folder, entry)
+                    # The record stays known: another entry may show where the job is now.
+                    self._lists.drop(folder, entry)
+                    gone += 1
                     if head is not None and head.tag.keeper not in (None, *self._keepers):
                         # It has come since this look began, and could go again before it counts as known.
                         self.doubt()
