@@ -426,8 +426,9 @@ class MemoryStore(Store):
             there = shelf.jobs.get(uuid)
             if (there and there.tag) != (before and before.tag):
                 stale.append(uuid)
-        if stale or any(shelf.side(side.kind, side.key).tag != side.tag for side in sides):
-            raise Stale(stale)
+        others = [(side.kind, side.key) for side in sides if shelf.side(side.kind, side.key).tag != side.tag]
+        if stale or others:
+            raise Stale(stale, others)
 
     def outcome_count(self) -> int:
         return len(self._shelf.outcomes.by_key)

@@ -18,8 +18,8 @@ from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Status, Verb, lapse,
 TRIES = 100
 """How often a call is decided anew because others were quicker, before it is given up."""
 
-HASTY = 5
-"""How many of these tries follow each other at once."""
+HASTY = 1
+"""After how many tries they don't follow each other at once: those who go on in step are beaten again."""
 
 HOUR = 3600 * 1_000_000
 DAY = 24 * HOUR
@@ -137,13 +137,13 @@ class Committer:
         nonce: Nonce | None,
         plan: Callable[[], Plan],
         again: Callable[[Answer], Plan | None] | None = None,
-        beaten: set[str] | None = None,
+        beaten: Callable[[Stale], None] | None = None,
     ) -> Result:
         """Do what ``plan`` says, unless this call has done so already.
 
         :param nonce: None: in a transaction of the caller's, where the store has such.
         :param again: what an answer that was stored already leaves to be done; None: nothing.
-        :param beaten: takes in the jobs at which others were quicker.
+        :param beaten: told of each try at which others were quicker.
         """
         assert nonce is not None
         began = boottime()
@@ -171,8 +171,8 @@ class Committer:
                 committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks)
             except Stale as stale:
                 if beaten is not None:
-                    beaten |= stale.uuids
-                if not stale.uuids:
+                    beaten(stale)
+                if not (stale.uuids or stale.sides) or (slot.kind, slot.key) in stale.sides:
                     slot = stored = None
                 continue
             self._slots[nonce.handle, nonce.slot] = committed.sides[0]

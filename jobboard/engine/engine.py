@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from jobboard import notifier, states
 from jobboard.engine.calls import (
-    AT_ONCE,
     DAY,
     Answer,
     Committer,
@@ -24,7 +23,7 @@ from jobboard.engine.calls import (
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import DoneEngine, asked
 from jobboard.engine.ending import Recent, ending
-from jobboard.engine.finding import Finder
+from jobboard.engine.finding import Choice, Finder
 from jobboard.engine.idling import IdleScopes
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import KeyEngine, holders_of
@@ -285,23 +284,15 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         **extra: Any,
     ) -> Taken:
         trashed: list[Record] = []
-        beaten: set[str] = set()
+        choice = Choice(self._finder, limit, names, readable, trashed)
         look: Look | None = None
-        rooms: Rooms | None = None
 
         def plan() -> Plan:
-            nonlocal look, rooms
-            # Those at which others were quicker are theirs; behind them the order is still the one that was seen.
-            left = [stored for stored in look.ready if stored.record.uuid not in beaten] if look and beaten else []
-            if look is None or rooms is not None or len(left) < limit:
-                wanted = min(limit + self._live.spare, 2 * AT_ONCE) if beaten and rooms is None else limit
-                look, rooms = self._finder.choose(wanted, names, readable, trashed, known=look is None)
-            else:
-                look = look._replace(ready=left)
-            beaten.clear()
+            nonlocal look
+            look, rooms = choice.next(), choice.rooms
             made = Plan([], [], checks=[look.gate])
             lease = self._lease(expiry, nonce, look.now)
-            for stored in look.ready[:limit]:
+            for stored in look.ready:
                 status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
@@ -310,9 +301,9 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
                         rooms.enter(record)
             return made if rooms is None else made._replace(marks=rooms.marks())
 
-        result = self._call(nonce).do(nonce, plan, beaten=beaten)
-        if rooms is not None:
-            self._entered.learn(rooms.entered)
+        result = self._call(nonce).do(nonce, plan, beaten=choice.beaten)
+        if choice.rooms is not None:
+            self._entered.learn(choice.rooms.entered)
         records, margin = self._claims(result, expiry)
         return Taken(records, margin, trashed, look and look.next_event, None, result.replayed)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jobboard.engine.calls import Committer, standing
-from jobboard.engine.limits import Limits, LimitScope, Rooms, lane
+from jobboard.engine.calls import AT_ONCE, Committer, standing
+from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.store import Lane, Look, Mark, Side, Stale, Stored
 from jobboard.primitives import Peeked
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
+
+_OFTEN = 5
+"""After how many refused tries it is read which of the jobs are still there."""
 
 
 class Allowed(NamedTuple):
@@ -31,8 +34,8 @@ class Finder:
     """
 
     def __init__(self, committer: Committer, patience: int) -> None:
-        self._committer = committer
-        self._patience = patience
+        self.committer = committer
+        self.patience = patience
         self._saw(Side(*GATE, None, None, None))
 
     def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
@@ -55,6 +58,10 @@ class Finder:
         """Whether jobs of these names, None: of any name, may have limits."""
         return self._limits.bind(names)
 
+    def rooms(self, now: int, trashed: list[Record] | None = None) -> Rooms:
+        """What room the limits leave that were seen last."""
+        return Rooms(self.committer, self._limits, now, trashed)
+
     def look(
         self,
         limit: int,
@@ -66,8 +73,8 @@ class Finder:
     ) -> Look:
         """:param known: what the store knows without a request will do.
         :param full: scopes whose jobs are left out."""
-        store = self._committer.store
-        for _ in self._committer.tries():
+        store = self.committer.store
+        for _ in self.committer.tries():
             gate, allowed, without, shut, lanes = self.allowed(names, full)
             if shut:
                 look = store.look(0, [], readable)
@@ -93,74 +100,20 @@ class Finder:
         """As :meth:`look`, with what has ended brought back to its place. ``trashed`` takes in what went to the trash
         by that."""
         look = self.look(limit, names, readable, known=known, full=full)
-        settled, tries = False, self._committer.tries()
+        settled, tries = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
-            met = self._committer.sweep(look.overdue, look.now)
+            met = self.committer.sweep(look.overdue, look.now)
             if not met:
                 next(tries)
             trashed.extend(record for record in met if record.state == TRASHED)
             look, settled = self.look(limit, names, readable, full=full), True
         return look
 
-    def choose(
-        self, limit: int, names: Sequence[str] | None, readable: int, trashed: list[Record], *, known: bool = False
-    ) -> tuple[Look, Rooms | None]:
-        """As :meth:`settled`; and where there may be limits, those of the jobs that can be claimed together with each
-        other, at most ``limit``, with the room that they have."""
-        if not self.limited(names):
-            look = self.settled(limit, names, readable, trashed, known=known)
-            if not self.limited(names):
-                return look, None
-        spare = self._committer.store.spare
-        for _ in self._committer.tries():
-            look = self.settled(limit + spare, names, readable, trashed, known=known)
-            rooms = Rooms(self._committer, self._limits, look.now, trashed)
-            chosen = self._fitting(limit, names, readable, trashed, look, rooms)
-            if chosen is not None:
-                return chosen, rooms
-        raise AssertionError("unreachable")
-
-    def _fitting(
-        self, limit: int, names: Sequence[str] | None, readable: int, trashed: list[Record], look: Look, rooms: Rooms
-    ) -> Look | None:
-        """None: the rules have changed meanwhile."""
-        gate, event, spare = look.gate, look.next_event, self._committer.store.spare
-        met: dict[str, Stored] = {}
-        full: dict[str, LimitScope] = {}
-        while True:
-            met |= {stored.record.uuid: stored for stored in look.ready}
-            rooms.learn(stored.record for stored in look.ready)
-            rooms.leave()
-            chosen: list[Stored] = []
-            known = len(full)
-            for stored in sorted(met.values(), key=_order):
-                if len(chosen) == limit or rooms.heavy:
-                    break
-                if closed := rooms.full(stored.record):
-                    full |= {scope.key: scope for scope in closed}
-                else:
-                    rooms.enter(stored.record)
-                    chosen.append(stored)
-            if len(chosen) == limit or rooms.heavy or len(look.ready) < limit + spare or len(full) == known:
-                break
-            # There may be others behind those that have to wait.
-            look = self.settled(limit + spare, names, readable, trashed, full=list(full.values()))
-            if look.gate.tag != gate.tag:
-                return None
-        rooms.leave()
-        if full:
-            if not chosen and event is None:
-                # Some stores tell it only where nothing is ready.
-                event = self._committer.store.look(0, [], readable).next_event
-            waits = (event, rooms.opens_in, self._patience)
-            event = min(wait for wait in waits if wait is not None)
-        return look._replace(now=max(look.now, rooms.now), ready=chosen, next_event=event)
-
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         look = None if self.limited(names) else self.look(1, names, readable)
         # That look may have come by limits which were set since.
         if look is None or self.limited(names):
-            look, _ = self.choose(1, names, readable, [])
+            look = Choice(self, 1, names, readable, []).next()
             return Peeked(bool(look.ready), look.next_event, None)
         paused = self._rules.paused
         coming = any(
@@ -175,7 +128,7 @@ class Finder:
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Those of these jobs, all of them unclaimed, that the rules let be claimed, each by itself."""
         self._saw(self._read_gate())
-        rooms = Rooms(self._committer, self._limits, 0)
+        rooms = self.rooms(0)
         rooms.learn(jobs)
         return {job.uuid for job in jobs if job.name not in self._rules.paused and not rooms.full(job)}
 
@@ -198,20 +151,137 @@ class Finder:
 
     def rule(self, change: Callable[[Rules], Rules]) -> Rules:
         """Change the rules, to what is returned; to do it again does no harm."""
-        for _ in self._committer.tries():
+        for _ in self.committer.tries():
             gate = self._read_gate()
             before = Rules.of(gate)
             after = change(before)
             try:
                 if after != before:
-                    self._committer.commit([], [Mark(gate, after.packed(), wakes=True)])
+                    self.committer.commit([], [Mark(gate, after.packed(), wakes=True)])
             except Stale:
                 continue
             return after
         raise AssertionError("unreachable")
 
     def _read_gate(self) -> Side:
-        return self._committer.store.read([], [GATE]).sides[0]
+        return self.committer.store.read([], [GATE]).sides[0]
+
+
+class Choice:
+    """The jobs that one call may claim, from try to try.
+
+    Those at which others were quicker are theirs, and behind them the order is still the one that was seen. So it goes
+    down what is left, reads again what room there is where that was refused, and looks anew only where too few are
+    left: each time at more of them.
+
+    :param limit: how many it may claim, together with each other.
+    :param trashed: takes in the jobs that went to the trash meanwhile.
+    """
+
+    rooms: Rooms | None = None
+    """The room that the jobs have which are chosen; None where there are no limits."""
+
+    def __init__(
+        self, finder: Finder, limit: int, names: Sequence[str] | None, readable: int, trashed: list[Record]
+    ) -> None:
+        self._finder = finder
+        self._limit = limit
+        self._names = names
+        self._readable = readable
+        self._trashed = trashed
+        self._looks = self._beaten = 0
+        self._look: Look | None = None
+        self._goes_on = False
+        self._lost: set[str] = set()
+        # What has been seen and not been lost; and the scopes that had no room, behind which it has looked.
+        self._met: dict[str, Stored] = {}
+        self._full: dict[str, LimitScope] = {}
+
+    def next(self) -> Look:
+        """What to claim in the next try."""
+        if self._look is not None and self._goes_on:
+            self._goes_on = False
+            self._drop_lost()
+            chosen, enough = self._fitting()
+            if enough:
+                return self._look._replace(ready=chosen)
+        for _ in self._finder.committer.tries():
+            if (look := self._look_anew()) is not None:
+                return look
+        raise AssertionError("unreachable")
+
+    def beaten(self, stale: Stale) -> None:
+        """The last try was refused."""
+        self._beaten += 1
+        scopes = {key for kind, key in stale.sides if kind == SCOPE}
+        told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
+        # Of a scope behind which it has looked there may be other jobs that have room now.
+        self._goes_on = told and not scopes & self._full.keys()
+        self._lost |= stale.uuids
+        if self.rooms is not None:
+            self.rooms.forget(scopes)
+
+    def _drop_lost(self) -> None:
+        """Who has been beaten often is behind the others, and would come too late at each of the jobs that these have
+        taken meanwhile: now and then all of them are left out at once."""
+        left = [stored for uuid, stored in self._met.items() if uuid not in self._lost]
+        if self._lost and left and self._beaten % _OFTEN == 0:
+            self._lost |= self._finder.committer.store.lost(left)
+        self._met = {uuid: stored for uuid, stored in self._met.items() if uuid not in self._lost}
+        self._lost = set()
+
+    def _look_anew(self) -> Look | None:
+        """None: the rules have changed meanwhile."""
+        finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
+        limited = finder.limited(names)
+        wanted = min(self._limit + spare * (self._looks + limited), 2 * AT_ONCE)
+        look = finder.settled(wanted, names, self._readable, self._trashed, known=not self._looks)
+        self._looks += 1
+        if finder.limited(names) is not limited:
+            return None
+        self._look, self._full, self._lost, self.rooms = look, {}, set(), None
+        self._met = {stored.record.uuid: stored for stored in look.ready}
+        if not limited:
+            return look._replace(ready=look.ready[: self._limit])
+        self.rooms = rooms = finder.rooms(look.now, self._trashed)
+        event, known = look.next_event, 0
+        chosen, enough = self._fitting()
+        while not enough and len(look.ready) >= wanted and len(self._full) > known:
+            # There may be others behind those that have to wait.
+            known = len(self._full)
+            look = finder.settled(wanted, names, self._readable, self._trashed, full=list(self._full.values()))
+            if look.gate.tag != self._look.gate.tag:
+                return None
+            self._met |= {stored.record.uuid: stored for stored in look.ready}
+            chosen, enough = self._fitting()
+        if self._full:
+            if not chosen and event is None:
+                # Some stores tell it only where nothing is ready.
+                event = finder.committer.store.look(0, [], self._readable).next_event
+            waits = (event, rooms.opens_in, finder.patience)
+            event = min(wait for wait in waits if wait is not None)
+        self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
+        return self._look._replace(ready=chosen)
+
+    def _fitting(self) -> tuple[list[Stored], bool]:
+        """The first of the jobs that can be claimed together, and whether these are as many as one commit may claim."""
+        met, rooms = sorted(self._met.values(), key=_order), self.rooms
+        if rooms is None:
+            return met[: self._limit], len(met) >= self._limit
+        rooms.learn(stored.record for stored in met)
+        rooms.leave()
+        chosen: list[Stored] = []
+        enough = False
+        for stored in met:
+            if closed := rooms.full(stored.record):
+                self._full |= {scope.key: scope for scope in closed}
+                continue
+            rooms.enter(stored.record)
+            chosen.append(stored)
+            if enough := len(chosen) == self._limit or rooms.heavy:
+                break
+        rooms.leave()
+        return chosen, enough
 
 
 def _order(stored: Stored) -> tuple[int, int]:

@@ -222,6 +222,12 @@ class Rooms:
             self._trashed.extend(record for record in swept if record.state == TRASHED)
         raise AssertionError("unreachable")
 
+    def forget(self, scopes: Iterable[str]) -> None:
+        """Others have changed these: they are read again where they matter."""
+        for key in scopes:
+            self._rooms.pop(key, None)
+            self._weights.pop(key, None)
+
     def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """The scopes that have no room for a claim of this job."""
         scopes = self._limits.scopes(job)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.primitives import Characteristics, Draft, Oddity
@@ -148,12 +148,15 @@ class Committed(NamedTuple):
 class Stale(Exception):
     """Nothing was committed: a job or a side record is not as it was read.
 
-    :param uuids: the jobs of which that is known; none where the store can't tell.
+    :param uuids: the jobs that have surely changed.
+    :param sides: the kinds and keys of side records that may have. With the gate, what was looked for is to be looked
+        for anew. With neither, the store can't tell.
     """
 
-    def __init__(self, uuids: Sequence[str] = ()) -> None:
-        super().__init__(*uuids)
+    def __init__(self, uuids: Iterable[str] = (), sides: Iterable[tuple[str, str]] = ()) -> None:
         self.uuids = frozenset(uuids)
+        self.sides = frozenset(sides)
+        super().__init__(*self.uuids)
 
 
 class Store(abc.ABC):
@@ -202,6 +205,15 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         """These jobs, and the side records of these kinds and keys."""
+
+    def lost(self, jobs: Sequence[Stored]) -> set[str]:
+        """Which of these jobs have changed since they were read, as far as is seen at the cost of reading them."""
+        found = self.read([stored.record.uuid for stored in jobs]).jobs
+        return {
+            stored.record.uuid
+            for stored, now in zip(jobs, found, strict=True)
+            if now is None or now.record != stored.record
+        }
 
     def sync(self) -> None:  # noqa: B027 - most stores answer with what is newest
         """Make the next reads see everything that was acknowledged before."""

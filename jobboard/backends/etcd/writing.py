@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobboard import retry
 from jobboard.backends.etcd.keys import FENCE, EtcdTag, pack, pack_side, place_of, tag_of
 from jobboard.backends.etcd.requests import below, delete, exists, is_at, made_at, put, within
-from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
+from jobboard.engine import GATE, Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, UNCLAIMED, Record
@@ -64,6 +64,7 @@ class _Commit:
         self._keys = store.keys
         self._changes = changes
         self._marks = marks
+        self._checks = checks
         self._now = self._next = store.clock.now()
         self._ranks: set[int] = set()
         # As of which revision there must be what: the jobs that change, and side records and what is new.
@@ -105,7 +106,7 @@ class _Commit:
         if not answer.succeeded:
             if guards:
                 # Whatever it was, what comes next has to be looked for anew.
-                raise Stale([change.before.record.uuid for change in self._changes if change.before is not None])
+                raise Stale(sides=[GATE])
             self._refused()
             return None
         self._store.fences.claimed({change.before.record.uuid for change in self._changes if change.before is not None})
@@ -121,12 +122,16 @@ class _Commit:
         asked = {**self._jobs, **self._rest}
         (tail, *kvs), revision = self._store.gets([self._keys.tail, *asked, *alive])
         found = {key: 0 if kv is None else kv.revision for key, kv in zip(asked, kvs, strict=False)}
-        if any(found[key] != revision for key, revision in self._rest.items()):
+        other = {key for key, revision in self._rest.items() if found[key] != revision}
+        sides = [*self._checks, *(mark.before for mark in self._marks)]
+        known = {self._keys.side(side.kind, side.key): (side.kind, side.key) for side in sides}
+        if other - known.keys():
+            # It is something new that is there already.
             raise Stale
         before = [change.before for change in self._changes if change.before is not None]
         stale = [each.record.uuid for each in before if found[tag_of(each).key] != tag_of(each).revision]
-        if stale:
-            raise Stale(stale)
+        if stale or other:
+            raise Stale(stale, [known[key] for key in other])
         self._store.saw(tail, revision)
         if self._lease is not None and kvs[-1] is None:
             self._store.keeper.forget(self._lease)

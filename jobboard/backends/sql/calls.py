@@ -31,7 +31,11 @@ class SQLCommitter(Committer):
         self.read_only = read_only
 
     def do(
-        self, nonce: Nonce | None, plan: Callable[[], Plan], again: Again = None, beaten: set[str] | None = None
+        self,
+        nonce: Nonce | None,
+        plan: Callable[[], Plan],
+        again: Again = None,
+        beaten: Callable[[Stale], None] | None = None,
     ) -> Result:
         store = self.store
         if store.running is not None:

@@ -51,12 +51,24 @@ class CommitOps:
         self.ops: list[Op] = []
         self.about: list[str] = []
         self.size = 0
+        self._sides: list[tuple[int, tuple[str, str]]] = []
 
     def add(self, op: Op, about: str) -> int:
         self.size += op.size
         self.ops.append(op)
         self.about.append(about)
         return len(self.ops) - 1
+
+    def about_side(self, side: Side) -> CommitOps:
+        """What is added from here on is about this side record."""
+        self._sides.append((len(self.ops), (side.kind, side.key)))
+        return self
+
+    def sides_from(self, index: int) -> list[tuple[str, str]]:
+        """Kinds and keys of the side records of which nothing is known once this operation was refused: those compared
+        before it are as they were read."""
+        before = sum(start <= index for start, _ in self._sides)
+        return [side for _, side in self._sides[max(0, before - 1) :]]
 
 
 class Achieved:

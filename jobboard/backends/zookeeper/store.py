@@ -13,6 +13,7 @@ from typing import Any
 from kazoo.protocol.states import KazooState
 
 from jobboard.backends.zookeeper import checks, making
+from jobboard.backends.zookeeper.batch import tag_of
 from jobboard.backends.zookeeper.clock import Clock
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.events import Events
@@ -263,6 +264,15 @@ class ZooKeeperStore(Store):
         return Found(
             self.judged(jobs), jobs, self._side_records.of(sides, found[len(asked) : len(asked) + len(places)])
         )
+
+    def lost(self, jobs: Sequence[Stored]) -> set[str]:
+        uuids = [stored.record.uuid for stored in jobs]
+        found = self.connection.read([get(self.paths.job(uuid)) for uuid in uuids], fresh=self.paths.root)
+        return {
+            uuid
+            for uuid, stored, data in zip(uuids, jobs, found, strict=True)
+            if data is None or data[1].version != tag_of(stored).version
+        }
 
     def sync(self) -> None:
         self.connection.read([], fresh=self.paths.root)

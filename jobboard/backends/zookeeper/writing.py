@@ -38,7 +38,7 @@ from jobboard.backends.zookeeper.paths import (
 )
 from jobboard.backends.zookeeper.records import INLINE, SideTag, Tag, pack, pack_content, pack_side
 from jobboard.backends.zookeeper.requests import LIMIT, Op, Refused, check, create, delete, exists, get, put
-from jobboard.engine import Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
+from jobboard.engine import GATE, SCOPE, Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Draft
@@ -53,7 +53,6 @@ TRIES = 20
 
 _SHELF = 250
 """How many entries of one minute a handle puts on one shelf."""
-
 
 _TAIL, _ALIVE, _LISTENERS, _SIDE, _GUARD = ":tail", ":alive", ":listeners", ":side", ":guard"
 _FOLDER, _OTHER = ":folder", ":other"
@@ -234,9 +233,9 @@ class Writer:
             else:
                 self._change(step, keeper, batch, done, gone, ahead)
         for side in checks:
-            batch.add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
+            batch.about_side(side).add(check(store.paths.side(side.kind, side.key), _version(side)), _OTHER)
         for mark in marks:
-            self._mark(mark, batch, done, gone)
+            self._mark(mark, batch.about_side(mark.before), done, gone)
         self._ring(steps, marks, batch, done)
         if listened and (news := told(store.handle, steps)):
             batch.add(create(f"{store.paths.events}/e", news, sequence=True), _OTHER)
@@ -414,7 +413,7 @@ class Writer:
         op, about = batch.ops[index], batch.about[index]
         if about == _GUARD:
             store.view.doubt()
-            raise Stale([step.uuid for step in steps]) from refusal
+            raise Stale(sides=[GATE]) from refusal
         if about == _TAIL:
             self._tails.clear()
         elif about == _FOLDER and isinstance(error, NodeExistsError):
@@ -429,10 +428,11 @@ class Writer:
             LOG.warning("%s was deleted by something else; the job is changed without it", op.path)
             gone.add(op.path)
         elif about.startswith(":"):
-            raise Stale from refusal
+            raise Stale(sides=batch.sides_from(index)) from refusal
         else:
             store.view.beaten()
-            raise Stale(self._stale(steps) or [about]) from refusal
+            uuids = [about] if len(steps) == 1 else self._stale(steps) or [about]
+            raise Stale(uuids, [side for side in batch.sides_from(index) if side[0] == SCOPE]) from refusal
 
     def _was_deleted(self, op: Op, about: str, steps: Sequence[Step]) -> bool:
         """Whether a znode is missing that belongs to a job, or a side record, that is as it was read."""
