@@ -121,7 +121,7 @@ class Committer:
         for number in range(1, TRIES + 1):
             yield number
             if number > HASTY:
-                self._pause(retry.backoff(number - HASTY, 0.001, 0.1))
+                self._pause(retry.backoff(number - HASTY, 0.005, 0.1))
         raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
 
     def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:

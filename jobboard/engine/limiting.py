@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from oslo_utils import uuidutils
@@ -68,16 +69,19 @@ class Entered:
     def _free(self, left: Mapping[str, Sequence[LimitScope]]) -> None:
         """Take what has ended from lists that are full, and wake those who wait."""
         scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
+        ended = Counter(scope.key for each in left.values() for scope in each)
+        # Those are full for sure of which all claims end here.
+        fills = any(ended[key] >= (limit.concurrency or 0) for key, limit in scopes.items())
         store = self._committer.store
         for _ in self._committer.tries():
-            sides = store.read([], [(SCOPE, key) for key in scopes]).sides
+            found = store.read(list(left) if fills else [], [(SCOPE, key) for key in scopes])
             full = {
                 side: listed
-                for side in sides
+                for side in found.sides
                 if len((listed := Listed.of(side)).claims) >= (scopes[side.key].concurrency or 0)
             }
             # Others may have claimed these jobs since.
-            jobs = store.read(list(left)).jobs if full else ()
+            jobs = found.jobs if fills else store.read(list(left)).jobs if full else ()
             live = {
                 (stored.record.uuid, stored.record.token)
                 for stored in jobs
