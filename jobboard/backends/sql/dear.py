@@ -16,9 +16,6 @@ BATCH = 10
 """How many taken jobs count as much as a look."""
 NAMES = 100
 """Of how many names the first jobs are watched: each is a few hundred bytes."""
-MANY = 128
-"""What a look reads anyway is some ten pages; under an old snapshot, a page more for each ten jobs that were done on
-PostgreSQL, and two for each single one on MariaDB."""
 AFRESH = 60.0
 """For how many seconds what was found holds."""
 RARELY = 100
@@ -27,6 +24,10 @@ RARELY = 100
 
 class Queue:
     """The jobs of one name, or all, as their first ones are met by this process."""
+
+    many = 128
+    """From how many pages on a look is dear. It reads some ten anyway; under an old snapshot, on PostgreSQL, one more for
+    each ten jobs that were done."""
 
     def __init__(self) -> None:
         self.takes = FIRST
@@ -48,7 +49,7 @@ class Queue:
             return
         self.takes = EVERY
         begun = time.monotonic()
-        self.dear = pages() > MANY
+        self.dear = pages() > self.many
         at = time.monotonic()
         self.until = at + max(AFRESH, RARELY * (at - begun))
 

@@ -59,6 +59,9 @@ class Skimmed(NamedTuple):
 
 
 class _Queue(Queue):
+    # Two for each job that was done. A skim costs what it takes to pass some three hundred.
+    many = 512
+
     def __init__(self) -> None:
         super().__init__()
         self.spare = SPARE

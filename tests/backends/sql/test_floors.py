@@ -32,7 +32,7 @@ pytestmark = pytest.mark.backends("postgresql")
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each take look behind floors."""
     monkeypatch.setattr(dear, "FIRST", 1)
-    monkeypatch.setattr(dear, "MANY", -1)
+    monkeypatch.setattr(dear.Queue, "many", -1)
     monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
 
 
@@ -415,7 +415,7 @@ from jobboard.backends.sql import dear
 
 uri, over, role, seed, count = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
 dice = random.Random(seed)
-dear.FIRST, dear.MANY = 1, -1
+dear.FIRST, dear.Queue.many = 1, -1
 board = jobboard.fetch("floors", {"board": uri, "claim_ttl": 5})
 board.connect()
 posted, done = [], []
