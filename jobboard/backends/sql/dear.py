@@ -26,8 +26,8 @@ class Queue:
     """The jobs of one name, or all, as their first ones are met by this process."""
 
     many = 128
-    """From how many pages on a look is dear. It reads some ten anyway; under an old snapshot, on PostgreSQL, one more for
-    each ten jobs that were done."""
+    """From how many pages on a look is dear. It reads some ten anyway; under an old snapshot, on PostgreSQL, one more
+    for each ten jobs that were done."""
 
     def __init__(self) -> None:
         self.takes = FIRST

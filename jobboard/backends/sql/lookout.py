@@ -20,7 +20,7 @@ AHEAD = 1_000_000
 """µs until the next look, if one behind floors has found nothing: it has not looked for what is to come."""
 
 
-class _Queue(Queue):
+class _FloorQueue(Queue):
     def __init__(self) -> None:
         super().__init__()
         self.floors: WeakKeyDictionary[Link, Floors] = WeakKeyDictionary()
@@ -29,7 +29,7 @@ class _Queue(Queue):
 class Lookout:
     def __init__(self, store: SQLStore, single: Single) -> None:
         self._store = store
-        self.queues = Queues(_Queue)
+        self.queues = Queues(_FloorQueue)
         self._single = single
         self._behind: dict[bool, Behind] = {}
 
@@ -47,7 +47,7 @@ class Lookout:
             return None
         return self._store.links.run(lambda link: self._look_around(link, queue, request))
 
-    def _look_around(self, link: Link, queue: _Queue, request: TakeRequest) -> Floors | None:
+    def _look_around(self, link: Link, queue: _FloorQueue, request: TakeRequest) -> Floors | None:
         behind = self.behind(request)
         params = {**self._store.base, **request.params}
         queue.probe(lambda: pages(link.rows(behind.probe, params)[0][0]))

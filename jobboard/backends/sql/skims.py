@@ -58,7 +58,7 @@ class Skimmed(NamedTuple):
     glance: Glance
 
 
-class _Queue(Queue):
+class _SkimQueue(Queue):
     # Two for each job that was done. A skim costs what it takes to pass some three hundred.
     many = 512
 
@@ -70,7 +70,7 @@ class _Queue(Queue):
 class Skims:
     def __init__(self, statements: Statements) -> None:
         name = statements.jobs.c.name == text("name")
-        self.queues = Queues(_Queue)
+        self.queues = Queues(_SkimQueue)
         self._skims = {False: _skim(statements, "ready"), True: _skim(statements, "by_name", name)}
         self._probes = {False: _probe(statements, "ready"), True: _probe(statements, "by_name", name)}
 
@@ -92,7 +92,7 @@ class Skims:
             link.rollback()
         return None
 
-    def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _Queue) -> int:
+    def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
         queue.spare = SPARE
         [(told,)] = link.rows(self._probes[named], {**params, "p_limit": 1})
         link.rollback()
