@@ -24,7 +24,7 @@ pytestmark = pytest.mark.backends("mariadb")
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each take skim."""
     monkeypatch.setattr(dear, "FIRST", 1)
-    monkeypatch.setattr(skims._Queue, "many", -1)
+    monkeypatch.setattr(skims._SkimQueue, "many", -1)
 
 
 def taken(board: JobBoard) -> Any:
