@@ -32,7 +32,7 @@ def test_no_floor_rises_over_what_had_no_room(
 ) -> None:
     """Behind a snapshot that nothing can be cleared away for."""
     monkeypatch.setattr(dear, "FIRST", 1)
-    monkeypatch.setattr(dear, "MANY", -1)
+    monkeypatch.setattr(dear.Queue, "many", -1)
     monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.exec_driver_sql("SELECT pg_current_xact_id()")
