@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from oslo_utils import uuidutils
@@ -69,19 +68,16 @@ class Entered:
     def _free(self, left: Mapping[str, Sequence[LimitScope]]) -> None:
         """Take what has ended from lists that are full, and wake those who wait."""
         scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
-        ended = Counter(scope.key for each in left.values() for scope in each)
-        # Those are full for sure of which all claims end here.
-        fills = any(ended[key] >= (limit.concurrency or 0) for key, limit in scopes.items())
         store = self._committer.store
         for _ in self._committer.tries():
-            found = store.read(list(left) if fills else [], [(SCOPE, key) for key in scopes])
+            sides = store.read([], [(SCOPE, key) for key in scopes]).sides
             full = {
                 side: listed
-                for side in found.sides
+                for side in sides
                 if len((listed := Listed.of(side)).claims) >= (scopes[side.key].concurrency or 0)
             }
-            # Others may have claimed these jobs since.
-            jobs = found.jobs if fills else store.read(list(left)).jobs if full else ()
+            # Others may have claimed these jobs since; read by the same request, a job may be older than its list.
+            jobs = store.read(list(left)).jobs if full else ()
             live = {
                 (stored.record.uuid, stored.record.token)
                 for stored in jobs

@@ -220,6 +220,27 @@ class TestLimitedLapses:
             assert (mine, theirs) == ("ok", "ok")
             assert (first.state, board.find_owner(second)) == (COMPLETE, "bob")
 
+    def test_a_slot_that_is_given_back_and_taken_by_the_same_job(self, board: JobBoard, wire: Wire) -> None:
+        """Whoever gives it back looks at the job, and at what is counted: the new claim stays in it."""
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+
+        def claimed(far: JobBoard) -> Job:
+            job = far.post("mail")
+            far.claim(job, "anna")
+            return job
+
+        def claim(board: JobBoard, job: Job) -> str:
+            return outcome(lambda: board.claim(board.get(job.uuid), "bert"))
+
+        for _, mine, theirs in at_each_request(
+            board, wire, claimed, lambda far, job: outcome(lambda: far.abandon(job, "anna")), claim
+        ):
+            assert mine == "ok"
+            second = claim(board, board.post("mail", priority="HIGH"))
+            assert {theirs, second} == {"ok", "UnclaimableJob"}
+
     def test_a_waiter_gets_the_slot_of_a_lapsed_claim(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")

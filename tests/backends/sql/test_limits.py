@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobFailure
+from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
@@ -194,6 +194,29 @@ def test_a_claim_that_has_locked_its_job(board: JobBoard, other: JobBoard, spy: 
     settings[0].wait()
     assert other.claim_next("bert") is None
     assert board.stats().claimed == 2
+
+
+@SQL
+def test_a_slot_that_is_given_back_while_its_job_takes_it_again(
+    board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is read before the jobs on it, or the new claim would seem to have ended."""
+    board.set_limit("mail", concurrency=1)
+    job, second = board.post("mail"), board.post("mail")
+    board.claim(job, "anna")
+    sides = board.engine._opened._sides
+    read, anew = sides.read, []
+
+    def late(rows: Any, locks: str, asked: Any) -> Any:
+        if not anew and locks == "not" and any(kind == "scope" for kind, _ in asked):
+            anew.append(other.claim(other.get(job.uuid), "bert"))
+        return read(rows, locks, asked)
+
+    monkeypatch.setattr(sides, "read", late)
+    board.abandon(job, "anna")
+    assert anew
+    with pytest.raises(UnclaimableJob):
+        other.claim(second, "carl")
 
 
 @SQL
