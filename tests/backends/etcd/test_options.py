@@ -55,17 +55,18 @@ def test_a_board_that_is_not_there(board_conf: dict[str, Any], make_board: Calla
     assert set(make_board("pictures", auto_setup=False).engine.boards(10)) == {"picture", "pictures"}
 
 
-def test_who_only_looks_writes_nothing(make_board: Callable[..., Any]) -> None:
-    board = make_board()
+def test_who_only_looks_writes_nothing(private_board: Callable[..., Any]) -> None:
+    # Revisions are those of the whole server.
+    board = private_board()
     job = board.post("resize")
-    looker = make_board(read_only=True)
+    looker = private_board(read_only=True)
     before = board.engine._opened.link.read([]).revision
     assert looker.get(job.uuid).seen_state == "UNCLAIMED"
     assert list(looker.iterjobs()) == list(looker.wait(0)) == [job]
     looker.close()
     assert board.engine._opened.link.read([]).revision == before
     with pytest.raises(JobFailure, match="read_only"):
-        make_board(read_only=True).post("resize")
+        private_board(read_only=True).post("resize")
 
 
 def test_nobody_answers() -> None:

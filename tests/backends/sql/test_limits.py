@@ -163,13 +163,20 @@ def test_a_claim_that_is_revived_while_another_takes_its_slot(
 
 
 def _waits_for_a_transaction(connection: sa.Connection) -> bool:
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
-    return bool(connection.exec_driver_sql(waiting).scalar())
+    return _waits(connection, "transactionid")
 
 
 def _waits_for_the_lock(connection: sa.Connection) -> bool:
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 4711"
-    return bool(connection.exec_driver_sql(waiting).scalar())
+    return _waits(connection, "advisory")
+
+
+def _waits(connection: sa.Connection, kind: str) -> bool:
+    """In this database: other tests have others on the same server."""
+    waiting = """
+        SELECT count(*) FROM pg_locks WHERE locktype = %(kind)s AND NOT granted AND pid IN
+        (SELECT pid FROM pg_locks JOIN pg_database d ON database = d.oid WHERE datname = current_database())
+    """
+    return bool(connection.exec_driver_sql(waiting, {"kind": kind}).scalar())
 
 
 @pytest.mark.backends("mariadb")

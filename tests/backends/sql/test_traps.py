@@ -374,6 +374,7 @@ def test_an_engine_that_counts_only_changed_rows_is_refused(
     changed.dispose()
 
 
+@ALL
 def test_boards_of_one_prefix_share_their_statements(
     make_board: Callable[..., Any], board_conf: dict[str, Any], engine: sa.Engine
 ) -> None:
