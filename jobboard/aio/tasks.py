@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import sys
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jobboard import logs
-from jobboard.conductor.handlers import Call, Ending, Handling, Wrapper, timed_out
+from jobboard.conductor.handlers import Call, Handling, Wrapper, timed_out
 from jobboard.conductor.slots import Reports, Run, Slots
 from jobboard.job import Job
 from jobboard.outcomes import check_result
@@ -48,6 +50,13 @@ class Tasks:
         self._wrappers = wrappers
         self._threads = threads
         self._loop = loop
+        # From Python 3.12 on a task may begin at once: one that never has to wait costs the loop no turn.
+        eager = sys.version_info >= (3, 12) and loop.get_task_factory() is None
+        made: Any = loop.create_task
+        if eager:
+            kind: Any = asyncio.Task
+            made = functools.partial(kind, loop=loop, eager_start=True)
+        self._make_task: Callable[..., asyncio.Task[None]] = made
         self._lock = lock
         self._room = room
         self._tasks: dict[Run, asyncio.Task[None]] = {}
@@ -93,13 +102,15 @@ class Tasks:
     # On the loop
 
     def _begin(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            if not self._closed:
-                self._tasks[run] = self._loop.create_task(self._work(run), name=run.job.uuid)
         with self._lock:
             self._waiting -= len(runs)
             self._taken += len(runs)
             self._room.notify()
+        for run in runs:
+            if not self._closed:
+                task = self._make_task(self._work(run), name=run.job.uuid)
+                if not task.done():
+                    self._tasks[run] = task
 
     def _cancel(self) -> None:
         self._closed = True
@@ -109,11 +120,16 @@ class Tasks:
             self._quiet.set()
 
     async def _work(self, run: Run) -> None:
-        limit = run.handling.timeout
+        handling, job = run.handling, run.job
+        limit = handling.timeout
         timer = None if limit is None else self._loop.call_later(limit, self._give_up, run)
         try:
             self._reports.begun(run)
-            ending = await perform(run.handling, self._wrappers, run.job)
+            with Call(run.handling, job) as call:
+                # Of as few coroutines as can be: where handlers have little to do, each counts.
+                work: Any = _wrapped(handling, self._wrappers, job) if self._wrappers else handling.work(job)
+                call.result = check_result(await work)
+            ending = call.ending
             # One that was cancelled has ended before.
             if not (run.decided and isinstance(ending.error, asyncio.CancelledError)):
                 self._reports.ended(run, ending)
@@ -123,7 +139,8 @@ class Tasks:
             self._leave(run)
 
     def _leave(self, run: Run) -> None:
-        del self._tasks[run]
+        # One that never had to wait was never among them.
+        self._tasks.pop(run, None)
         self._given_up.discard(run)
         self._ended += 1
         if self._ended == 1:
@@ -154,14 +171,8 @@ class Tasks:
             LOG.warning("%s: %s %s %d now", self._name, run.job, what, self.hung, extra=logs.fields(run.job))
 
 
-async def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
-    """As :func:`jobboard.conductor.handlers.perform`, of a coroutine function. What wraps it may be asynchronous."""
-    with Call(handling, job) as call:
-        call.result = await (_call(handling, wrappers, job) if wrappers else _work(handling, job))
-    return call.ending
-
-
-async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
+async def _wrapped(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
+    """What wraps a coroutine function may be asynchronous."""
     async with contextlib.AsyncExitStack() as stack:
         for wrapper in wrappers:
             context: Any = wrapper(job)
@@ -169,12 +180,8 @@ async def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> ob
                 await stack.enter_async_context(context)
             else:
                 stack.enter_context(context)
-        return await _work(handling, job)
-
-
-async def _work(handling: Handling, job: Job) -> object:
-    work: Any = handling.work(job)
-    return check_result(await work)
+        work: Any = handling.work(job)
+        return check_result(await work)
 
 
 def _where(coroutine: Any) -> str:
