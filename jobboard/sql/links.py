@@ -160,7 +160,6 @@ class Link(Runner):
         self.product.end_read(self.raw)
 
     def close(self) -> None:
-        self.line.busy = True
         try:
             self.cursor.close()
             self.rollback()
@@ -301,6 +300,8 @@ class Links:
 
     def _end(self, link: Link) -> None:
         if link.silences == self.watch.silences:
+            # In this order: the watching ends when it sees no request under way.
+            link.line.busy = True
             self.watch.wake()
             link.close()
         else:

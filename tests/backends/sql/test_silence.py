@@ -17,6 +17,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
 from jobboard.testing.faults import FaultyProxy
 from tests.conftest import DRIVERS
 
@@ -135,6 +136,23 @@ def test_close_while_many_threads_have_silent_connections(far: JobBoard, proxy: 
         took = time.monotonic() - began
         done.set()
     assert took < 10
+
+
+def test_close_of_a_silent_connection_as_the_watching_ends(
+    far: JobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far.post("a")
+    watch = far.engine._opened.links.watch
+    wake = watch.wake
+
+    def slowly() -> None:
+        """Whoever watches has a turn before what follows."""
+        wake()
+        eventually(lambda: not watch.awake or any(line.busy for line in watch._lines))
+
+    monkeypatch.setattr(watch, "wake", slowly)
+    proxy.silence_all()
+    Background(far.close).wait(10)
 
 
 def test_one_who_sleeps_is_still_woken(
