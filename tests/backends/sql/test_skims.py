@@ -268,7 +268,6 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
 ) -> None:
     monkeypatch.undo()
     board = make_board(table=f"pinned_{pin}")
-    # Of the connection: events of an engine's options of options are unknown to the oldest SQLAlchemy.
     isolated = engine.connect().execution_options(isolation_level="REPEATABLE READ")
     with isolated as connection, connection.begin() as transaction:
         connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
