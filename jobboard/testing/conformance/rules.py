@@ -210,7 +210,7 @@ class TestWhatOthersHold:
 
     def test_it_delays_itself_alone(self, board: JobBoard, make_board: MakeBoard) -> None:
         """Of a thousand kept claims fifty are lost: the others are renewed in time, and finished in one call."""
-        keeper = make_board(claim_ttl=2 * HELD)
+        keeper = make_board(claim_ttl=4 * HELD)
         board.post_many([Posting("resize")] * 1000)
         jobs = keeper.claim_many("anna", 1000)
         assert len(jobs) == 1000
