@@ -106,7 +106,8 @@ def test_a_callers_transaction_that_is_rolled_back_keeps_the_slot(
     waiter = Background(lambda: other.claim_next("bert", timeout=LIMIT))
     with engine.begin() as connection:
         getattr(board, verb)(held, "anna", connection=connection)
-    assert waiter.wait(LIMIT) == (first if verb == "abandon" else second)
+    # A look that began before the commit may have seen the other one alone.
+    assert waiter.wait(LIMIT) in ((first, second) if verb == "abandon" else (second,))
     assert board.claim_next("anna") is None
 
 
