@@ -225,18 +225,26 @@ class TestBreaks:
     def test_what_was_done_meanwhile(self, private_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         board, other = private_board(), private_board()
         gone = other.post("gone")
+        waits, breaks, broken = threading.Event(), threading.Event(), threading.Event()
+        original = Hearing._hear
+
+        def hear(hearing: Hearing) -> None:
+            if breaks.is_set():
+                broken.set()
+                raise ConnectionFailure("the connection broke")
+            original(hearing)
+            waits.set()
+
+        monkeypatch.setattr(Hearing, "_hear", hear)
         events = EventLog(board)
-        failing = threading.Event()
-
-        def broken(hearing: Hearing) -> None:
-            failing.set()
-            raise ConnectionFailure("the connection broke")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Hearing, "_hear", broken)
-            other.consume(take(other), "anna")
-            job = other.post("a")
-            assert failing.wait(LIMIT)
+        # One that still reads would hear of it all, and find nothing broken.
+        assert waits.wait(LIMIT)
+        breaks.set()
+        other.consume(take(other), "anna")
+        job = other.post("a")
+        assert broken.wait(LIMIT)
+        assert not events.of(job)
+        breaks.clear()
         events.expect(job, "POSTED")
         assert events.of(gone) == ["CLAIMED", "CONSUMED", "REMOVAL"]
         board.close()
