@@ -396,10 +396,11 @@ ACTS: list[Step] = [
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_every_act_in_every_situation(pairs: Any, situation: str) -> None:
     with pairs() as pair:
+        pair.run(*SITUATIONS[situation])
+        pair.compare()
+        pair.drain()
         for act in ACTS:
-            pair.run(*SITUATIONS[situation])
-            pair.compare()
-            pair.run(act)
+            pair.run(*SITUATIONS[situation], act)
             pair.compare()
             pair.drain()
 
