@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Limits, LimitScope, Listed, Side
 from jobboard.primitives import Finish
+from jobboard.states import Record
 
 UUID, TOKEN = 36, 16
 ENTRY = UUID + TOKEN + 2
@@ -61,6 +62,22 @@ def rules_of(limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str
         return len(rules), {"p_rules": json.dumps(rules)}
     [rule] = rules
     return 1, {"p_rule_name": rule["name"], "p_per_group": rule["per_group"], "p_most": rule["most"]}
+
+
+def entries_of(limits: Limits, claims: Sequence[Record]) -> list[dict[str, object]] | None:
+    """What these claims add to the lists of their scopes, as parameters, with how long a list may be before; None where
+    its length alone does not tell whether there is room."""
+    entering: dict[LimitScope, list[str]] = {}
+    for claim in claims:
+        for scope in limits.scopes(claim):
+            entering.setdefault(scope, []).append(entry(claim.uuid, claim.token))
+    entries: list[dict[str, object]] = []
+    for (key, limit), parts in entering.items():
+        room = ((limit.concurrency or 0) - len(parts)) * ENTRY
+        if limit.rate is not None or not limit.binding or room < 0 or any(len(part) != ENTRY for part in parts):
+            return None
+        entries.append({"p_place": place_of(key), "p_key": key, "p_part": "".join(parts), "p_room": room})
+    return entries
 
 
 def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> tuple[int, dict[str, object]]:

@@ -4,19 +4,23 @@ so there are few of them, and they get their values as they are."""
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
 
 from jobboard.backends.sql.answers import Items, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
+from jobboard.backends.sql.scopes import ENTRY, entries_of, entry
+from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import claimed_values, held, now
 from jobboard.backends.sql.store import SQLStore
-from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, place_of
+from jobboard.engine import SCOPE, Limits
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Prepared, param, text
@@ -48,6 +52,7 @@ class SQLiteShortcuts(Shortcuts):
         self._held = sa.and_(c.token == param("token"), held(self.jobs))
         self._consume = Prepared(sa.delete(self.jobs).where(self._these, st.mine_too, self._held))
         self._leaves: dict[Leaves, Prepared] = {}
+        self._entry, self._exit = _entry(st.tables.sides), _exit(st.tables.sides)
 
     def _insertion(self) -> tuple[str, list[str]]:
         """The text, and which value goes where."""
@@ -90,43 +95,72 @@ class SQLiteShortcuts(Shortcuts):
         return (*row, modified_on, group, self._board, until)
 
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
-        if not request.direct:
-            return None
+        return self._taken(request, None, nonce) if request.direct else None
+
+    def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
+        look = self._taken(request, limits, nonce) if request.direct else None
+        return None if look is None or look.overdue else look
+
+    def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
+        """None: not all of these jobs have room for sure."""
         statement = self._takes[request.names is not None, request.swept]
         params = {**self.store.base, **request.lease, **request.params}
 
-        def work(link: Link) -> list[Record]:
+        def work(link: Link) -> list[Record] | None:
             link.begin()
             records = [record_in(row, CLAIMED) for row in link.rows(statement, params)]
-            if not records:
+            entered = not records or limits is None or self._enter(link, limits, records)
+            if not (records and entered):
                 link.rollback()
-                return []
+                return records if entered else None
             records.sort(key=serving_order)
             self._commit(link, nonce, taken(records))
             return records
 
         records = self.store.links.run(work)
+        if records is None:
+            return None
         return Glance(records, False, 0) if records else nothing_ready(self.store)
 
+    def _enter(self, link: Link, limits: Limits, claims: Sequence[Record]) -> bool:
+        """Write these claims into the lists of their scopes; False where one of them may be full, or can't be told."""
+        entries = entries_of(limits, claims)
+        if not entries:
+            return entries is not None
+        version = secrets.randbits(62)
+        link.many(self._entry, [{**self.store.base, **each, "p_version": version} for each in entries])
+        return bool(link.cursor.rowcount == len(entries))
+
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        return self.end(acts, {}, nonce) is not None
+
+    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):
-            return False
+            return None
         uuids = json.dumps([act.uuid for act in acts])
         params = {**self.store.base, **left.params, "p_uuids": uuids, "p_token": acts[0].holder.token}
         if left.leaves == "own":
             params["p_results"] = json.dumps([[act.uuid, act.result] for act in acts], ensure_ascii=False)
+        exits = [
+            {**self.store.base, "p_place": place_of(scope.key), "p_part": entry(act.uuid, act.holder.token or 0)}
+            for act in (acts if entered else ())
+            for scope in entered.get(act.uuid, ())
+        ]
 
-        def work(link: Link) -> None:
+        def work(link: Link) -> list[str]:
             link.begin()
             if left.leaves != "nothing":
                 link.count(self._leave(left.leaves), params)
             if link.count(self._consume, params) < len(acts):
                 raise ConstraintViolated("not all of these claims stand")
+            if exits:
+                link.many(self._exit, exits)
+            unlisted = list(entered) if exits and link.cursor.rowcount < len(exits) else []
             self._commit(link, nonce, [whole(len(acts))])
+            return unlisted
 
-        self.store.links.run(work)
-        return True
+        return self.store.links.run(work)
 
     def _leave(self, leaves: Leaves) -> Prepared:
         """Before the jobs go."""
@@ -154,3 +188,37 @@ def _next(jobs: sa.Table) -> Prepared:
     sequence = sa.table("sqlite_sequence", sa.column("name", sa.String), sa.column("seq", sa.BigInteger))
     last = sa.select(sequence.c.seq).where(sequence.c.name == jobs.name).scalar_subquery()
     return Prepared(sa.select(now, sa.func.coalesce(last, 0) + 1))
+
+
+# Lists of scopes: a BLOB each, of which SQLite makes a text where it puts something together
+
+
+def _entry(sides: sa.Table) -> Prepared:
+    """Write claims into a list that has room for them for sure."""
+    c = sides.c
+    told: dict[str, sa.ColumnElement[Any]]
+    told = {"board": text("board"), "kind": _scope, "place": text("place"), "key": text("key")}
+    told |= {"value": sa.cast(text("part"), sa.LargeBinary()), "version": param("version")}
+    # Inline, or it returns a key, and then no count.
+    upsert = insert(sides).values(told).inline()
+    listed = sa.cast(c.value.op("||")(upsert.excluded.value), sa.LargeBinary())
+    room = sa.and_(_whole(sides), sa.func.length(c.value) <= param("room"))
+    key = [c.board, c.kind, c.place]
+    changed = {"value": listed, "version": upsert.excluded.version}
+    return Prepared(upsert.on_conflict_do_update(index_elements=key, set_=changed, where=room))
+
+
+def _exit(sides: sa.Table) -> Prepared:
+    """Take a claim that has ended from a list."""
+    c = sides.c
+    left = sa.cast(sa.func.replace(c.value, text("part"), ""), sa.LargeBinary())
+    mine = (c.board == text("board"), c.kind == _scope, c.place == text("place"), _whole(sides))
+    return Prepared(sa.update(sides).where(*mine).values(value=left, version=c.version + 1))
+
+
+_scope = sa.literal_column(f"'{SCOPE}'", sa.String)
+
+
+def _whole(sides: sa.Table) -> sa.ColumnElement[bool]:
+    """Whether the list has nothing but claims of that length."""
+    return sa.func.length(sides.c.value) % sa.literal_column(str(ENTRY), sa.Integer) == sa.literal_column("0")

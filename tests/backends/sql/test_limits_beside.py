@@ -127,3 +127,34 @@ def test_a_post_that_is_rolled_back_takes_no_slot(board: JobBoard, engine: sa.En
     with engine.begin() as connection:
         post(connection)
     assert board.claim_next("anna") is None
+
+
+@SQL
+def test_a_list_that_tells_of_claims_that_have_ended(board: JobBoard, other: JobBoard) -> None:
+    """Who has not made a claim leaves it there; it takes no slot."""
+    board.set_limit("mail", concurrency=1)
+    _, second = board.post_many([Posting("mail"), Posting("mail")])
+    other.consume(other.get(take(board).uuid), "anna")
+    assert take(board) == second
+    assert board.claim_next("bert") is None
+
+
+@SQL
+def test_a_list_that_tells_of_starts_as_well(board: JobBoard) -> None:
+    """They stand behind the claims, of which there are never more than there may be."""
+    board.set_limit("mail", concurrency=3, rate=(9, 60))
+    board.post_many([Posting("mail")] * 5)
+    take(board)
+    board.set_limit("mail", concurrency=3)
+    assert len([take(board), take(board)]) == 2
+    assert board.claim_next("anna") is None
+
+
+@SQL
+def test_several_that_fit_only_in_part(board: JobBoard) -> None:
+    board.set_limit("mail", concurrency=2, per="group")
+    posted = board.post_many([Posting("mail", group=group) for group in "aaabbb"])
+    got = board.claim_many("anna", 6)
+    assert uuids(got) == uuids([posted[n] for n in (0, 1, 3, 4)])
+    board.consume_many(got[:2], "anna")
+    assert uuids(board.claim_many("anna", 6)) == uuids(posted[2:3])

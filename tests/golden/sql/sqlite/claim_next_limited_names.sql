@@ -47,14 +47,11 @@ SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboar
 FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …) ORDER BY
   jobboard_sides.place;
-SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;
 UPDATE jobboard SET state=?, attempts=?, token=?, who=?, keeper=?, lock_until=?, modified_on=?, errors=?, retries=?,
   live_key=?, wake_at=? WHERE jobboard.id = ? AND jobboard.token = ? AND jobboard.state = ?;
-INSERT INTO jobboard_sides (board, kind, place, "key", value, until, version) VALUES (?, ?, ?, ?, ?, coalesce(?,
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?), ?) ON CONFLICT DO NOTHING;
-SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?;
+UPDATE jobboard_sides SET value=?, until=coalesce(?, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
+  INTEGER) + ?), version=? WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?
+  AND jobboard_sides.version = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND
