@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSON, Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, Insert, insert
 
 from jobboard.backends.sql.scopes import ENTRY, PROBED, TOKEN, UUID
 from jobboard.backends.sql.statements import Statements
@@ -25,8 +25,12 @@ from jobboard.states import CLAIMED
 if TYPE_CHECKING:
     from jobboard.backends.sql.postgresql import Single
 
-WALK = 100
-"""How many ready jobs of full scopes one statement passes over, at most."""
+SHUT = 50
+"""How many full scopes one statement passes over, at most."""
+FAR = 500
+"""How many ready jobs of these it passes over, from one job to the next."""
+SPARE = 8
+"""How many more jobs than wanted it finds room for, as others may be at the first ones."""
 
 now = Now()
 
@@ -61,8 +65,8 @@ class Entering:
         timely = (seen.c.event <= now).is_not(sa.true())
         conditions = (self._st.readable(), *single.of_kind(kind))
         may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
-        passed = [self._open(rules, *conditions)] if crowded else []
-        picked = self._picked(limit, clock, *conditions, may, *passed)
+        found = [among(self._jobs, self._walk(limit, rules, *conditions))] if crowded else []
+        picked = self._picked(limit, clock, *conditions, may, *found)
         wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
@@ -107,15 +111,66 @@ class Entering:
             .prefix_with("MATERIALIZED")
         )
 
-    def _open(self, rules: Any, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-        """Whether the job is not surely held up; or stands behind a long walk past others that are."""
-        c = self._jobs.c
-        far = sa.select(c.priority, c.id).where(*conditions).order_by(c.priority, c.id)
-        far = far.limit(_one).offset(_number(WALK))
-        return sa.or_(sa.not_(self._full(rules)), sa.tuple_(c.priority, c.id) > far.scalar_subquery())
+    def _walk(self, limit: int, rules: Any, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        """The ids of the first jobs that have room together, and of some more.
 
-    def _full(self, rules: Any) -> sa.ColumnElement[bool]:
-        """Whether the job is in a scope whose list is as long as its limit, with nothing but claims that live."""
+        From job to job it carries the scopes that have no room for one more, whose jobs it passes over at the cost of a
+        comparison; and those that the jobs which it has found have entered.
+        """
+        c, most = self._jobs.c, limit + SPARE
+        # As names are collated, which the type of an array does not show.
+        none = sa.type_coerce(sa.literal_column("CAST('{}' AS TEXT[]) COLLATE \"C\""), ARRAY(sa.Text))
+        begin: dict[str, sa.ColumnElement[Any]] = {
+            "id": sa.cast(_number(-1), sa.BigInteger),
+            "priority": sa.cast(_number(-1), sa.SmallInteger),
+            "open": sa.false(),
+            "shut": none,
+            "entered": none,
+            "found": _number(0),
+            "steps": _number(0),
+        }
+        first = sa.select(*(value.label(name) for name, value in begin.items()))
+        walk = first.cte(self._single.named("walk"), recursive=True)
+        behind = sa.tuple_(c.priority, c.id) > sa.tuple_(walk.c.priority, walk.c.id)
+        next_ones = sa.select(c.id, c.priority, c.name, c.job_group).where(*conditions, behind)
+        next_ones = next_ones.order_by(c.priority, c.id).limit(_number(FAR)).correlate(walk)
+        near = next_ones.subquery("near")
+        group = sa.or_(near.c.job_group.is_(None), _group_key(near.c) != sa.all_(walk.c.shut))
+        passing = sa.select(near).where(near.c.name != sa.all_(walk.c.shut), group)
+        job = passing.order_by(near.c.priority, near.c.id).limit(_one).lateral("job")
+        room = self._room(rules, job.c, walk.c.entered).lateral("room")
+        enters = room.c.closed.is_(None)
+        more = sa.select(
+            job.c.id,
+            job.c.priority,
+            enters,
+            walk.c.shut.op("||")(sa.case((enters, room.c.filled), else_=room.c.closed)),
+            walk.c.entered.op("||")(sa.case((enters, room.c.entering))),
+            walk.c.found + sa.cast(enters, sa.Integer),
+            walk.c.steps + _one,
+        ).select_from(walk.join(job, sa.true()).join(room, sa.true()))
+        more = more.where(walk.c.found < _number(most), walk.c.steps < _number(most + SHUT))
+        walk = walk.union_all(more)
+        return sa.select(walk.c.id).where(walk.c.open)
+
+    def _room(self, rules: Any, job: Any, entered: Any) -> sa.Select[Any]:
+        """The scopes of a job; those of them that are surely full, together with what has entered them; and those that
+        are with this job. NULL: there are none."""
+        key = _key(rules, job)
+        within = sa.func.coalesce(sa.func.cardinality(sa.func.array_positions(entered, key)), _number(0))
+        # Of what it can't decide about one job at most, with which the take then fails.
+        free = sa.func.coalesce(self._free(rules, key).scalar_subquery(), sa.func.greatest(rules.c.most, _one))
+        # Not to be flattened, or it is reckoned twice.
+        each = sa.select(key.label("key"), (free - within).label("free")).where(self._in(rules, job))
+        each_scope = each.offset(_number(0)).correlate_except(rules).subquery("each")
+        c = each_scope.c
+        keys = sa.func.array_agg(c.key)
+        told = {"entering": keys, "closed": keys.filter(c.free <= _number(0)), "filled": keys.filter(c.free <= _one)}
+        return sa.select(*(value.label(name) for name, value in told.items()))
+
+    def _free(self, rules: Any, key: sa.ColumnElement[str]) -> sa.Select[Any]:
+        """How many claims a scope has room for, by its list: none where that is as long as the limit, with nothing but
+        claims that live; one where it can't tell."""
         # Each row is looked up by itself: joined, a plan made while a table was small would read the whole of it.
         scope, claim = self._sides.alias("scope"), self._jobs.alias("claim")
         size, listed = sa.func.length(scope.c.value), sa.func.encode(scope.c.value, _ESCAPE)
@@ -131,11 +186,15 @@ class Entering:
             .correlate_except(claim)
         )
         ended = sa.select(begin).where(lives.scalar_subquery().is_(None)).correlate(scope).exists()
-        crowded = sa.and_(size >= rules.c.most * _ENTRY, size <= _number(PROBED * ENTRY), _whole(size))
-        place = _place_of(_key(rules, self._jobs.c))
-        full = sa.select(sa.and_(crowded, sa.not_(ended))).where(self._of(scope.c), scope.c.place == place).limit(_one)
-        full = full.correlate_except(scope)
-        return sa.exists().where(self._in(rules, self._jobs.c), rules.c.most > _number(0), full.scalar_subquery())
+        unsure = sa.or_(size > _number(PROBED * ENTRY), sa.not_(_whole(size)), ended)
+        free = sa.case(
+            (rules.c.most == _number(0), _one),
+            (size < rules.c.most * _ENTRY, rules.c.most - size.op("/")(_ENTRY)),
+            (unsure, _one),
+            else_=_number(0),
+        )
+        found = sa.select(free).where(self._of(scope.c), scope.c.place == _place_of(key)).limit(_one)
+        return found.correlate_except(scope)
 
     def _wanted(self, picked: sa.CTE, rules: Any, alone: bool) -> sa.CTE:
         """The scopes of these jobs, what each gets, and how long its list is by now.
@@ -293,9 +352,11 @@ def _count(rows: sa.CTE) -> sa.ColumnElement[int]:
 
 def _key(rules: Any, job: Any) -> sa.ColumnElement[str]:
     """Of a scope; see :meth:`jobboard.engine.limits.Limits.scopes`."""
-    return sa.case(
-        (rules.c.per_group, job.name + sa.func.chr(_number(10), type_=sa.String) + job.job_group), else_=job.name
-    )
+    return sa.case((rules.c.per_group, _group_key(job)), else_=job.name)
+
+
+def _group_key(job: Any) -> sa.ColumnElement[str]:
+    return job.name + sa.func.chr(_number(10), type_=sa.String) + job.job_group  # type: ignore[no-any-return]
 
 
 def _place_of(key: sa.ColumnElement[str]) -> sa.ColumnElement[str]:

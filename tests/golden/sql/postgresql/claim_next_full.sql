@@ -1,4 +1,4 @@
-WITH clock_jobboard AS MATERIALIZED
+WITH RECURSIVE clock_jobboard AS MATERIALIZED
 (SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
   END AS now),
 seen_jobboard AS
@@ -9,6 +9,46 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORD
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS gate),
+walk_jobboard(id, priority, open, shut, entered, found, steps) AS
+(SELECT CAST(-1 AS BIGINT) AS id, CAST(-1 AS SMALLINT) AS priority, false AS open, CAST('{}' AS TEXT[]) COLLATE "C"
+  AS shut, CAST('{}' AS TEXT[]) COLLATE "C" AS entered, 0 AS found, 0 AS steps UNION ALL SELECT job.id AS id,
+  job.priority AS priority, room.closed IS NULL AS anon_8, walk_jobboard.shut || CASE WHEN (room.closed IS NULL)
+  THEN room.filled ELSE room.closed END AS anon_9, walk_jobboard.entered || CASE WHEN (room.closed IS NULL) THEN
+  room.entering END AS anon_10, walk_jobboard.found + CAST(room.closed IS NULL AS INTEGER) AS anon_11,
+  walk_jobboard.steps + 1 AS anon_12
+FROM walk_jobboard JOIN LATERAL (SELECT near.id AS id, near.priority AS priority, near.name AS name, near.job_group
+  AS job_group
+FROM (SELECT jobboard.id AS id, jobboard.priority AS priority, jobboard.name AS name, jobboard.job_group AS
+  job_group
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
+  %(p_readable)s::BIGINT AND (jobboard.priority, jobboard.id) > (walk_jobboard.priority, walk_jobboard.id) ORDER BY
+  jobboard.priority, jobboard.id
+ LIMIT 500) AS near
+WHERE near.name != ALL (walk_jobboard.shut) AND (near.job_group IS NULL OR (near.name || chr(10) || near.job_group)
+  != ALL (walk_jobboard.shut)) ORDER BY near.priority, near.id
+ LIMIT 1) AS job ON true JOIN LATERAL (SELECT array_agg(each.key) AS entering, array_agg(each.key) FILTER (WHERE
+  each.free <= 0) AS closed, array_agg(each.key) FILTER (WHERE each.free <= 1) AS filled
+FROM (SELECT CASE WHEN rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END AS key,
+  coalesce((SELECT CASE WHEN (rule.most = 0) THEN 1 WHEN (length(scope.value) < rule.most * 54) THEN rule.most -
+  (length(scope.value) / 54) WHEN (length(scope.value) > 1080 OR mod(length(scope.value), 54) != 0 OR (EXISTS
+  (SELECT begin
+FROM generate_series(1, length(scope.value), 54) AS begin
+WHERE (SELECT claim.id
+FROM jobboard AS claim
+WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
+  substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
+  claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
+ LIMIT 1) IS NULL))) THEN 1 ELSE 0 END AS anon_13
+FROM jobboard_sides AS scope
+WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
+  WHEN rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END, 'UTF8')), 'hex')
+ LIMIT 1), greatest(rule.most, 1)) - coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN
+  rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END)), 0) AS free
+FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most)
+WHERE job.name = rule.name AND (NOT rule.per_group OR job.job_group IS NOT NULL)
+ LIMIT ALL OFFSET 0) AS each) AS room ON true
+WHERE walk_jobboard.found < 9 AND walk_jobboard.steps < 59),
 picked_jobboard AS MATERIALIZED
 (SELECT jobboard.id AS id, jobboard.uuid AS uuid, jobboard.name AS name, jobboard.job_group AS job_group,
   greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
@@ -17,26 +57,9 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_7
-FROM seen_jobboard) AND (NOT (EXISTS (SELECT *
-FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most)
-WHERE jobboard.name = rule.name AND (NOT rule.per_group OR jobboard.job_group IS NOT NULL) AND rule.most > 0 AND
-  (SELECT length(scope.value) >= rule.most * 54 AND length(scope.value) <= 1080 AND mod(length(scope.value), 54) = 0
-  AND NOT (EXISTS (SELECT begin
-FROM generate_series(1, length(scope.value), 54) AS begin
-WHERE (SELECT claim.id
-FROM jobboard AS claim
-WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
-  substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
-  claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
- LIMIT 1) IS NULL)) AS anon_8
-FROM jobboard_sides AS scope
-WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
-  WHEN rule.per_group THEN jobboard.name || chr(10) || jobboard.job_group ELSE jobboard.name END, 'UTF8')), 'hex')
- LIMIT 1))) OR (jobboard.priority, jobboard.id) > (SELECT jobboard.priority, jobboard.id
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
- LIMIT 1 OFFSET 100)) ORDER BY jobboard.priority, jobboard.id
+FROM seen_jobboard) AND jobboard.id = ANY (array((SELECT walk_jobboard.id
+FROM walk_jobboard
+WHERE walk_jobboard.open))) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE OF jobboard SKIP LOCKED),
 wanted_jobboard AS MATERIALIZED
 (SELECT wanted.key AS key, wanted.place AS place, wanted.number AS number, wanted.most AS most, wanted.part AS part,
@@ -86,9 +109,9 @@ answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN ((SELECT count(*) AS count_1
 FROM entered_jobboard) = (SELECT count(*) AS count_2
-FROM wanted_jobboard)) THEN told.anon_9 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
-  BIGINT) AS anon_10
-FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_9
+FROM wanted_jobboard)) THEN told.anon_14 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
+  BIGINT) AS anon_15
+FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_14
 FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
@@ -98,10 +121,10 @@ FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CAS
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
   taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) AS anon_11, seen_jobboard.event, false AS anon_12, seen_jobboard.gate,
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_16, seen_jobboard.event, false AS anon_17, seen_jobboard.gate,
   CASE WHEN (taken_jobboard.uuid IS NULL AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) IS NOT NULL ELSE false END AS anon_13
+ LIMIT 1) IS NOT NULL ELSE false END AS anon_18
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;
