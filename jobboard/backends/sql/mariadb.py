@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -17,12 +18,14 @@ import sqlalchemy as sa
 from jobboard.backends.sql.answers import taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
-from jobboard.backends.sql.shortcuts import Shortcuts, nothing_ready, of_one_token
+from jobboard.backends.sql.scopes import ENTRY, entries_of, entry
+from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.skims import Skims, as_text
 from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore, answered
-from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.backends.sql.tables import RECORD, literal, place_of
 from jobboard.backends.sql.writing import claimed
+from jobboard.engine import GATE, SCOPE, Limits
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
@@ -48,6 +51,37 @@ _RESULTS = f"""JSON_TABLE(:p_results, '$[*]' COLUMNS (
   uuid VARCHAR(64) {_TEXT} PATH '$[0]', result LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS act"""
 _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
 
+_EXITS = f"""JSON_TABLE({{}}, '$[*]' COLUMNS (place VARCHAR(64) {_TEXT} PATH '$[0]',
+  part VARCHAR({ENTRY}) {_TEXT} PATH '$[1]')) AS gone"""
+# Lists of scopes. Where the gate is another now, or a list has no room for sure, not all of them get this version.
+_LISTS = {
+    "entries": f"""JSON_TABLE(:p_entries, '$[*]' COLUMNS (place VARCHAR(64) {_TEXT} PATH '$[0]',
+  `key` LONGTEXT {_TEXT} PATH '$[1]', part LONGTEXT {_TEXT} PATH '$[2]', room INT PATH '$[3]')) AS entry""",
+    "given": _EXITS.format(":p_exits"),
+    "held": _EXITS.format("l_exits"),
+    "length": str(ENTRY),
+    "scope": f"'{SCOPE}'",
+    "gate": f"gate.board = :p_board AND gate.kind = '{GATE[0]}' AND gate.place = '{place_of(GATE[1])}'",
+}
+_ENTER = """INSERT INTO {sides} (board, kind, place, `key`, value, version)
+SELECT STRAIGHT_JOIN :p_board, {scope}, entry.place, entry.`key`, entry.part, :p_version
+FROM {entries}, {sides} AS gate WHERE {gate} AND gate.version = :p_gate LOCK IN SHARE MODE
+ON DUPLICATE KEY UPDATE version = IF(MOD(LENGTH({sides}.value), {length}) = 0 AND
+  LENGTH({sides}.value) <= entry.room, VALUES(version), {sides}.version),
+  value = IF({sides}.version = :p_version, CONCAT({sides}.value, VALUES(value)), {sides}.value)"""
+_ENTERED = """IF (SELECT STRAIGHT_JOIN COUNT(*) FROM {entries}, {sides} AS listed WHERE listed.board = :p_board
+  AND listed.kind = {scope} AND listed.place = entry.place AND listed.version = :p_version) <> :p_number THEN
+  SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims have room for sure';
+END IF"""
+# Who has locked a list may be about to write down that one of these claims has lapsed: nobody waits for that.
+_EXIT = """BEGIN DECLARE l_exits LONGTEXT;
+SELECT STRAIGHT_JOIN JSON_ARRAYAGG(JSON_ARRAY(gone.place, gone.part)) INTO l_exits FROM {given}, {sides} AS listed
+WHERE listed.board = :p_board AND listed.kind = {scope} AND listed.place = gone.place FOR UPDATE SKIP LOCKED;
+UPDATE {held} STRAIGHT_JOIN {sides} AS listed ON listed.board = :p_board AND listed.kind = {scope}
+  AND listed.place = gone.place
+SET listed.value = REPLACE(listed.value, gone.part, ''), listed.version = listed.version + 1
+WHERE MOD(LENGTH(listed.value), {length}) = 0;
+SELECT ROW_COUNT(); END"""
 
 _NOTHING = Compound("DO 0;")
 
@@ -62,7 +96,12 @@ class MariaDBShortcuts(Shortcuts):
         self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
         self._skims = Skims(st)
         self._claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
-        self._ends: dict[Leaves, Compound] = {}
+        sides = store.product.dialect.identifier_preparer.format_table(st.tables.sides)
+        entered = (_list(_ENTER, sides), _list(_ENTERED, sides))
+        # The jobs come first, then the gate, then the lists: in this order all lock them.
+        self._claim_entering = self._committed(st.claim_ruled, _ALL, *entered, lists=("p_ids",))
+        self._exit = _list(_EXIT, sides)
+        self._ends: dict[tuple[Leaves, bool], Compound] = {}
 
     def _run(self, work: Callable[[Link], T]) -> T:
         if self._able is None:
@@ -101,8 +140,15 @@ class MariaDBShortcuts(Shortcuts):
         return [draft.record(*places[draft.uuid]) for draft in drafts]
 
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
-        if not request.direct:
-            return None
+        return self._taken(request, None, nonce) if request.direct else None
+
+    def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
+        look = self._taken(request, limits, nonce) if request.direct else None
+        # Of what others hold, or has to wait, the general way tells more.
+        return look if look is not None and look.records else None
+
+    def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
+        """None: not all of these jobs have room for sure."""
         pick, params = self._picks[request.names is not None], {**self.store.base, **request.params}
 
         def work(link: Link) -> Glance | None:
@@ -122,17 +168,29 @@ class MariaDBShortcuts(Shortcuts):
             kept = answered(nonce, taken(records))
             ids = [record.sequence for record in records]
             params["p_count"] = len(ids)
-            link.compound(self._claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
+            entries = [] if limits is None else entries_of(limits, records)
+            if entries is None:
+                link.rollback()
+                return None
+            if entries:
+                told = sorted([each[f"p_{name}"] for name in ("place", "key", "part", "room")] for each in entries)
+                kept |= {"p_entries": _as_json(told), "p_number": len(told), "p_version": secrets.randbits(62)}
+            claim = self._claim_entering if entries else self._claim
+            link.compound(claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
             if skimmed is None:
                 self._skims.queues.taken(request, len(records))
             return Glance(records, False, 0)
 
-        return self._run(work) or nothing_ready(self.store)
+        look = self._run(work)
+        return nothing_ready(self.store) if look is None and limits is None else look
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        return self.end(acts, {}, nonce) is not None
+
+    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):
-            return False
+            return None
         params = {
             **self.store.base,
             **answered(nonce, [whole(len(acts))]),
@@ -143,15 +201,27 @@ class MariaDBShortcuts(Shortcuts):
         }
         if left.leaves == "own":
             params["p_results"] = _as_json([[act.uuid, act.result] for act in acts])
-        statement = self._end(left.leaves)
-        self._run(lambda link: link.compound(statement, params))
-        return True
+        exits = [
+            [place_of(scope.key), entry(act.uuid, act.holder.token or 0)]
+            for act in (acts if entered else ())
+            for scope in entered.get(act.uuid, ())
+        ]
+        # One statement changes a row once.
+        once = 0 < len(exits) == len({place for place, _ in exits})
+        if once:
+            params["p_exits"] = _as_json(sorted(exits))
+        statement = self._end(left.leaves, once)
+        rows = self._run(lambda link: link.compound(statement, params))
+        return [] if once and rows[0][0] == len(exits) else list(entered)
 
-    def _end(self, leaves: Leaves) -> Compound:
-        if leaves not in self._ends:
+    def _end(self, leaves: Leaves, exits: bool) -> Compound:
+        """:param exits: these claims leave scopes. It answers how many."""
+        if (leaves, exits) not in self._ends:
             left = () if leaves == "nothing" else (_leave(self.statements, leaves), _ALL)
-            self._ends[leaves] = self._committed(*left, self.statements.consume, _ALL, lists=("p_uuids",))
-        return self._ends[leaves]
+            leaving = (self._exit,) if exits else ()
+            parts = (*left, self.statements.consume, _ALL, *leaving)
+            self._ends[leaves, exits] = self._committed(*parts, lists=("p_uuids",))
+        return self._ends[leaves, exits]
 
 
 def _as_json(rows: list[list[Any]]) -> str:
@@ -208,3 +278,11 @@ def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Pr
     row = as_text(st, st.first_event().scalar_subquery())
     select = st.in_order(sa.select(row).where(st.ready_condition(), *conditions), index)
     return Prepared(locking(select, st.product))
+
+
+def _list(template: str, sides: str) -> Prepared:
+    """A statement about lists of scopes, in the table ``sides``."""
+    names = ("board", "entries", "exits", "version", "gate", "number")
+    written = template.format(sides=sides, **_LISTS)
+    binds = [text(name) if name in names[:3] else param(name) for name in names if f":p_{name}" in written]
+    return Prepared(sa.text(written).bindparams(*binds))

@@ -158,3 +158,25 @@ def test_several_that_fit_only_in_part(board: JobBoard) -> None:
     assert uuids(got) == uuids([posted[n] for n in (0, 1, 3, 4)])
     board.consume_many(got[:2], "anna")
     assert uuids(board.claim_many("anna", 6)) == uuids(posted[2:3])
+
+
+@pytest.mark.backends("mariadb")
+@pytest.mark.parametrize("between", ["claim", "lower"])
+def test_what_happens_between_the_look_and_the_claim(board: JobBoard, other: JobBoard, spy: Any, between: str) -> None:
+    """The last slot is another's then, or there is none."""
+    board.set_limit("mail", concurrency=3)
+    board.post_many([Posting("mail")] * 5)
+    held = [take(board), take(other)]
+    met: list[Any] = []
+
+    def before(text: str) -> None:
+        if text.startswith("BEGIN NOT ATOMIC") and not met:
+            met.append(between)
+            met.append(take(other) if between == "claim" else other.set_limit("mail", concurrency=2))
+
+    with spy(board, before):
+        assert board.claim_next("anna") is None
+    assert met
+    other.consume(held[1], "anna")
+    assert board.claim_next("anna") is not None
+    assert board.claim_next("anna") is None

@@ -16,21 +16,18 @@ DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN
 IF ROW_COUNT() <> %(p_count)s THEN
   SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
 END IF;
+BEGIN DECLARE l_exits LONGTEXT;
+SELECT STRAIGHT_JOIN JSON_ARRAYAGG(JSON_ARRAY(gone.place, gone.part)) INTO l_exits FROM JSON_TABLE(%(p_exits)s,
+  '$[*]' COLUMNS (place VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
+  part VARCHAR(54) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]')) AS gone, jobboard_sides AS listed
+WHERE listed.board = %(p_board)s AND listed.kind = 'scope' AND listed.place = gone.place FOR UPDATE SKIP LOCKED;
+UPDATE JSON_TABLE(l_exits, '$[*]' COLUMNS (place VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH
+  '$[0]',
+  part VARCHAR(54) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]')) AS gone STRAIGHT_JOIN
+  jobboard_sides AS listed ON listed.board = %(p_board)s AND listed.kind = 'scope'
+  AND listed.place = gone.place
+SET listed.value = REPLACE(listed.value, gone.part, ''), listed.version = listed.version + 1
+WHERE MOD(LENGTH(listed.value), 54) = 0;
+SELECT ROW_COUNT(); END;
 COMMIT;
 END;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
-  IN (%(p_places_1)s, …);
-ROLLBACK;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard
-WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s;
-ROLLBACK;
-DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND
-  jobboard_sides.place = %(p_place)s AND jobboard_sides.version = %(p_was)s;
-COMMIT;
