@@ -19,9 +19,12 @@ from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elemen
 from jobboard.states import COMPLETE, Record
 
 DROPPED = 500
-"""How many rows one statement drops at most, so that it is soon done; a fifth where one who writes is alone."""
+"""How many rows one statement drops at most, so that it is soon done; half as many where one who writes is alone."""
 
 now = Now()
+
+_CHECKPOINT = Prepared(sa.text("PRAGMA wal_checkpoint(PASSIVE)"))
+"""SQLite's, which waits for nobody and stops nobody."""
 
 Rows = Callable[..., list[Row]]
 
@@ -106,7 +109,7 @@ class OutcomeRows:
         self._first, self._next = (Prepared(by_index(page, t, f"{prefix}_outcomes_newest")) for page in pages)
         ended = sa.and_(self._mine, t.c.until <= now)
         self._alone = statements.product.exclusive
-        self._most = DROPPED // 5 if self._alone else DROPPED
+        self._most = DROPPED // 2 if self._alone else DROPPED
         most = sa.literal(self._most, sa.Integer(), literal_execute=True)
         old = sa.select(t.c.uuid).where(ended).order_by(t.c.until).limit(most)
         self._old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
@@ -147,18 +150,21 @@ class OutcomeRows:
             rows = self._query(self._next, p_limit=limit, **place)
         return [_done(row) for row in rows]
 
-    def tidy(self, clean: Callable[..., None], seconds: float) -> bool:
-        """Drop what has ended, some at a time; whether there may be more."""
+    def tidy(self, clean: Callable[..., float], seconds: float) -> bool:
+        """Drop what has ended, some at a time; whether there may be more.
+
+        :param clean: runs a statement that deletes, and tells for how many seconds its transaction stood."""
         for _ in turns(seconds):
-            begun = time.monotonic()
             old = [row[0] for row in self._query(self._old)]
-            if old:
-                clean(self._gone, p_uuids=old)
+            held = clean(self._gone, p_uuids=old) if old else 0.0
             if len(old) < self._most:
                 return False
             if self._alone:
-                # Who waits asks ever less often there: let it meet with a rest more often than with a step.
-                time.sleep(2 * (time.monotonic() - begun))
+                # What this has written would else be copied into the file by the commit of the next one.
+                self._query(_CHECKPOINT)
+                # Who waits asks ever less often there: let it meet with a rest more often than with a step. The wait
+                # for its own turn stops nobody.
+                time.sleep(2 * held)
         return True
 
 

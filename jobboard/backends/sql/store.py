@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -467,13 +468,15 @@ class SQLStore(Store):
     def hear_schedules(self) -> bool:
         return self.waiter.hear_schedules()
 
-    def clean(self, statement: Prepared, **params: Any) -> None:
-        """Delete something; where nothing was found, nothing is written."""
+    def clean(self, statement: Prepared, **params: Any) -> float:
+        """Delete something; where nothing was found, nothing is written. For how many seconds the transaction stood."""
 
-        def work(run: Runner, _: Items | None) -> tuple[None, Items]:
-            return None, DONE if run.count(statement, {**self.base, **params}) else []
+        def work(run: Runner, _: Items | None) -> tuple[float, Items]:
+            begun = time.monotonic()
+            return begun, DONE if run.count(statement, {**self.base, **params}) else []
 
-        self.transact(None, work)
+        begun = self.transact(None, work)
+        return time.monotonic() - begun
 
     def settled(self, counted: bool) -> None:
         # Elsewhere a claim under limits has locked the gate.
