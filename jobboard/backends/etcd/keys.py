@@ -64,6 +64,7 @@ class EtcdKeys:
         self.wake = root + "wake/"
         self.times = self.wake + "time/"
         self.again = self.wake + "again"
+        self.lanes = root + "lane/"
         self.holders = root + "holder/"
         self.alive = root + "alive/"
         self.schedules = root + "schedules"
@@ -79,6 +80,9 @@ class EtcdKeys:
 
     def named(self, name: str) -> str:
         return f"{self.wake}name/{quoted(name)}/"
+
+    def lane(self, name: str, group: str) -> str:
+        return f"{self.lanes}{quoted(name)}/{quoted(group)}/"
 
     def record(self, record: Record) -> str:
         """Of what is in the trash, the newest comes first."""
@@ -96,13 +100,15 @@ class EtcdKeys:
         return f"{self.dropped}{until:014x}/{quoted(uuid)}"
 
     def marks(self, record: Record) -> dict[str, bytes]:
-        """What else is kept of a job, beside its record: by name where it can be claimed, by time where it ends by
-        itself; and how its uuid leads to it."""
+        """What else is kept of a job, beside its record: by name and by group where it can be claimed, by time where it
+        ends by itself; and how its uuid leads to it."""
         place, record_key = place_of(record), self.record(record)
         pointer = record_key[len(self.root) :] if record.state == TRASHED else place
         marks = {self.job(record.uuid): pointer.encode()}
         if record.state == UNCLAIMED:
             marks[self.named(record.name) + place] = b""
+            if record.group is not None:
+                marks[self.lane(record.name, record.group) + place] = b""
         if record.lock_until is not None:
             marks[f"{self.times}{record.lock_until:014x}{place}"] = record_key[len(self.root) :].encode()
         return marks

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobboard.backends.etcd.keys import end_of, tag_of
-from jobboard.backends.etcd.requests import KV, span
+from jobboard.backends.etcd.requests import AT_MOST, KV, span
 from jobboard.engine import Lane, Stored
 from jobboard.states import Record
 
@@ -23,6 +23,12 @@ _PAGE = 1000
 
 _STEP = 8
 """How many intervals are read at once, at most."""
+
+_AHEAD = 512
+"""How many intervals are counted at once, at most."""
+
+_TRIED = 10
+"""How many stretches are counted at once, each half as long as the one before it: down to a single interval."""
 
 _CHANGED = 100
 """How many jobs may have come back to a stretch before it is read anew."""
@@ -62,7 +68,8 @@ class _Stretch(NamedTuple):
 
 
 class Stretches:
-    """A group that is full may hold most of the jobs. Once a look has gone by them, the next one jumps over them.
+    """A group that is full may hold most of the jobs. A look goes by them without reading them where they lie together:
+    there are as many jobs as there are of that group. Once it has, the next one jumps over them.
 
     A stretch ends at a fence with jobs of its priority before and behind it, so that no post comes into it any more.
     What comes back into it puts a fence at its place: there the next look looks again."""
@@ -120,8 +127,35 @@ class Stretches:
             start = places[-1] if jump is None else jump.high
             if start == "g":
                 return
+            while jump is None and met and met[-1].high == start:
+                more = self._more(met[-1].lanes, start, wanted)
+                if more is None:
+                    break
+                _add(met, more)
+                start = more.high
             step = min(2 * step, _STEP)
             [fences] = self._store.link.read([span(folder + start, end_of(folder), step + 1, only="keys")]).found
+
+    def _more(self, lanes: frozenset[Lane], start: str, wanted: Sought) -> _Stretch | None:
+        """The longest stretch from there on that has no more jobs than these full lanes have in it."""
+        link, keys = self._store.link, self._store.keys
+        folders = [keys.named(name) for name in wanted.names] if wanted.names else [f"{keys.root}ready/"]
+        of_lanes = [keys.lane(*lane) for lane in lanes if lane[1] is not None]
+        if not of_lanes or len(folders) + len(of_lanes) > AT_MOST:
+            return None
+        fences = keys.fences
+        ahead = span(fences + start, fences + behind(start[:2]), _AHEAD + 1, only="keys")
+        places = [kv.key[len(fences) :] for kv in link.read([ahead]).found[0]]
+        ends = [places[last] for tried in range(_TRIED) if (last := (len(places) - 1) >> tried) > 0]
+        if not ends:
+            return None
+        counted = [*folders, *of_lanes]
+        answer = link.read([span(each + start, each + end, only="count") for end in ends for each in counted])
+        for at, end in enumerate(ends):
+            counts = answer.counts[at * len(counted) : (at + 1) * len(counted)]
+            if sum(counts[: len(folders)]) == sum(counts[len(folders) :]):
+                return _Stretch(start, end, lanes, answer.revision)
+        return None
 
     def _refreshed(self, stretches: list[_Stretch], wanted: Sought) -> tuple[list[_Stretch], list[Stored]]:
         """These as of now, without those to which much has come back; and what can be claimed in them."""
