@@ -128,6 +128,7 @@ class Sides:
         store = self._store
         data = store.connection.read([get(store.paths.at(entry.path)) for entry in entries])
         sides = store.read([], [("outcome", entry.uuid) for entry in entries]).sides
+        gone = []
         for entry, each, side in zip(entries, data, sides, strict=True):
             paths = [entry.path, *([each[0].decode()] if each is not None and each[0] else [])]
             ops = [delete(store.paths.at(path)) for path in paths]
@@ -135,10 +136,16 @@ class Sides:
             if isinstance(side.tag, SideTag) and side.until == entry.when:
                 path = store.paths.side("outcome", entry.uuid)
                 ops += [delete(f"{path}/{side.tag.mark}"), delete(path, side.tag.version)]
-            try:
-                store.connection.commit(ops)
-            except Refused:
-                store.connection.try_later(ops)
+            gone.append(ops)
+        try:
+            store.connection.commit([op for ops in gone for op in ops])
+        except Refused:
+            # Another drops some of them as well, or has written one anew.
+            for ops in gone:
+                try:
+                    store.connection.commit(ops)
+                except Refused:
+                    store.connection.try_later(ops)
 
     def tidy(self) -> None:
         """At most every ten minutes, of all who have opened the board, and at a bounded cost: some folders of side

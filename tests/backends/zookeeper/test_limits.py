@@ -86,6 +86,28 @@ def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
     assert waiter.wait().name == "resize"
 
 
+def test_outcomes_are_dropped_fifty_at_once(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, other = make_board(keep_done=3600), make_board()
+    board.post_many([Posting("resize")] * 120)
+    board.consume_many(board.claim_many("anna", 120), "anna")
+    store = board.engine._opened
+    sides = store._side_records
+    commits: list[int] = []
+    commit = store.connection.commit
+
+    def committing(ops: Any) -> Any:
+        commits.append(len(ops))
+        return commit(ops)
+
+    now = store.now() + 2 * 3600 * 1_000_000
+    monkeypatch.setattr(store, "now", lambda: now)
+    monkeypatch.setattr(store.connection, "commit", committing)
+    assert not sides.drop_outcomes(60)
+    assert [size for size in commits if size > 2] == [200, 200, 80]
+    monkeypatch.undo()
+    assert list(other.outcomes()) == []
+
+
 def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board, tidy = make_board(), make_board()
     board.post("resize", key="k")
