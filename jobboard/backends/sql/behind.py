@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 RETURNED = 1000
 """How many that came back one look reads. If there may be more, it can't tell the first."""
+CROWD = 1000
+"""Of how many ready jobs it is looked at which groups they are in."""
 SPARE = 8
 """How many more than wanted it reads, as others may be at the first ones."""
+NEAR = 50
+"""And beside lanes, as the first ones may also be in full scopes."""
 
 now = Now()
 
@@ -29,15 +34,19 @@ class Behind:
     """What looks at all jobs, or at those with ``p_name``.
 
     :param named: at those with ``p_name``.
+    :param beside: at those in none of the groups in ``p_lanes``, each as ``name\\ngroup``; see
+        :mod:`~jobboard.backends.sql.lanes`.
     """
 
-    def __init__(self, statements: Statements, single: Single, named: bool) -> None:
+    def __init__(self, statements: Statements, single: Single, named: bool, beside: bool = False) -> None:
         self._st = statements
         self._single = single
         self._jobs = statements.jobs
         name = (self._jobs.c.name == text("name"),) if named else ()
-        self._unclaimed = sa.and_(self._st.mine, self._jobs.c.state == literal(UNCLAIMED), *name)
-        self._ready = sa.and_(self._st.readable(), *name)
+        self._beside = beside
+        wanted = (*name, self._outside()) if beside else name
+        self._unclaimed = sa.and_(self._st.mine, self._jobs.c.state == literal(UNCLAIMED), *wanted)
+        self._ready = sa.and_(self._st.readable(), *wanted)
         self._takes: dict[int, Prepared] = {}
         self._of_ids: dict[int, Prepared] = {}
         self._candidates: dict[int, Prepared] = {}
@@ -66,19 +75,52 @@ class Behind:
         return statement
 
     def candidates(self, limit: int) -> Prepared:
-        """The ids of the first ready jobs, those that came back among them; and how many that are, beside each."""
+        """The ids of the first ready jobs, those that came back among them; and how many that are, beside each. Then
+        also those of the first ones in each lane."""
         statement = self._candidates.get(limit)
         if statement is None:
-            since, count = self._since(), limit + SPARE
+            since, count = self._since(), limit + (NEAR if self._beside else SPARE)
             returned = self._returned(since, self._ready).limit(_written(RETURNED)).cte(self._as("returned"))
             others = self._walk(since, self._ready, count, locked=False).limit(_written(count)).cte(self._as("others"))
             columns = ((each.c.id, each.c.priority) for each in (returned, others))
             both = sa.union(*(sa.select(*each) for each in columns)).subquery("both")
             many = sa.select(sa.func.count()).select_from(returned).scalar_subquery()
-            statement = self._candidates[limit] = Prepared(
-                sa.select(both.c.id, many).order_by(both.c.priority, both.c.id).limit(_written(count))
-            )
+            found = sa.select(both.c.id, many.label("many")).order_by(both.c.priority, both.c.id).limit(_written(count))
+            if self._beside:
+                heads, outside = self._heads(limit + SPARE), found.subquery("outside")
+                found = sa.union_all(sa.select(outside), sa.select(heads.c.id, _written(0)).select_from(heads))  # type: ignore[assignment]
+            statement = self._candidates[limit] = Prepared(found)
         return statement
+
+    # Lanes
+
+    @functools.cached_property
+    def crowding(self) -> Prepared:
+        """The groups that have many of the first ready jobs."""
+        c = self._jobs.c
+        first = sa.select(_lane_of(c).label("lane")).where(self._ready).order_by(c.priority, c.id)
+        near = first.limit(_written(CROWD)).subquery("near")
+        many = sa.func.count() >= _written(CROWD // 10)
+        lanes = sa.select(near.c.lane).where(near.c.lane.is_not(None)).group_by(near.c.lane).having(many)
+        return Prepared(lanes.order_by(sa.func.count().desc(), near.c.lane))
+
+    def _lanes(self) -> sa.Select[Any]:
+        lanes = sa.func.unnest(sa.func.string_to_array(text("lanes"), sa.literal_column("chr(30)")))
+        return sa.select(lanes.column_valued("lane"))
+
+    def _outside(self) -> sa.ColumnElement[bool]:
+        # As a select of its own: it is read once, and not for each row.
+        lanes = sa.func.array(self._lanes().scalar_subquery())
+        return sa.or_(self._jobs.c.job_group.is_(None), _lane_of(self._jobs.c) != sa.all_(lanes))
+
+    def _heads(self, limit: int) -> Any:
+        """The first ready jobs of each lane."""
+        c, lanes = self._jobs.c, self._lanes().subquery("lanes")
+        name, group = (sa.func.split_part(lanes.c.lane, _NEWLINE, _written(each)) for each in (1, 2))
+        # A partial index must be shown its condition.
+        mine = (self._st.readable(), c.name == name, c.job_group == group, c.job_group.is_not(None))
+        first = sa.select(c.id).where(*mine).order_by(c.priority, c.id).limit(_written(limit)).lateral("first")
+        return sa.select(first.c.id).select_from(lanes.join(first, sa.true())).subquery("heads")
 
     # Looking around
 
@@ -181,6 +223,13 @@ class Behind:
 
     def _as(self, name: str) -> str:
         return f"{name}_{self._single.tables.prefix}"
+
+
+_NEWLINE = sa.literal_column("chr(10)", sa.String)
+
+
+def _lane_of(c: Any) -> sa.ColumnElement[str]:
+    return c.name + _NEWLINE + c.job_group  # type: ignore[no-any-return]
 
 
 class _Explained(Prepared):

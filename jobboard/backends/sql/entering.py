@@ -8,6 +8,7 @@ or tell of claims that have ended, limits that do not bind yet, a long walk past
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -20,14 +21,14 @@ from jobboard.engine import SCOPE
 from jobboard.sql.claims import among
 from jobboard.sql.expressions import Greatest, Now, Veiled
 from jobboard.sql.prepared import Prepared, param, text
-from jobboard.states import CLAIMED
+from jobboard.states import CLAIMED, UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.backends.sql.postgresql import Single
 
 SHUT = 50
 """How many full scopes one statement passes over, at most."""
-FAR = 500
+FAR = 2000
 """How many ready jobs of these it passes over, from one job to the next."""
 SPARE = 8
 """How many more jobs than wanted it finds room for, as others may be at the first ones."""
@@ -63,10 +64,14 @@ class Entering:
         clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
         chosen = seen.c.gate == param("gate")
         timely = (seen.c.event <= now).is_not(sa.true())
-        conditions = (self._st.readable(), *single.of_kind(kind))
+        readable = self._readable_too if kind == "ids" else self._st.readable()
+        conditions: tuple[sa.ColumnElement[bool], ...] = (readable, *single.of_kind(kind))
         may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
-        found = [among(self._jobs, self._walk(limit, rules, *conditions))] if crowded else []
-        picked = self._picked(limit, clock, *conditions, may, *found)
+        if crowded:
+            found = among(self._jobs, self._walk(limit, rules, kind == "ids", *conditions))
+            picked = self._picked(limit, clock, self._readable_too, may, found)
+        else:
+            picked = self._picked(limit, clock, *conditions, may)
         wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
@@ -97,6 +102,13 @@ class Entering:
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
         return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
 
+    @functools.cached_property
+    def _readable_too(self) -> sa.ColumnElement[bool]:
+        """As :meth:`Statements.readable`, of rows that are looked up by their ids: a plan made before the table was
+        analyzed would rather walk along an index of what is ready, past all the others."""
+        c = self._jobs.c
+        return sa.and_(self._st.mine_too, Veiled(c.state) == literal(UNCLAIMED), c.version <= param("readable"))
+
     def _picked(self, limit: int, clock: sa.CTE, *conditions: sa.ColumnElement[bool]) -> sa.CTE:
         """The first ones, locked."""
         c = self._jobs.c
@@ -111,13 +123,20 @@ class Entering:
             .prefix_with("MATERIALIZED")
         )
 
-    def _walk(self, limit: int, rules: Any, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    def _walk(self, limit: int, rules: Any, few: bool, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
         """The ids of the first jobs that have room together, and of some more.
 
         From job to job it carries the scopes that have no room for one more, whose jobs it passes over at the cost of a
         comparison; and those that the jobs which it has found have entered.
+
+        :param few: these conditions name a few jobs.
         """
-        c, most = self._jobs.c, limit + SPARE
+        c: Any = self._jobs.c
+        most = limit + SPARE
+        ready = sa.select(c.id, c.priority, c.name, c.job_group).where(*conditions)
+        if few:
+            c = ready.cte(self._single.named("few")).prefix_with("MATERIALIZED").c
+            ready = sa.select(*c)
         # As names are collated, which the type of an array does not show.
         none = sa.type_coerce(sa.literal_column("CAST('{}' AS TEXT[]) COLLATE \"C\""), ARRAY(sa.Text))
         begin: dict[str, sa.ColumnElement[Any]] = {
@@ -132,9 +151,7 @@ class Entering:
         first = sa.select(*(value.label(name) for name, value in begin.items()))
         walk = first.cte(self._single.named("walk"), recursive=True)
         behind = sa.tuple_(c.priority, c.id) > sa.tuple_(walk.c.priority, walk.c.id)
-        next_ones = sa.select(c.id, c.priority, c.name, c.job_group).where(*conditions, behind)
-        next_ones = next_ones.order_by(c.priority, c.id).limit(_number(FAR)).correlate(walk)
-        near = next_ones.subquery("near")
+        near = ready.where(behind).order_by(c.priority, c.id).limit(_number(FAR)).correlate(walk).subquery("near")
         group = sa.or_(near.c.job_group.is_(None), _group_key(near.c) != sa.all_(walk.c.shut))
         passing = sa.select(near).where(near.c.name != sa.all_(walk.c.shut), group)
         job = passing.order_by(near.c.priority, near.c.id).limit(_one).lateral("job")

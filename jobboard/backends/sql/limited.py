@@ -8,6 +8,7 @@ from typing import Any
 
 from jobboard.backends.sql.dear import NAMES
 from jobboard.backends.sql.entering import Entering
+from jobboard.backends.sql.lanes import Lanes
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
 from jobboard.backends.sql.scopes import rules_of
 from jobboard.backends.sql.store import SQLStore
@@ -24,9 +25,10 @@ CROWDED = 1.0
 class LimitedTakes:
     """:param take: runs a statement that takes jobs, for a request and with further parameters."""
 
-    def __init__(self, store: SQLStore, entering: Entering, take: Callable[..., Glance]) -> None:
+    def __init__(self, store: SQLStore, entering: Entering, lanes: Lanes, take: Callable[..., Glance]) -> None:
         self._store = store
         self._entering = entering
+        self._lanes = lanes
         self._take = take
         self._candidates = Candidates(store.statements)
         self._crowded: dict[str | None, float] = {}
@@ -40,7 +42,7 @@ class LimitedTakes:
         for kind, crowded, more in self._ways(request):
             statement = self._entering.take(kind, request.limit, rules, crowded)
             look = self._take(statement, request, nonce, **params, **more)
-            if look.overdue or (look.came_back and (crowded or kind == "ids")):
+            if look.overdue or (look.came_back and kind == "ids" and not crowded):
                 return None
             if look.records or not (look.came_back or more.get("p_ids")):
                 return look._replace(event=soon(look.event)) if busy and not look.records else look
@@ -52,6 +54,10 @@ class LimitedTakes:
             for ids in self._candidates.lists(request, lambda each, params: self._store.query(each, **params)):
                 yield "ids", False, {"p_ids": ids}
             return
+        if (first := self._lanes.first(request)) is not None:
+            yield "ids", True, {"p_ids": first}
+            yield from self._beside(request)
+            return
         name = request.params.get("p_name")
         kind = "any" if name is None else "named"
         # Where nothing is full, to look out for that would cost each take something.
@@ -61,3 +67,9 @@ class LimitedTakes:
                 self._crowded.clear()
             self._crowded[name] = time.monotonic() + CROWDED
         yield kind, True, {}
+        yield from self._beside(request)
+
+    def _beside(self, request: TakeRequest) -> Iterator[tuple[str, bool, dict[str, Any]]]:
+        """Beside groups that are found to be in the way."""
+        if self._lanes.found(request) and (first := self._lanes.first(request)) is not None:
+            yield "ids", True, {"p_ids": first}

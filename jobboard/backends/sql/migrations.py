@@ -60,6 +60,7 @@ def _side_records(connection: Connection, tables: Tables) -> None:
     _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
     if connection.dialect.name == "postgresql":
         tables.returned.create(connection, checkfirst=True)
+        tables.by_group.create(connection, checkfirst=True)
     if connection.dialect.name != "sqlite":
         was = sa.Table(tables.jobs.name, sa.MetaData(), sa.Column("state"))
         for name in ("trash", "purged"):

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
 from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.entering import Entering
+from jobboard.backends.sql.lanes import Lanes
 from jobboard.backends.sql.limited import LimitedTakes
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
 from jobboard.backends.sql.lookout import AHEAD, Lookout
@@ -75,7 +76,7 @@ class PostgreSQLShortcuts(Shortcuts):
         self.single = Single(store.statements, bool(store.call["p_notify"]))
         self._candidates = Candidates(store.statements)
         self._lookout = Lookout(store, self.single)
-        self._limited = LimitedTakes(store, self.single.entering, self._take)
+        self._limited = LimitedTakes(store, self.single.entering, Lanes(store, self.single), self._take)
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})

@@ -116,6 +116,11 @@ class Tables:
         came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
         self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
         self.returned.ddl_if(dialect="postgresql")
+        # The first jobs of a group that crowds the others: see lanes. What has no group has no entry.
+        grouped = sa.and_(c.state == str(UNCLAIMED), c.job_group.is_not(None))
+        by_group = (c.board, c.name, c.job_group, c.priority, c.id)
+        self.by_group = sa.Index(f"{prefix}_by_group", *by_group, postgresql_where=grouped)
+        self.by_group.ddl_if(dialect="postgresql")
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",

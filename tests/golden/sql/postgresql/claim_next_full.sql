@@ -24,7 +24,7 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT AND (jobboard.priority, jobboard.id) > (walk_jobboard.priority, walk_jobboard.id) ORDER BY
   jobboard.priority, jobboard.id
- LIMIT 500) AS near
+ LIMIT 2000) AS near
 WHERE near.name != ALL (walk_jobboard.shut) AND (near.job_group IS NULL OR (near.name || chr(10) || near.job_group)
   != ALL (walk_jobboard.shut)) ORDER BY near.priority, near.id
  LIMIT 1) AS job ON true JOIN LATERAL (SELECT array_agg(each.key) AS entering, array_agg(each.key) FILTER (WHERE
@@ -54,9 +54,9 @@ picked_jobboard AS MATERIALIZED
   greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
 FROM clock_jobboard)) AS token
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_7
+WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
+  jobboard.version <= %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND
+  (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_7
 FROM seen_jobboard) AND jobboard.id = ANY (array((SELECT walk_jobboard.id
 FROM walk_jobboard
 WHERE walk_jobboard.open))) ORDER BY jobboard.priority, jobboard.id
@@ -114,7 +114,7 @@ FROM wanted_jobboard)) THEN told.anon_14 END AS anon_4, CAST(date_part('epoch', 
 FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_14
 FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_9)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,

@@ -33,10 +33,10 @@ picked_jobboard AS MATERIALIZED
   greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
 FROM clock_jobboard)) AS token
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) AND (SELECT seen_jobboard.gate =
-  %(p_gate)s::BIGINT AND (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
-  BIGINT)) IS NOT true AS anon_7
+WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
+  jobboard.version <= %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) AND (SELECT
+  seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp())
+  * 1000000 AS BIGINT)) IS NOT true AS anon_7
 FROM seen_jobboard) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE OF jobboard SKIP LOCKED),
 wanted_jobboard AS MATERIALIZED
