@@ -138,3 +138,18 @@ def test_a_take_reads_none_of_its_jobs(crowd: Crowd, spy: Callable[..., Any]) ->
     # A survey, the candidates, and the take.
     assert [text.startswith("EXPLAIN") for text in seen.texts] == [True, False, True, False, False]
     assert max(read) < 30
+
+
+def test_a_batch_has_room_together(board: JobBoard, spy: Callable[..., Any]) -> None:
+    """Past full scopes, and past those that its own jobs fill."""
+    board.set_limit("mail", concurrency=1, per="group")
+    board.post_many([Posting("mail", group=group) for group in "aaabbbccc"])
+    take(board)
+    take(board)
+    with spy(board) as seen:
+        assert [job.group for job in board.claim_many("anna", 5)] == ["c"]
+    board.set_limit("mail", concurrency=2, per="group")
+    assert board.claim_many("anna", 1)
+    with spy(board) as seen:
+        assert [job.group for job in board.claim_many("anna", 5)] == ["b", "c"]
+    assert len(seen.texts) == 1
