@@ -280,8 +280,8 @@ class JobBoard(Claiming, Ruling, Scheduling):
             self._doze(turn, peeked.mark, None, peeked.next_event)
         raise nothing_claimed(timeout)
 
-    def _peek(self, session: Session) -> Peeked:
-        return session.query(self.engine.peek, None, codec.VERSION)
+    def _peek(self, session: Session, names: Sequence[str] | None = None) -> Peeked:
+        return session.query(self.engine.peek, names, codec.VERSION)
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd about the board: entries that are damaged or have no counterpart, postings that can't be read,

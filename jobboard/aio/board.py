@@ -114,7 +114,7 @@ class AsyncJobBoard:
 
     :param board: the twin, as ``sync``. Both may be used at once, each where it fits, and either closes both.
     :param threads: how many calls may be under way at once, each on a connection; those beyond wait for their turn.
-        Those who wait for a job are not among them: all who wait for the same names share one thread and connection.
+        Those who wait for a job are not among them: all who do share one thread and connection.
 
     **Cancellation.** A call that has not begun is not made. Of one that is under way it is not known whether it was
     carried out, and its end is not waited for: give a job that you post a ``key``, and posting it again is safe.
@@ -409,10 +409,7 @@ class AsyncJobBoard:
         timeout: float | None,
         unless: Callable[[], bool] | None = None,
     ) -> list[T] | None:
-        names = None if wanted.names is None else frozenset(wanted.names)
-        # What further arguments stand for can't be compared, but for being the same objects.
-        extra = tuple((name, id(value)) for name, value in sorted(wanted.extra.items()))
-        key = (asyncio.get_running_loop(), look, names, extra)
+        key = (asyncio.get_running_loop(), look)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = WaitingLine(self._board, look, give_back, lambda: self._lines.pop(key))

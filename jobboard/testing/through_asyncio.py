@@ -78,7 +78,7 @@ class ThroughAsyncio(JobBoard):
         of each waiter."""
         task = asyncio.ensure_future(call)
         await asyncio.sleep(0)
-        if any(line._dozing for line in self.twin._lines.values()):
+        if any(line.asleep for line in self.twin._lines.values()):
             JobBoard.wake(self)
         return await task
 

@@ -30,6 +30,6 @@ async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
     """Tasks of these calls, once the thread of each line sleeps."""
     tasks = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0)
-    while not all(line._dozing for line in board._lines.values() if line._waiters):
+    while not all(line.asleep for line in board._lines.values() if not line.empty):
         await asyncio.sleep(0.001)
     return tasks

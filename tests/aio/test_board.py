@@ -76,26 +76,6 @@ def test_they_get_the_jobs_in_the_order_of_the_queue(make_board: MakeBoard, run:
     run(main())
 
 
-def test_names_have_lines_of_their_own(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        crop, any_job = await waiting(
-            board,
-            board.claim_next("anna", names=["crop"], timeout=LONG),
-            board.claim_many("bert", 5, timeout=LONG),
-        )
-        resized = await board.post("resize")
-        assert await any_job == [resized]
-        assert not crop.done()
-        cropped = await board.post("crop")
-        assert await crop == cropped
-        assert [await board.find_owner(job) for job in (cropped, resized)] == ["anna", "bert"]
-
-    run(main())
-
-
 def test_nothing_in_time(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 

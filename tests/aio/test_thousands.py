@@ -232,6 +232,30 @@ def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) ->
 
 
 @pytest.mark.parametrize("run", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_waiting_for_as_many_names(scene: Scene, run: Run, backend: str, workers: int) -> None:
+    async def main() -> None:
+        board = AsyncJobBoard(scene.board, threads=THREADS)
+        names = [f"resize {number}" for number in range(1000 if FULL or backend in ("memory", "redis") else 200)]
+        start = scene.now()
+        tasks = await waiting(
+            board,
+            *(board.claim_next(f"worker {n % workers}", names=[name], timeout=None) for n, name in enumerate(names)),
+        )
+        waits = scene.now().since(start)
+        jobs = await board.post_many({"name": name} for name in names)
+        got = await asyncio.gather(*tasks)
+        gets = scene.now().since(start)
+        assert got == jobs
+        assert [job.claim.who for job in got] == [f"worker {n % workers}" for n in range(len(names))]
+        shown(backend, len(names), waiting_for_names=waits, getting=gets)
+        assert waits.within(AROUND, 2, 40)
+        assert gets.within(AROUND + 1, 3, 2 * len(names))
+
+    run(main())
+
+
+@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
 def test_awaiting_results(scene: Scene, many: int, run: Run, backend: str) -> None:
     async def main() -> None:
         board = AsyncJobBoard(scene.board, threads=THREADS)

@@ -1,0 +1,121 @@
+"""Coroutines that wait for jobs of different names: one thread looks and sleeps for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.aio import AsyncJobBoard
+from jobboard.testing.conformance.support import LONG
+from tests.aio.conftest import Run, waiting
+
+MakeBoard = Callable[..., Any]
+FAST = pytest.mark.backends("memory")
+
+
+def sleepers(board: AsyncJobBoard) -> int:
+    return sum(thread.name == f"{board.name}-waiter" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("workers", [("anna", "anna", "anna"), ("anna", "bert", "carl")], ids=["one", "several"])
+def test_each_gets_what_it_waits_for(make_board: MakeBoard, run: Run, workers: tuple[str, str, str]) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        crop, both, anything = await waiting(
+            board,
+            board.claim_next(workers[0], names=["crop"], timeout=LONG),
+            board.claim_many(workers[1], 2, names=["resize", "turn"], timeout=LONG),
+            board.claim_many(workers[2], 5, timeout=LONG),
+        )
+        assert sleepers(board) == 1
+        turned = await board.post("turn")
+        assert await both == [turned]
+        other = await board.post("other")
+        assert await anything == [other]
+        assert not crop.done()
+        cropped = await board.post("crop")
+        assert await crop == cropped
+        assert [await board.find_owner(job) for job in (cropped, turned, other)] == list(workers)
+
+    run(main())
+
+
+def test_who_comes_while_others_sleep(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    there = sync.post("crop")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        [resize] = await waiting(board, board.claim_next("anna", names=["resize"], timeout=None))
+        assert await board.claim_next("anna", names=["crop"], timeout=LONG) == there
+        assert await board.claim_next("bert", names=["crop"], timeout=0.05) is None
+        [crop] = await waiting(board, board.claim_next("bert", names=["crop"], timeout=None))
+        jobs = await board.post_many([{"name": "crop"}, {"name": "resize"}])
+        assert [await crop, await resize] == jobs
+        assert sleepers(board) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", ["cancelled", "out of time"])
+@pytest.mark.parametrize("other", ["anna", "bert"])
+def test_who_leaves_holds_nothing(make_board: MakeBoard, run: Run, other: str, end: str) -> None:
+    """Be it that a store has claimed a job for it, or for another of the same worker, while the thread slept."""
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        for _ in range(5):
+            limit = None if end == "cancelled" else 0.02
+            crop, resize = await waiting(
+                board,
+                board.claim_next("anna", names=["crop"], timeout=limit),
+                board.claim_next(other, names=["resize"], timeout=None),
+            )
+            cropped, resized = sync.post_many([{"name": "crop"}, {"name": "resize"}])
+            if end == "cancelled":
+                crop.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await crop
+                assert sync.find_owner(cropped) is None
+            elif await crop is None:
+                assert sync.find_owner(cropped) is None
+            assert await resize == resized
+            assert await board.find_owner(resized) == other
+            await board.consume(resized, other)
+            await board.cancel(cropped) if crop.cancelled() or crop.result() is None else await board.consume(
+                cropped, "anna"
+            )
+        assert sleepers(board) == 1
+
+    run(main())
+
+
+@FAST
+def test_few_are_claimed_to_be_given_back(make_board: MakeBoard, run: Run) -> None:
+    """Where a name has a backlog and one worker, a look for many names brings no more of it than that takes."""
+    sync = make_board()
+    given_back: list[int] = []
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        others = [board.claim_next("anna", names=[f"turn {number}"], timeout=None) for number in range(50)]
+        tasks = await waiting(board, *others)
+        jobs = sync.post_many([{"name": "resize"}] * 50)
+        for job in jobs:
+            assert await board.claim_next("anna", names=["resize"], timeout=None) == job
+            assert sync.stats().claimed == 1
+            await board.consume(job, "anna")
+        turned = sync.post_many([{"name": f"turn {number}"} for number in range(50)])
+        assert await asyncio.gather(*tasks) == turned
+
+    original = sync._give_back
+    sync._give_back = lambda given: (given_back.append(len(given)), original(given))
+    run(main())
+    assert sum(given_back) <= 5
