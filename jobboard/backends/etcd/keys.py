@@ -71,6 +71,7 @@ class EtcdKeys:
         self.gate = self.side(*GATE)
         self.done = root + "done/"
         self.dropped = root + "dropped/"
+        self.kept_since = root + "kept"
 
     def job(self, uuid: str) -> str:
         return f"{self.root}job/{quoted(uuid)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import end_of
-from jobboard.backends.etcd.requests import delete, span
+from jobboard.backends.etcd.requests import delete, get, put, span
 from jobboard.engine import Done, Found, Side, turns
 
 if TYPE_CHECKING:
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 _DROPPED = 40
 """How many one Txn drops; each has three keys."""
+
+_WIDE = 4_000_000
+"""How long the first time is that is looked at for what has ended in it, in µs."""
+
+_WIDEST = 32_000_000
+"""The longest such time: what has ended in it is what one read costs at most."""
+
+_MANY = 200
+"""From how many on, that have ended in such a time, a shorter one is looked at next."""
+
+_SLACK = 60_000_000
+"""By how much the clock may have been behind of one who has kept something, in µs."""
 
 
 class OutcomeKeys:
@@ -39,16 +51,30 @@ class OutcomeKeys:
         return Found(store.clock.now(), [], sides[:limit])
 
     def tidy(self, now: int, seconds: float) -> bool:
-        """Drop what has ended, some at a time; whether there may be more."""
+        """Drop what has ended, some at a time; whether there may be more. A range that etcd reads costs by all that
+        lies in it, so what is read are short ones, from where the last one has stopped who dropped some."""
         store, keys = self._store, self._store.keys
+        [known] = store.link.read([get(keys.kept_since)]).found
+        since = start = int(known[0].value, 16) - _SLACK if known else 0
+        wide = _WIDE if known else now
         for _ in turns(seconds):
-            [kvs] = store.link.read([span(keys.dropped, f"{keys.dropped}{now:014x}", _DROPPED)]).found
+            end = min(start + wide, now)
+            ended = span(f"{keys.dropped}{start:014x}", f"{keys.dropped}{end:014x}", _DROPPED)
+            answer = store.link.read([ended])
+            [kvs], [count] = answer.found, answer.counts
             over: list[str] = []
             for kv in kvs:
                 uuid = unquote(kv.key.rpartition("/")[2])
                 over += [delete(kv.key), delete(kv.value.decode()), delete(keys.side("outcome", uuid))]
             if over:
                 store.link.txn((), over)
-            if len(kvs) < _DROPPED:
-                return False
-        return True
+            if len(kvs) < count:
+                start = int(kvs[-1].key[len(keys.dropped) :][:14], 16)
+                wide = min(wide, _WIDE) if count < _MANY else max(1, min(wide, _WIDE) // 2)
+            else:
+                start, wide = end, min(2 * wide, _WIDEST)
+            if start >= now:
+                break
+        if start > since + 2 * _SLACK:
+            store.link.txn((), [put(keys.kept_since, b"%014x" % start)])
+        return start < now

@@ -189,7 +189,8 @@ class _Commit:
         if side.kind == "outcome" and until is not None and (done := Done.of(side._replace(value=value))) is not None:
             place = self._keys.ended(done.record)
             self._puts[place] = b""
-            self._puts[self._keys.drop(until, side.key)] = place.encode()
+            # What another board has kept for longer than until now is dropped with the others of now.
+            self._puts[self._keys.drop(max(until, self._now), side.key)] = place.encode()
         self._puts[key] = pack_side(value, until)
         return side._replace(value=value, until=until)
 
