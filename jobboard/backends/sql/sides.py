@@ -136,7 +136,7 @@ class SideRows:
         if any(side.stands(now) and side.value != taken[side.key].encode() for side in found):
             raise Stale
 
-    def tidy(self, query: Rows, clean: Callable[..., None]) -> bool:
+    def tidy(self, query: Rows, clean: Callable[..., float]) -> bool:
         """Drop some whose time has gone by; whether there may be more."""
         places: dict[str, list[str]] = defaultdict(list)
         found = query(self._st.sides_old)
