@@ -1,9 +1,10 @@
 """Statements for PostgreSQL where limits are set: a take enters the scopes of its jobs, what ends claims leaves them.
 
 A take is one statement in the usual case: the lists of the scopes that its jobs are in are short, and jobs before
-these are in scopes that are surely full, or that the first ones fill. It counts again as it locks the lists, in the order in
-which all do; if one has grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so: rates,
-lists that are damaged or tell of claims that have ended, limits that do not bind yet, a long walk past full scopes.
+these are in scopes that are surely full, or that the first ones fill. It counts again as it locks the lists, in the
+order in which all do; if one has grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so:
+rates, lists that are damaged or tell of claims that have ended, limits that do not bind yet, a long walk past full
+scopes.
 """
 
 from __future__ import annotations
