@@ -17,7 +17,7 @@ SELECT jobboard_outcomes.uuid
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.board = ? AND jobboard_outcomes.until <= CAST(ROUND((julianday('now') - 2440587.5) *
   86400000) * 1000 AS INTEGER) ORDER BY jobboard_outcomes.until
- LIMIT 100 OFFSET ?;
+ LIMIT 250 OFFSET ?;
 SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
 FROM jobboard_sides
