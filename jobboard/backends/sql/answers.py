@@ -6,9 +6,10 @@ It is a list of items with a comma between, each of a uuid, a number and, unless
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobboard.engine import Answer, Deed
+from jobboard.primitives import Nonce
 from jobboard.states import OK, Record, Status
 
 TRY = "try"
@@ -73,3 +74,13 @@ def answer_in(items: Items, call: int) -> Answer:
         else:
             done.append(Deed(Status(status) if status else OK, uuid, number))
     return Answer(call, attempt, tuple(done))
+
+
+def slot_of(nonce: Nonce) -> dict[str, Any]:
+    """A call's slot and number, as parameters."""
+    return {"p_handle": nonce.handle, "p_slot": nonce.slot, "p_call": nonce.call}
+
+
+def answered(nonce: Nonce, items: Items) -> dict[str, Any]:
+    """What a call keeps, as parameters."""
+    return {**slot_of(nonce), "p_answer": text_of(items)}

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
-from jobboard.backends.sql.answers import ALL, JOINT, text_of, whole
+from jobboard.backends.sql.answers import ALL, JOINT, slot_of, text_of, whole
 from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.entering import Entering
 from jobboard.backends.sql.lanes import Lanes
@@ -26,7 +26,7 @@ from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
 from jobboard.backends.sql.statements import Statements, claimable, held, restamped
-from jobboard.backends.sql.store import SQLStore, slot_of
+from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.engine import Limits
 from jobboard.primitives import Draft, Finish, Nonce

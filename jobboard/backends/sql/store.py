@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.ahead import Ahead
-from jobboard.backends.sql.answers import DONE, Items, items_in, text_of
+from jobboard.backends.sql.answers import DONE, Items, answered, items_in, slot_of
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
@@ -491,13 +491,3 @@ class SQLStore(Store):
                 more = more or len(found) >= TIDIED
         more = self._sides.tidy(self.query, self.clean) or more
         return self.outcomes.tidy(self.clean, seconds) or more
-
-
-def slot_of(nonce: Nonce) -> dict[str, Any]:
-    """A call's slot and number, as parameters."""
-    return {"p_handle": nonce.handle, "p_slot": nonce.slot, "p_call": nonce.call}
-
-
-def answered(nonce: Nonce, items: Items) -> dict[str, Any]:
-    """What a call keeps, as parameters."""
-    return {**slot_of(nonce), "p_answer": text_of(items)}
