@@ -90,5 +90,5 @@ hidden = task(_hidden)
 
 @task
 def slow_square(number):
-    time.sleep(0.02)
+    time.sleep(0.1)
     return number**2
