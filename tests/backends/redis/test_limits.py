@@ -21,6 +21,7 @@ from jobboard.primitives import Limit, Nonce
 from jobboard.states import CLAIMED, LIVE
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take, uuids
+from jobboard.testing.servers import Redis
 from tests.backends.redis.test_lua_states import UUIDS, Pair, Plain, client, pairs, steps
 from tests.backends.redis.test_waiting import stands_still
 
@@ -165,7 +166,12 @@ class TestLanes:
         assert uuids(board.claim_many("anna", 5)) == [jobs[2].uuid, jobs[3].uuid]
         assert odd(board) == []
 
-    def test_a_take_behind_many_of_a_full_group(self, board: JobBoard, containers: Containers) -> None:
+    def test_a_take_behind_many_of_a_full_group(
+        self, server: Redis, admin: redis.Redis, open_board: Callable[..., JobBoard]
+    ) -> None:
+        # The server counts what all boards do on it.
+        board = open_board(server.uri)
+        containers = Containers(board, admin)
         board.set_limit("mail", per="group", concurrency=1)
         board.claim(board.post("mail", group="big"), "hog")
 
@@ -179,7 +185,7 @@ class TestLanes:
         few = containers.calls(take_two)
         board.post_many([Posting("mail", group="big", priority="HIGH")] * 3000)
         # The board's own errands may come in between; a walk over the jobs would take thousands.
-        assert containers.calls(take_two) <= few + 300
+        assert containers.calls(take_two) <= few + 300 < 1000
 
 
 class TestScopes:
