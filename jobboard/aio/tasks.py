@@ -108,9 +108,21 @@ class Tasks:
             self._room.notify()
         for run in runs:
             if not self._closed:
-                task = self._make_task(self._work(run), name=run.job.uuid)
-                if not task.done():
-                    self._tasks[run] = task
+                self._begin_one(run)
+
+    def _begin_one(self, run: Run) -> None:
+        work = self._work(run)
+        try:
+            task = self._make_task(work, name=run.job.uuid)
+        except Exception as error:
+            work.close()
+            with Call(run.handling, run.job) as call:
+                raise error
+            self._reports.ended(run, call.ending)
+            self._leave(run)
+        else:
+            if not task.done():
+                self._tasks[run] = task
 
     def _cancel(self) -> None:
         self._closed = True

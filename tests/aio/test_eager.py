@@ -188,3 +188,32 @@ def test_the_order_of_events(work: Callable[..., Any]) -> None:
         last = ["job_failed", "job_abandoned"] if number == 4 else ["job_consumed"]
         mine = [event for event, its in events if its == number]
         assert mine == ["job_claimed", "job_started", "job_finished", *last]
+
+
+def test_a_factory_that_refuses_a_task(make_board: MakeBoard, run: Run) -> None:
+    """That job has failed, and the others go on."""
+    sync = make_board()
+    sync.post_many([{"name": "a", "details": {"number": number}} for number in range(3)])
+    refused: list[Any] = []
+    done: list[int] = []
+
+    def make(loop: Any, coroutine: Any, **told: Any) -> asyncio.Task[Any]:
+        if coroutine.__qualname__ == "Tasks._work" and not refused:
+            refused.append(coroutine)
+            raise LookupError("no more tasks")
+        return asyncio.Task(coroutine, loop=loop, **told)
+
+    async def handler(job: jobboard.Job) -> None:
+        done.append(job.details["number"])
+
+    async def main() -> AsyncConductor:
+        asyncio.get_running_loop().set_task_factory(make)
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, retry=LATE)
+        await asyncio.wait_for(conductor.run(max_dispatches=3), 10)
+        return conductor
+
+    conductor = run(main())
+    assert done == [1, 2]
+    assert (conductor.tally.consumed, conductor.tally.abandoned) == (2, 1)
+    [job] = sync.iterjobs()
+    assert "no more tasks" in job.errors[-1].text
