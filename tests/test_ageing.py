@@ -1,4 +1,4 @@
-"""``benchmarks/ageing.py`` runs, and tells what it is for."""
+"""``benchmarks/ageing`` runs, and tells what it is for."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.backends("sqlite")
 
-PROGRAM = Path(__file__).parent.parent / "benchmarks" / "ageing.py"
+PROGRAM = Path(__file__).parent.parent / "benchmarks" / "ageing"
 
 
 def run(folder: Path, *arguments: str) -> tuple[str, list[dict[str, Any]]]:
@@ -34,3 +34,12 @@ def test_steady_has_retries(tmp_path: Path) -> None:
     _, [curve] = run(tmp_path, "steady", "--minutes", "0.015", "--rate", "400", "--pin", "none", "--batch", "20")
     verbs = {verb for lap in curve["laps"] for verb in lap["verbs"]}
     assert {"post", "claim", "consume", "abandon"} <= verbs
+
+
+def test_a_pin_that_comes_and_goes(tmp_path: Path) -> None:
+    given = ("--minutes", "0.02", "--around", "0.02", "--rate", "400", "--pin", "read", "--batch", "20")
+    out, [curve] = run(tmp_path, "steady", *given)
+    assert [lap["pinned"] for lap in curve["laps"]] == [False, True, False]
+    assert "sqlite, of what it was before pin read: under it throughput" in out
+    # Its time is marked.
+    assert len(list(ElementTree.parse(tmp_path / "chart.svg").iter("{http://www.w3.org/2000/svg}rect"))) == 2

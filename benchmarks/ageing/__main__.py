@@ -1,13 +1,16 @@
 """How the SQL boards age: what each verb costs after many jobs, with an old snapshot held open and without.
 
-    python benchmarks/ageing.py                                       # a drain of 300,000, each database, each pin
-    python benchmarks/ageing.py drain --jobs 60000 --only postgresql --pin none --pin read
-    python benchmarks/ageing.py steady --minutes 30 --workers 4 --only mariadb --json m.json --chart m.svg
+    python benchmarks/ageing                                       # a drain of 300,000, each database, each pin
+    python benchmarks/ageing drain --jobs 60000 --only postgresql --pin none --pin read
+    python benchmarks/ageing steady --minutes 30 --workers 4 --only mariadb --json m.json --chart m.svg
+    python benchmarks/ageing steady --minutes 30 --around 3 --batch 10 --only postgresql --pin read
 
 *drain* posts all the jobs, then claims and consumes them. *steady* posts ``--rate`` jobs a second and works on them as
 they come: of a hundred, five are given back with a delay (retries) and one is kept for seconds and extended (as a
 heartbeat does). The workers are processes. ``--pin read`` holds a snapshot open that began before the first job;
-``--pin write`` a transaction that has posted one, which SQLite can't have beside other writers.
+``--pin write`` a transaction that has posted one, which SQLite can't have beside other writers. ``--around`` has a
+steady run go on without its pin for so many minutes before it, and after it: so one run shows how a board is meanwhile,
+and how soon it is as before.
 
 A line stands for 10,000 finished jobs (``--every``): the median and the 99th percentile of each verb in milliseconds,
 then what the server did for each job: pages read (from memory or disk), bytes of log, and how many dead rows (on
@@ -21,34 +24,25 @@ import argparse
 import json
 import multiprocessing
 import queue
-import random
-import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from curves import Run, chart, summary
+from workers import DETAILS, Work, post_steadily, work_on
 
 import jobboard
 from jobboard.testing.servers import MariaDB, PostgreSQL
 
 DATABASES = ("postgresql", "mariadb", "sqlite")
 PINS = ("none", "read", "write")
-DETAILS = {"path": "/srv/images/" + "x" * 165, "width": 640}
 TABLES = ("jobboard", "jobboard_answers")
-VERBS = ("post", "claim", "consume", "abandon", "extend")
-TICK = 0.05
-"""How often a poster posts, in seconds."""
-RETRIED, KEPT = 0.05, 0.01
-KEPT_FOR = 10.0
-SHORT_LEASE = 6
-"""A heartbeat then comes every two seconds."""
 PATIENCE = 120
 """After so many seconds without a finished job the run ends."""
 
@@ -84,6 +78,41 @@ def pinned(board: Any, engine: sa.Engine, pin: str) -> Iterator[None]:
             board.post("late", details=DETAILS, connection=connection)
         yield
         transaction.rollback()
+
+
+class Pin:
+    """What is held open: all the time, or from ``around`` seconds on for ``seconds``."""
+
+    def __init__(
+        self, name: str, take: Callable[[], AbstractContextManager[None]], around: float, seconds: float
+    ) -> None:
+        self.name = name
+        self.around, self.ends = around, around + seconds
+        self._take = take
+        self._held = ExitStack()
+        self.is_held = False
+
+    def begin(self) -> None:
+        if not self.around:
+            self._hold()
+
+    def due(self, at: float) -> bool:
+        """Whether it is to be taken or let go, so many seconds after the beginning."""
+        return bool(self.around) and self.is_held != (self.around <= at < self.ends)
+
+    def turn(self) -> None:
+        if self.is_held:
+            self.release()
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        self._held.enter_context(self._take())
+        self.is_held = True
+
+    def release(self) -> None:
+        self._held.close()
+        self.is_held = False
 
 
 class Gauge:
@@ -142,146 +171,23 @@ class Gauge:
         }
 
 
-# The processes: each sends [(verb, seconds), …] and how many jobs it has finished, about once a second.
-
-
-class Reporter:
-    def __init__(self, told: Any) -> None:
-        self._told = told
-        self._times: list[tuple[str, float]] = []
-        self._done = 0
-        self._sent = time.monotonic()
-
-    @contextmanager
-    def timed(self, verb: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self._times.append((verb, time.perf_counter() - start))
-
-    def forget(self) -> None:
-        """The latest time is not to count: nothing was there to be claimed."""
-        self._times.pop()
-
-    def finished(self, jobs: int) -> None:
-        self._done += jobs
-        if time.monotonic() - self._sent > 0.5:
-            self.send()
-
-    def send(self) -> None:
-        self._told.put((self._times, self._done))
-        self._times, self._done, self._sent = [], 0, time.monotonic()
-
-
-@dataclass(frozen=True)
-class Work:
-    """What the processes are to do. ``rate`` 0: drain what is there."""
-
-    uri: str
-    batch: int
-    rate: int
-
-
-def post_steadily(work: Work, told: Any, stop: Any) -> None:
-    reporter = Reporter(told)
-    owed, last = 0.0, time.monotonic()
-    with jobboard.backend("ageing", {"board": work.uri}) as board:
-        while not stop.wait(TICK):
-            now = time.monotonic()
-            owed, last = owed + (now - last) * work.rate, now
-            some, owed = int(owed), owed % 1
-            if some:
-                with reporter.timed("post"):
-                    board.post_many([{"name": "resize", "details": DETAILS}] * some)
-            reporter.finished(0)
-
-
-def work_on(work: Work, who: str, told: Any, stop: Any) -> None:
-    reporter, dice, kept = Reporter(told), random.Random(who), []
-    with jobboard.backend("ageing", {"board": work.uri, "claim_ttl": SHORT_LEASE}) as board:
-        while not stop.is_set():
-            with reporter.timed("claim"):
-                jobs = board.claim_many(who, work.batch)
-            if not jobs:
-                reporter.forget()
-                if not work.rate:
-                    break
-                # Not a synchronisation: an idle worker would look again after about as long.
-                stop.wait(TICK)
-            done = []
-            for job in jobs:
-                fate = dice.random() if work.rate else 1.0
-                if fate < RETRIED and job.attempts == 1:
-                    with reporter.timed("abandon"):
-                        board.abandon(job, who, delay=dice.random() * 2)
-                elif RETRIED <= fate < RETRIED + KEPT:
-                    kept.append((time.monotonic() + KEPT_FOR, job))
-                    with reporter.timed("extend"):
-                        job.claim.extend()
-                else:
-                    done.append(job)
-            while kept and kept[0][0] < time.monotonic():
-                done.append(kept.pop(0)[1])
-            if done:
-                with reporter.timed("consume"):
-                    board.consume_many(done, who)
-            reporter.finished(len(done))
-        reporter.send()
-
-
-# The run
-
-
-@dataclass
-class Run:
-    """One curve: a database under one pin."""
-
-    database: str
-    pin: str
-    laps: list[dict[str, Any]] = field(default_factory=list)
-    rate: float = 0.0
-
-    def lap(self, jobs: int, seconds: float, times: dict[str, list[float]], gauges: dict[str, float]) -> None:
-        # All may have come in one report.
-        rate = jobs / max(seconds, 0.001)
-        verbs = {verb: _percentiles(times[verb]) for verb in VERBS if times[verb]}
-        done = jobs + (self.laps[-1]["done"] if self.laps else 0)
-        self.laps.append({"done": done, "rate": round(rate, 1), "verbs": verbs, **gauges})
-        cells = [f"{verb} {median:.2f}/{p99:.2f}" for verb, (median, p99) in verbs.items()]
-        sizes = [f"{name} {_short(value)}" for name, value in gauges.items()]
-        print(f"{self.database:10} {self.pin:5} {done:>8}  {rate:6.0f}/s", *cells, *sizes, sep="  ", flush=True)
-
-
-def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """Median and 99th percentile, in ms."""
-    ordered = sorted(seconds)
-    return (
-        round(statistics.median(ordered) * 1e3, 3),
-        round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 1e3, 3),
-    )
-
-
-def _short(value: float) -> str:
-    for unit in ("", "k", "M"):
-        if value < 1000:
-            return f"{value:.3g}{unit}"
-        value /= 1000
-    return f"{value:.3g}G"
-
-
 def measure(database: str, pin: str, given: argparse.Namespace) -> Run:
     run = Run(database, pin)
     steady = given.what == "steady"
+    around = given.around * 60 if steady and pin != "none" else 0
     with uri_of(database) as uri, jobboard.backend("ageing", {"board": uri}) as board:
         engine = engine_of(uri)
         if not steady:
             _post_all(board, given.jobs)
         gauge = Gauge(database, uri)
+        held = Pin(pin, lambda: pinned(board, engine, pin), around, given.minutes * 60)
         try:
-            with pinned(board, engine, pin):
-                # What it cost to fill the table is not counted.
-                gauge.lap(1)
-                _work(run, gauge, Work(uri, given.batch, given.rate if steady else 0), given)
+            held.begin()
+            # What it cost to fill the table is not counted.
+            gauge.lap(1)
+            _work(run, gauge, held, Work(uri, given.batch, given.rate if steady else 0), given)
         finally:
+            held.release()
             gauge.close()
     return run
 
@@ -292,7 +198,7 @@ def _post_all(board: Any, jobs: int) -> None:
         _progress(f"posted {min(jobs, start + 10_000)} of {jobs}")
 
 
-def _work(run: Run, gauge: Gauge, work: Work, given: argparse.Namespace) -> None:
+def _work(run: Run, gauge: Gauge, pin: Pin, work: Work, given: argparse.Namespace) -> None:
     context = multiprocessing.get_context("spawn")
     told, stop = context.Queue(), context.Event()
     processes = [context.Process(target=work_on, args=(work, f"worker{n}", told, stop)) for n in range(given.workers)]
@@ -301,7 +207,7 @@ def _work(run: Run, gauge: Gauge, work: Work, given: argparse.Namespace) -> None
     for process in processes:
         process.start()
     try:
-        _listen(run, gauge, told, processes, work, given)
+        _listen(run, gauge, pin, told, processes, work.rate > 0, given.every)
     finally:
         stop.set()
         for process in processes:
@@ -310,12 +216,12 @@ def _work(run: Run, gauge: Gauge, work: Work, given: argparse.Namespace) -> None
             process.join()
 
 
-def _listen(run: Run, gauge: Gauge, told: Any, processes: list[Any], work: Work, given: argparse.Namespace) -> None:
-    """Gather what the processes tell, a lap for each ``--every`` jobs, until they are done or the time is up."""
+def _listen(run: Run, gauge: Gauge, pin: Pin, told: Any, processes: list[Any], steady: bool, every: int) -> None:
+    """Gather what the processes tell, a lap for each ``every`` jobs and at each turn of the pin, until they are done or
+    the time is up."""
     times: dict[str, list[float]] = defaultdict(list)
     done = in_lap = 0
     begun = lap_begun = heard = time.monotonic()
-    ends = float("inf")
     while True:
         now = time.monotonic()
         alive = any(process.is_alive() for process in processes)
@@ -330,19 +236,24 @@ def _listen(run: Run, gauge: Gauge, told: Any, processes: list[Any], work: Work,
         if some and not done:
             # The workers have started: what that took is not counted.
             begun = lap_begun = now
-            ends = begun + given.minutes * 60 if work.rate else ends
         done, in_lap = done + jobs, in_lap + jobs
         heard = now if jobs else heard
-        _progress(f"{run.database}, pin {run.pin}: {done} jobs done in {now - begun:.0f} s")
-        if in_lap >= given.every:
-            run.lap(in_lap, now - lap_begun, times, gauge.lap(in_lap))
+        at = now - begun
+        steadily = steady and done > 0
+        turns = steadily and pin.due(at)
+        _progress(f"{run.database}, pin {run.pin}: {done} jobs done in {at:.0f} s")
+        if in_lap >= every or (turns and in_lap):
+            run.lap(at, pin.is_held, in_lap, now - lap_begun, times, gauge.lap(in_lap))
             times, in_lap, lap_begun = defaultdict(list), 0, now
-        if now > ends:
+        if turns:
+            pin.turn()
+        if steadily and at > pin.ends + pin.around:
             break
         if now - heard > PATIENCE:
             raise SystemExit(f"{run.database}: no job was finished for {PATIENCE} s; {done} were before")
     if in_lap:
-        run.lap(in_lap, time.monotonic() - lap_begun, times, gauge.lap(in_lap))
+        end = time.monotonic()
+        run.lap(end - begun, pin.is_held, in_lap, end - lap_begun, times, gauge.lap(in_lap))
     run.rate = round(done / max(0.001, heard - begun), 1)
 
 
@@ -359,73 +270,15 @@ def _progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
-# What is shown at the end
-
-
-def summary(runs: Sequence[Run]) -> Iterator[str]:
-    """The last tenth against the first, and each pinned run against the one that was not."""
-    free = {run.database: run for run in runs if run.pin == "none"}
-    for run in runs:
-        if not run.laps:
-            continue
-        tenth = max(1, len(run.laps) // 10)
-        medians = [lap["verbs"]["claim"][0] for lap in run.laps if "claim" in lap["verbs"]]
-        first, last = statistics.mean(medians[:tenth]), statistics.mean(medians[-tenth:])
-        text = (
-            f"{run.database}, pin {run.pin}: {run.rate:.0f} jobs/s; a claim at the end {last / first:.2f} of the first"
-        )
-        other = free.get(run.database)
-        if other is not None and other is not run and other.laps:
-            p99 = [max(lap["verbs"]["claim"][1] for lap in each.laps[-tenth:]) for each in (run, other)]
-            text += (
-                f"; of those not pinned: throughput {run.rate / other.rate:.2f}, p99 of a claim {p99[0] / p99[1]:.1f}"
-            )
-        yield text
-
-
-COLOURS = {"none": "#2a7", "read": "#c60", "write": "#a3c"}
-WIDTH, HEIGHT, EDGE = 640, 300, 56
-
-
-def chart(runs: Sequence[Run], verb: str = "claim") -> str:
-    """The median of a verb against the jobs done, a panel for each database, as SVG."""
-    databases = list(dict.fromkeys(run.database for run in runs))
-    size = f'width="{WIDTH}" height="{HEIGHT * len(databases)}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-    ]
-    for number, database in enumerate(databases):
-        parts += _panel([run for run in runs if run.database == database], verb, number * HEIGHT)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _panel(runs: Sequence[Run], verb: str, top: int) -> Iterator[str]:
-    points = {
-        run.pin: [(lap["done"], lap["verbs"][verb][0]) for lap in run.laps if verb in lap["verbs"]] for run in runs
-    }
-    most = max((x for line in points.values() for x, _ in line), default=1)
-    highest = max((y for line in points.values() for _, y in line), default=1.0) * 1.1
-    bottom, right = top + HEIGHT - EDGE, WIDTH - EDGE
-    yield f'<text x="{EDGE}" y="{top + 24}">{runs[0].database}: median of a {verb}, in ms, by jobs done</text>'
-    yield f'<path d="M{EDGE} {top + 36}V{bottom}H{right}" fill="none" stroke="black"/>'
-    yield f'<text x="{EDGE - 6}" y="{top + 44}" text-anchor="end">{highest:.3g}</text>'
-    yield f'<text x="{EDGE - 6}" y="{bottom}" text-anchor="end">0</text>'
-    yield f'<text x="{right}" y="{bottom + 18}" text-anchor="end">{most}</text>'
-    for number, (pin, line) in enumerate(points.items()):
-        places = [
-            f"{EDGE + x / most * (right - EDGE):.1f},{bottom - y / highest * (bottom - top - 36):.1f}" for x, y in line
-        ]
-        yield f'<polyline points="{" ".join(places)}" fill="none" stroke="{COLOURS[pin]}" stroke-width="2"/>'
-        yield f'<text x="{EDGE + number * 110}" y="{bottom + 36}" fill="{COLOURS[pin]}">pin {pin}</text>'
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("drain", "steady"), default="drain")
     parser.add_argument("--jobs", type=int, default=300_000, help="how many to drain (default 300,000)")
     parser.add_argument("--rate", type=int, default=800, help="jobs a second of a steady run (default 800)")
     parser.add_argument("--minutes", type=float, default=30, help="how long a steady run lasts (default 30)")
+    parser.add_argument(
+        "--around", type=float, default=0, help="minutes not pinned before it, and after it (default 0)"
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes that claim (default 1)")
     parser.add_argument("--batch", type=int, default=1, help="jobs in a claim (default 1)")
     parser.add_argument("--every", type=int, default=10_000, help="jobs in a line (default 10,000)")
