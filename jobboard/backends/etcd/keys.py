@@ -20,7 +20,7 @@ LIVE_TREES = ("ready", "later", "busy")
 FENCE = 256
 """The place of each so many-th job is a fence. See :class:`~jobboard.backends.etcd.looking.Fences`."""
 
-_LAST = 2**56 - 1
+LAST = 2**56 - 1
 
 
 quoted = functools.lru_cache(4096)(functools.partial(quote, safe=":"))
@@ -89,12 +89,12 @@ class EtcdKeys:
         """Of what is in the trash, the newest comes first."""
         place = place_of(record)
         if record.state == TRASHED:
-            place = f"{_LAST - record.modified_on:014x}{_LAST - record.sequence:014x}"
+            place = f"{LAST - record.modified_on:014x}{LAST - record.sequence:014x}"
         return f"{self.root}{TREES[record.state]}/{place}"
 
     def ended(self, ended: Record) -> str:
         """What leads to an outcome, the newest first."""
-        return f"{self.done}{_LAST - ended.modified_on:014x}{_LAST - ended.sequence:014x}/{quoted(ended.uuid)}"
+        return f"{self.done}{LAST - ended.modified_on:014x}{LAST - ended.sequence:014x}/{quoted(ended.uuid)}"
 
     def drop(self, until: int, uuid: str) -> str:
         """What leads to an outcome when it is to be dropped."""

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.backends.etcd.keys import end_of
-from jobboard.backends.etcd.requests import span
 from jobboard.board import JobBoard
-from jobboard.engine import Done, Mark, Side
 from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
@@ -250,41 +247,3 @@ def test_a_lapsed_one_is_revived_while_another_takes_its_slot(board: JobBoard, w
     ):
         assert (revived, claimed) in ((True, False), (False, True))
         assert board.stats().claimed == 1
-
-
-def test_outcomes_are_dropped_by_short_ranges(make_board: Callable[..., Any]) -> None:
-    """What etcd reads costs by all that lies in it: none of the ranges has more than half of what there is."""
-    board = make_board(keep_done=0.001)
-    board.engine.tidy()
-    store = board.engine._opened
-    start = store.clock.now()
-    [one] = board.post_many([Posting("mail")])
-    board.consume(take(board), "anna")
-    [first] = store.read([], [("outcome", one.uuid)]).sides
-    done = Done.of(first)
-    assert done is not None
-    seconds = 300
-
-    def kept(at: int) -> Mark:
-        record = done.record._replace(uuid=str(at), sequence=at)
-        side = Side("outcome", record.uuid, None, None, None)
-        return Mark(side, done._replace(record=record).packed(), until=start + at * 1_000_000)
-
-    for at in range(0, seconds, 30):
-        store.commit([], [kept(at + more) for more in range(30)])
-    counts: list[int] = []
-    read = store.link.read
-
-    def reading(operations: Any) -> Any:
-        answer = read(operations)
-        counts.extend(answer.counts)
-        return answer
-
-    store.link.read = reading
-    assert not store.outcomes.tidy(start + 2 * seconds * 1_000_000, 60)
-    assert max(counts) <= seconds // 2
-    assert store.link.read([span(store.keys.dropped, end_of(store.keys.dropped))]).found == [[]]
-    # The next one goes on from there.
-    counts.clear()
-    assert not store.outcomes.tidy(start + 2 * seconds * 1_000_000, 60)
-    assert len(counts) <= 8
