@@ -30,7 +30,7 @@ class Ahead:
     def __init__(self, store: SQLStore, writes: bool) -> None:
         self._store = store
         self._st: Statements = store.statements
-        self._candidates = Candidates(store.statements)
+        self._candidates = store.statements.part(Candidates)
         self._writes = writes
 
     def look(

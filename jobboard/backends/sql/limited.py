@@ -30,7 +30,7 @@ class LimitedTakes:
         self._entering = entering
         self._lanes = lanes
         self._take = take
-        self._candidates = Candidates(store.statements)
+        self._candidates = store.statements.part(Candidates)
         self._crowded: dict[str | None, float] = {}
 
     def __call__(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:

@@ -86,38 +86,40 @@ def leaving(
     return sa.insert(tables.outcomes).from_select(list(values), rows if source is None else rows.select_from(source))
 
 
+class OutcomeStatements:
+    def __init__(self, statements: Statements) -> None:
+        t = statements.tables.outcomes
+        prefix = statements.tables.prefix
+        mine = t.c.board == text("board")
+        of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), Veiled(t.c.board) == text("board"))
+        # For rows that another index finds: by the one on this column PostgreSQL might walk past all that have ended.
+        until = t.c.until + sa.literal_column("0", sa.Integer)
+        found = sa.select(*(t.c[name] for name in OUTCOME)).where(until > now)
+        columns = (column for column in t.c)
+        values = {c.name: param(c.name, sa.String() if isinstance(c.type, sa.String) else c.type) for c in columns}
+        self.insert = Prepared(insert_new(t, statements.product.dialect).values(values))
+        self.of = Prepared(found.where(of), "p_uuids")
+        in_order = found.where(mine).order_by(t.c.modified_on.desc(), t.c.id.desc()).limit(param("limit"))
+        behind = sa.or_(
+            t.c.modified_on < param("when"), sa.and_(t.c.modified_on == param("when"), t.c.id < param("id"))
+        )
+        pages = (in_order, in_order.where(t.c.modified_on <= param("when"), behind))
+        self.first, self.next = (Prepared(by_index(page, t, f"{prefix}_outcomes_newest")) for page in pages)
+        self.most = DROPPED // 2 if statements.product.exclusive else DROPPED
+        most = sa.literal(self.most, sa.Integer(), literal_execute=True)
+        old = sa.select(t.c.uuid).where(mine, t.c.until <= now).order_by(t.c.until).limit(most)
+        self.old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
+        self.gone = Prepared(sa.delete(t).where(of, until <= now), "p_uuids")
+
+
 class OutcomeRows:
     """:param query: runs a statement that reads, by itself."""
 
     def __init__(self, statements: Statements, base: dict[str, Any], query: Rows) -> None:
         self._base = base
         self._query = query
-        self._table = t = statements.tables.outcomes
-        prefix = statements.tables.prefix
-        self._mine = t.c.board == text("board")
-        of = sa.and_(t.c.uuid.in_(elements("uuids", sa.String())), Veiled(t.c.board) == text("board"))
-        # For rows that another index finds: by the one on this column PostgreSQL might walk past all that have ended.
-        until = t.c.until + sa.literal_column("0", sa.Integer)
-        found = sa.select(*(t.c[name] for name in OUTCOME)).where(until > now)
-        self._insert = Prepared(insert_new(t, statements.product.dialect).values(self._values()))
-        self._of = Prepared(found.where(of), "p_uuids")
-        in_order = found.where(self._mine).order_by(t.c.modified_on.desc(), t.c.id.desc()).limit(param("limit"))
-        behind = sa.or_(
-            t.c.modified_on < param("when"), sa.and_(t.c.modified_on == param("when"), t.c.id < param("id"))
-        )
-        pages = (in_order, in_order.where(t.c.modified_on <= param("when"), behind))
-        self._first, self._next = (Prepared(by_index(page, t, f"{prefix}_outcomes_newest")) for page in pages)
-        ended = sa.and_(self._mine, t.c.until <= now)
+        self._st = statements.part(OutcomeStatements)
         self._alone = statements.product.exclusive
-        self._most = DROPPED // 2 if self._alone else DROPPED
-        most = sa.literal(self._most, sa.Integer(), literal_execute=True)
-        old = sa.select(t.c.uuid).where(ended).order_by(t.c.until).limit(most)
-        self._old = Prepared(by_index(old, t, f"{prefix}_outcomes_until"))
-        self._gone = Prepared(sa.delete(t).where(of, until <= now), "p_uuids")
-
-    def _values(self) -> dict[str, Any]:
-        columns = (column for column in self._table.c)
-        return {c.name: param(c.name, sa.String() if isinstance(c.type, sa.String) else c.type) for c in columns}
 
     def write(self, run: Runner, mark: Mark) -> None:
         """Nothing is read for it: no job is consumed twice, and what arrived with it from another board stays."""
@@ -134,20 +136,20 @@ class OutcomeRows:
             "result": done.result,
             "refused": done.refused,
         }
-        run.count(self._insert, {**self._base, **{f"p_{name}": value for name, value in row.items()}})
+        run.count(self._st.insert, {**self._base, **{f"p_{name}": value for name, value in row.items()}})
 
     def of(self, uuids: Sequence[str]) -> list[Done | None]:
         found: dict[str, Done] = {}
         for some in chunks(uuids, LONGEST):
-            found.update((row[0], _done(row)) for row in self._query(self._of, p_uuids=some))
+            found.update((row[0], _done(row)) for row in self._query(self._st.of, p_uuids=some))
         return [found.get(uuid) for uuid in uuids]
 
     def page(self, after: Done | None, limit: int) -> list[Done]:
         if after is None:
-            rows = self._query(self._first, p_limit=limit)
+            rows = self._query(self._st.first, p_limit=limit)
         else:
             place = {"p_when": after.record.modified_on, "p_id": after.record.sequence}
-            rows = self._query(self._next, p_limit=limit, **place)
+            rows = self._query(self._st.next, p_limit=limit, **place)
         return [_done(row) for row in rows]
 
     def tidy(self, clean: Callable[..., float], seconds: float) -> bool:
@@ -155,9 +157,9 @@ class OutcomeRows:
 
         :param clean: runs a statement that deletes, and tells for how many seconds its transaction stood."""
         for _ in turns(seconds):
-            old = [row[0] for row in self._query(self._old)]
-            held = clean(self._gone, p_uuids=old) if old else 0.0
-            if len(old) < self._most:
+            old = [row[0] for row in self._query(self._st.old)]
+            held = clean(self._st.gone, p_uuids=old) if old else 0.0
+            if len(old) < self._st.most:
                 return False
             if self._alone:
                 # What this has written would else be copied into the file by the commit of the next one.

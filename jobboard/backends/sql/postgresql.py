@@ -73,8 +73,8 @@ _ONE = sa.literal(1, sa.Integer(), literal_execute=True)
 class PostgreSQLShortcuts(Shortcuts):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
-        self.single = Single(store.statements, bool(store.call["p_notify"]))
-        self._candidates = Candidates(store.statements)
+        self.single = store.statements.part(Single, bool(store.call["p_notify"]))
+        self._candidates = store.statements.part(Candidates)
         self._lookout = Lookout(store, self.single)
         self._limited = LimitedTakes(store, self.single.entering, Lanes(store, self.single), self._take)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import OID
@@ -25,6 +26,8 @@ LAG = HOUR // 6
 """By how much the stamp of an answer may be too old."""
 TIDIED = 1000
 """How many rows one tidying takes away, at most, of each kind."""
+
+T = TypeVar("T")
 
 now = Now()
 
@@ -121,6 +124,7 @@ class Statements:
         self.tables = tables
         self.jobs = jobs = tables.jobs
         self.product = product
+        self._parts: dict[tuple[Any, ...], Any] = {}
         dialect = product.dialect
         c = jobs.c
         self.mine = c.board == text("board")
@@ -246,6 +250,13 @@ class Statements:
         """Those of the rows in ``p_ids`` that are still ready."""
         chosen = self.jobs.c.id.in_(elements("ids"))
         return self.pick(chosen, *conditions, index=None, lists=("p_ids",), locked=locked)
+
+    def part(self, kind: Callable[..., T], *args: Hashable) -> T:
+        """What has more statements, made of these; it is shared as these are, and so remembers nothing else."""
+        part = self._parts.get((kind, *args))
+        if part is None:
+            part = self._parts[kind, *args] = kind(self, *args)
+        return cast("T", part)
 
     def outside(self, lanes: int) -> list[sa.ColumnElement[bool]]:
         """In none of so many groups, each with its name."""

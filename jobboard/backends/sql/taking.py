@@ -21,7 +21,7 @@ class Taker:
         self._writer = writer
         self._shortcuts = shortcuts
         self._st = store.statements
-        self._candidates = Candidates(store.statements)
+        self._candidates = store.statements.part(Candidates)
 
     def take(self, request: TakeRequest, nonce: Nonce) -> tuple[Glance, list[Record]]:
         """What was found; and what has gone to the trash on the way."""

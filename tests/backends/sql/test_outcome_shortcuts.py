@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql.outcomes import DROPPED
+from jobboard.backends.sql.outcomes import DROPPED, OutcomeStatements
 from jobboard.board import JobBoard
 from jobboard.engine import Done
 from jobboard.job import Job, Posting
@@ -195,18 +195,18 @@ EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN ", "mariadb":
 @pytest.mark.parametrize(
     ("name", "params", "index"),
     [
-        ("_old", {}, "outcomes_until"),
-        ("_gone", {"p_uuids": ["old1", "old2"]}, KEY),
-        ("_of", {"p_uuids": ["old1", "old2"]}, KEY),
-        ("_first", {"p_limit": 10}, "outcomes_newest"),
-        ("_next", {"p_limit": 10, "p_when": 9, "p_id": 9}, "outcomes_newest"),
+        ("old", {}, "outcomes_until"),
+        ("gone", {"p_uuids": ["old1", "old2"]}, KEY),
+        ("of", {"p_uuids": ["old1", "old2"]}, KEY),
+        ("first", {"p_limit": 10}, "outcomes_newest"),
+        ("next", {"p_limit": 10, "p_when": 9, "p_id": 9}, "outcomes_newest"),
     ],
 )
 def test_outcomes_are_found_by_an_index(
     backend: str, board: JobBoard, engine: sa.Engine, name: str, params: dict[str, Any], index: str
 ) -> None:
     table = aged(board, engine, 3000)
-    statement = getattr(board.engine._opened.outcomes, name)
+    statement = getattr(board.engine._opened.statements.part(OutcomeStatements), name)
     if backend == "postgresql":
         # Without statistics, as long as nobody has come by to take them.
         links = board.engine._opened.links
@@ -216,7 +216,7 @@ def test_outcomes_are_found_by_an_index(
     plan = board.engine._opened.links.run(lambda link: explained(link, backend, statement, params))
     plan = re.sub(r'"possible_keys": \[[^]]*\]', "", plan)
     assert re.search(index, plan), plan
-    assert (f"{table.name}_until" in plan) == (name == "_old"), plan
+    assert (f"{table.name}_until" in plan) == (name == "old"), plan
     for bad in ("Seq Scan", "Sort", "filesort", "TEMP B-TREE", '"access_type": "ALL"'):
         assert bad not in plan
 
