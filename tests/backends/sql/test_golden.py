@@ -25,8 +25,7 @@ from tests.backends.sql.recorder import Recorder, readable
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 
-# Another version of SQLAlchemy may spell a statement in another way.
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.any_driver]
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 
 def claimed(board: JobBoard, name: str = "a", **posting: Any) -> Any:
