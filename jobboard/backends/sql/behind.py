@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
 
+from jobboard.backends.sql.scopes import NEWLINE, group_key
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.expressions import XACT, Now, Place
@@ -41,6 +42,7 @@ class Behind:
     def __init__(self, statements: Statements, single: Single, named: bool, beside: bool = False) -> None:
         self._st = statements
         self._single = single
+        self._as = single.named
         self._jobs = statements.jobs
         name = (self._jobs.c.name == text("name"),) if named else ()
         self._beside = beside
@@ -98,7 +100,7 @@ class Behind:
     def crowding(self) -> Prepared:
         """The groups that have many of the first ready jobs."""
         c = self._jobs.c
-        first = sa.select(_lane_of(c).label("lane")).where(self._ready).order_by(c.priority, c.id)
+        first = sa.select(group_key(c).label("lane")).where(self._ready).order_by(c.priority, c.id)
         near = first.limit(_written(CROWD)).subquery("near")
         many = sa.func.count() >= _written(CROWD // 10)
         lanes = sa.select(near.c.lane).where(near.c.lane.is_not(None)).group_by(near.c.lane).having(many)
@@ -111,12 +113,12 @@ class Behind:
     def _outside(self) -> sa.ColumnElement[bool]:
         # As a select of its own: it is read once, and not for each row.
         lanes = sa.func.array(self._lanes().scalar_subquery())
-        return sa.or_(self._jobs.c.job_group.is_(None), _lane_of(self._jobs.c) != sa.all_(lanes))
+        return sa.or_(self._jobs.c.job_group.is_(None), group_key(self._jobs.c) != sa.all_(lanes))
 
     def _heads(self, limit: int) -> Any:
         """The first ready jobs of each lane."""
         c, lanes = self._jobs.c, self._lanes().subquery("lanes")
-        name, group = (sa.func.split_part(lanes.c.lane, _NEWLINE, _written(each)) for each in (1, 2))
+        name, group = (sa.func.split_part(lanes.c.lane, NEWLINE, _written(each)) for each in (1, 2))
         # A partial index must be shown its condition.
         mine = (self._st.readable(), c.name == name, c.job_group == group, c.job_group.is_not(None))
         first = sa.select(c.id).where(*mine).order_by(c.priority, c.id).limit(_written(limit)).lateral("first")
@@ -220,16 +222,6 @@ class Behind:
         wake_at = self._jobs.c.wake_at
         floor = sa.func.least(param("wake"), sa.select(since.c.wake).scalar_subquery())
         return self._st.first_event(wake_at > floor, wake_at <= now)
-
-    def _as(self, name: str) -> str:
-        return f"{name}_{self._single.tables.prefix}"
-
-
-_NEWLINE = sa.literal_column("chr(10)", sa.String)
-
-
-def _lane_of(c: Any) -> sa.ColumnElement[str]:
-    return c.name + _NEWLINE + c.job_group  # type: ignore[no-any-return]
 
 
 class _Explained(Prepared):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, Insert, insert
 
-from jobboard.backends.sql.scopes import ENTRY, PROBED, TOKEN, UUID
+from jobboard.backends.sql.scopes import ENTRY, PROBED, TOKEN, UUID, group_key
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import SCOPE
@@ -154,7 +154,7 @@ class Entering:
         behind = sa.tuple_(c.priority, c.id) > sa.tuple_(walk.c.priority, walk.c.id)
         further = ready.where(behind).order_by(c.priority, c.id).limit(None if few else _number(FAR))
         near = further.correlate(walk).subquery("near")
-        group = sa.or_(near.c.job_group.is_(None), _group_key(near.c) != sa.all_(walk.c.shut))
+        group = sa.or_(near.c.job_group.is_(None), group_key(near.c) != sa.all_(walk.c.shut))
         passing = sa.select(near).where(near.c.name != sa.all_(walk.c.shut), group)
         job = passing.order_by(near.c.priority, near.c.id).limit(_one).lateral("job")
         room = self._room(rules, job.c, walk.c.entered).lateral("room")
@@ -370,12 +370,8 @@ def _count(rows: sa.CTE) -> sa.ColumnElement[int]:
 
 
 def _key(rules: Any, job: Any) -> sa.ColumnElement[str]:
-    """Of a scope; see :meth:`jobboard.engine.limits.Limits.scopes`."""
-    return sa.case((rules.c.per_group, _group_key(job)), else_=job.name)
-
-
-def _group_key(job: Any) -> sa.ColumnElement[str]:
-    return job.name + sa.func.chr(_number(10), type_=sa.String) + job.job_group  # type: ignore[no-any-return]
+    """Of a scope."""
+    return sa.case((rules.c.per_group, group_key(job)), else_=job.name)
 
 
 def _place_of(key: sa.ColumnElement[str]) -> sa.ColumnElement[str]:

@@ -7,10 +7,13 @@ as that takes. A look that begins at the start of an index meets the entries of 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from jobboard.backends.sql.dear import AFRESH, BATCH, RARELY
+from jobboard.sql.links import Link
+from jobboard.sql.prepared import Prepared
 
 OFTEN = 32
 """How many looks one survey serves, at most."""
@@ -164,6 +167,21 @@ class Floors:
         self._bounds.clear()
         self._doubts.clear()
         self._returned, self._wake, self._highest, self._time = -1, 0, -1, 0
+
+
+class Surveyed(WeakKeyDictionary[Link, Floors]):
+    """What each connection remembers, of the same jobs."""
+
+    def look_around(self, link: Link, survey: Prepared, params: Mapping[str, Any]) -> Floors:
+        """What this one remembers, after a survey if one is due."""
+        floors = self.get(link)
+        if floors is None:
+            floors = self[link] = Floors()
+        if floors.due():
+            afresh, begun = floors.stale, time.monotonic()
+            [told] = link.rows(survey, {**params, **floors.params(afresh)})
+            floors.learn(told, time.monotonic() - begun, afresh)
+        return floors
 
 
 def _array(values: Iterable[int]) -> str:

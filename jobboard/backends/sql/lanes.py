@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from jobboard.backends.sql.behind import RETURNED, Behind
 from jobboard.backends.sql.dear import AFRESH, NAMES
-from jobboard.backends.sql.floors import Floors
+from jobboard.backends.sql.floors import Surveyed
 from jobboard.backends.sql.looking import TakeRequest
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
@@ -41,7 +40,7 @@ class _Front:
         self.lanes = SEPARATOR.join(lanes)
         self.room = MOST - len(lanes)
         self.again, self.until = at + AGAIN, at + AFRESH
-        self.floors: WeakKeyDictionary[Link, Floors] = WeakKeyDictionary()
+        self.floors = Surveyed()
 
 
 class Lanes:
@@ -49,7 +48,6 @@ class Lanes:
         self._store = store
         self._single = single
         self._fronts: dict[str | None, _Front] = {}
-        self._behind: dict[bool, Behind] = {}
 
     def first(self, request: TakeRequest) -> list[int] | None:
         """The ids of the first ready jobs in each lane, and of those in none; None: there are no lanes, or it can't
@@ -66,13 +64,7 @@ class Lanes:
 
     def _look(self, link: Link, front: _Front, request: TakeRequest) -> list[Row]:
         behind, params = self._beside(request), {**self._params(request), "p_lanes": front.lanes}
-        floors = front.floors.get(link)
-        if floors is None:
-            floors = front.floors[link] = Floors()
-        if floors.due():
-            afresh, begun = floors.stale, time.monotonic()
-            [told] = link.rows(behind.survey, {**params, **floors.params(afresh)})
-            floors.learn(told, time.monotonic() - begun, afresh)
+        floors = front.floors.look_around(link, behind.survey, params)
         return link.rows(behind.candidates(request.limit), {**params, **floors.params()})
 
     def found(self, request: TakeRequest) -> bool:
@@ -96,8 +88,4 @@ class Lanes:
         return {**self._store.base, **request.params}
 
     def _beside(self, request: TakeRequest) -> Behind:
-        named = request.names is not None
-        behind = self._behind.get(named)
-        if behind is None:
-            behind = self._behind[named] = Behind(self._store.statements, self._single, named, beside=True)
-        return behind
+        return self._single.behind(request.names is not None, beside=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from jobboard.backends.sql.behind import Behind, pages
 from jobboard.backends.sql.dear import Queue, Queues
-from jobboard.backends.sql.floors import Floors
+from jobboard.backends.sql.floors import Floors, Surveyed
 from jobboard.backends.sql.looking import TakeRequest
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
@@ -23,7 +21,7 @@ AHEAD = 1_000_000
 class _FloorQueue(Queue):
     def __init__(self) -> None:
         super().__init__()
-        self.floors: WeakKeyDictionary[Link, Floors] = WeakKeyDictionary()
+        self.floors = Surveyed()
 
 
 class Lookout:
@@ -31,14 +29,9 @@ class Lookout:
         self._store = store
         self.queues = Queues(_FloorQueue)
         self._single = single
-        self._behind: dict[bool, Behind] = {}
 
     def behind(self, request: TakeRequest) -> Behind:
-        named = request.names is not None
-        behind = self._behind.get(named)
-        if behind is None:
-            behind = self._behind[named] = Behind(self._store.statements, self._single, named)
-        return behind
+        return self._single.behind(request.names is not None)
 
     def floors(self, request: TakeRequest) -> Floors | None:
         """Where this take is to begin; None: it need not know."""
@@ -54,11 +47,4 @@ class Lookout:
         if not queue.dear:
             queue.floors.clear()
             return None
-        floors = queue.floors.get(link)
-        if floors is None:
-            floors = queue.floors[link] = Floors()
-        if floors.due():
-            afresh, begun = floors.stale, time.monotonic()
-            [told] = link.rows(behind.survey, {**params, **floors.params(afresh)})
-            floors.learn(told, time.monotonic() - begun, afresh)
-        return floors
+        return queue.floors.look_around(link, behind.survey, params)

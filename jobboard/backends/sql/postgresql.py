@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, slot_of, text_of, whole
-from jobboard.backends.sql.behind import RETURNED
+from jobboard.backends.sql.behind import RETURNED, Behind
 from jobboard.backends.sql.entering import Entering
 from jobboard.backends.sql.lanes import Lanes
 from jobboard.backends.sql.limited import LimitedTakes
@@ -190,6 +190,7 @@ class Single:
         self._mine = jobs.c.board == text("board")
         self._calls = calls
         self._takes: dict[tuple[str, int], Prepared] = {}
+        self._behind: dict[tuple[bool, bool], Behind] = {}
         self.entering = Entering(statements, self)
         self.claim = self._claim()
         self._ends: dict[tuple[bool, Leaves, bool | None], Prepared] = {}
@@ -258,6 +259,13 @@ class Single:
     def of_kind(self, kind: str) -> Sequence[sa.ColumnElement[bool]]:
         """Of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids")."""
         return {"any": (), "named": (self.jobs.c.name == text("name"),), "ids": (self.chosen(),)}[kind]
+
+    def behind(self, named: bool, beside: bool = False) -> Behind:
+        """What looks behind floors."""
+        behind = self._behind.get((named, beside))
+        if behind is None:
+            behind = self._behind[named, beside] = Behind(self._statements, self, named, beside)
+        return behind
 
     def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
         """As ``ids``, of those that still meet a condition."""

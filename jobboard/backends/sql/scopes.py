@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
 
 from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Limits, LimitScope, Listed, Side
@@ -14,6 +17,8 @@ from jobboard.states import Record
 UUID, TOKEN = 36, 16
 ENTRY = UUID + TOKEN + 2
 """How long a claim is. All tokens have so many digits from 2001 to 2286."""
+
+NEWLINE = sa.literal_column("chr(10)", sa.String)
 
 PROBED = 20
 """Of how many claims one statement finds out whether they live."""
@@ -45,6 +50,11 @@ def shown(value: bytes) -> bytes | None:
 
 def entry(uuid: str, token: int) -> str:
     return f"{uuid} {token},"
+
+
+def group_key(job: Any) -> sa.ColumnElement[str]:
+    """The key of the scope of a job's group; see :meth:`jobboard.engine.limits.Limits.scopes`."""
+    return job.name + NEWLINE + job.job_group  # type: ignore[no-any-return]
 
 
 def rules_of(limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str, object]]:
