@@ -15,7 +15,8 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from tests.backends.sql.conftest import statements_in
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+# To fill a board takes longer than all of these tests on it.
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("plans")]
 
 ROWS = 24_000
 

@@ -22,6 +22,8 @@ from jobboard.priorities import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
+SEVERAL = 6
+
 
 def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
     start.wait(20)
@@ -37,16 +39,16 @@ def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
 
 
 @pytest.mark.any_driver
-def test_ten_processes_at_once(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
+def test_several_processes_at_once(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
     context = multiprocessing.get_context("spawn")
-    start, answers = context.Barrier(10), context.Queue()
-    processes = [context.Process(target=_set_up, args=(board_conf, start, answers)) for _ in range(10)]
+    start, answers = context.Barrier(SEVERAL), context.Queue()
+    processes = [context.Process(target=_set_up, args=(board_conf, start, answers)) for _ in range(SEVERAL)]
     for process in processes:
         process.start()
-    assert [answers.get(timeout=50) for _ in processes] == [None] * 10
+    assert [answers.get(timeout=50) for _ in processes] == [None] * SEVERAL
     for process in processes:
         process.join()
-    assert make_board().job_count == 10
+    assert make_board().job_count == SEVERAL
 
 
 def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
