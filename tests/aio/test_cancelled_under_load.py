@@ -14,8 +14,8 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.job import Job, boottime
 from jobboard.priorities import rank_of
 from jobboard.states import Verb
-from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.history import HistoryEntry, judge
+from jobboard.testing.recording import left_on
 
 MakeBoard = Callable[..., Any]
 

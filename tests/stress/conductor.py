@@ -14,7 +14,7 @@ import jobboard
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Act
 from jobboard.states import Verb
-from jobboard.testing.conformance.recording import Recorder, to_file
+from jobboard.testing.recording import Recorder, to_file
 
 
 class RecordedBoard:

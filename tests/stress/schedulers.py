@@ -12,7 +12,7 @@ import sys
 
 import jobboard
 from jobboard.conductor.scheduling import Scheduler
-from jobboard.testing.conformance.puppet import set_clock
+from jobboard.testing.puppet import set_clock
 
 HOUR = 3600.0
 SKEWS = (0.0, HOUR, -HOUR, 0.0)

@@ -29,8 +29,8 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Job, Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.history import disorder, judge
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.servers import ZooKeeper
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 

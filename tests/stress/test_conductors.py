@@ -18,8 +18,8 @@ from jobboard import Conductor
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.history import HistoryEntry, judge
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.full import IN_FULL, SOME
 
 CONDUCTOR = Path(__file__).with_name("conductor.py")

@@ -18,9 +18,9 @@ from jobboard.job import Posting, boottime
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.faults import Fault, FaultyProxy
 from jobboard.testing.history import disorder, judge
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.full import IN_FULL, SOME
 
 # The memory board lives in one process alone.

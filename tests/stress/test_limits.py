@@ -13,8 +13,8 @@ import pytest
 from jobboard.job import Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.history import judge
+from jobboard.testing.recording import left_on
 from tests.full import FULL
 from tests.stress.test_drain import Crew, crew
 

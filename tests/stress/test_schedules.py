@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.history import HistoryEntry, judge
+from jobboard.testing.recording import Recorder, left_on
 from tests.full import FULL
 
 SCHEDULERS = Path(__file__).with_name("schedulers.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jobboard
 from jobboard.exceptions import ClaimLost
-from jobboard.testing.conformance.recording import Recorder, to_file
+from jobboard.testing.recording import Recorder, to_file
 
 
 def main() -> None:

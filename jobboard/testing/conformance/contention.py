@@ -15,9 +15,9 @@ from jobboard.exceptions import NotFound
 from jobboard.job import Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing.conformance.processes import in_child
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.conformance.support import LIMIT, Background, MakeBoard
 from jobboard.testing.history import HistoryEntry, disorder, judge, left_over
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 
 WORKERS = 3
 BEFORE, MEANWHILE = 60, 60

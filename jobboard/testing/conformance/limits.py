@@ -17,7 +17,6 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.processes import outcome
 from jobboard.testing.conformance.races import JOBS, WORKERS, Journal, mistreat
-from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -32,6 +31,7 @@ from jobboard.testing.conformance.support import (
 )
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
+from jobboard.testing.recording import left_on
 
 
 def post(board: JobBoard, number: int, name: str = "mail", group: str | None = None) -> list[str]:

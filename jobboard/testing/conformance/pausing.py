@@ -15,7 +15,6 @@ from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.races import Journal
-from jobboard.testing.conformance.recording import left_on
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -29,6 +28,7 @@ from jobboard.testing.conformance.support import (
 )
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge
+from jobboard.testing.recording import left_on
 
 WORKERS = 3
 TURNS = 6

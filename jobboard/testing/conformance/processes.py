@@ -20,8 +20,8 @@ from jobboard.exceptions import ClaimLost, JobBoardError
 from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.puppet import Puppet, work_once
 from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, LONG, SHORT, Background, EventLog, MakeBoard, take
+from jobboard.testing.puppet import Puppet, work_once
 
 TTL = 1.0
 

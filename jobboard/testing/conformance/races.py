@@ -12,9 +12,9 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, Posting, boottime
 from jobboard.priorities import JobPriority
-from jobboard.testing.conformance.recording import Recorder, left_on
 from jobboard.testing.conformance.support import SHORT, MakeBoard
 from jobboard.testing.history import HistoryEntry, judge, left_over
+from jobboard.testing.recording import Recorder, left_on
 
 JOBS = 60
 WORKERS = 4

@@ -17,7 +17,6 @@ from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.late import clear, come_back, release
 from jobboard.testing.conformance.processes import TTL, reaches
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.scheduling import one_for_each_by_the_servers_clock
 from jobboard.testing.conformance.support import (
     HELD,
@@ -33,6 +32,7 @@ from jobboard.testing.conformance.support import (
     uuids,
 )
 from jobboard.testing.conformance.wire import Wire
+from jobboard.testing.puppet import Puppet
 
 DAY = 24 * 3600.0
 

@@ -17,7 +17,6 @@ from jobboard.job import Job
 from jobboard.priorities import JobPriority
 from jobboard.states import moment
 from jobboard.testing import eventually
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -29,6 +28,7 @@ from jobboard.testing.conformance.support import (
     take,
     uuids,
 )
+from jobboard.testing.puppet import Puppet
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -13,10 +13,10 @@ import jobboard
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.conformance.support import Waiter
 from jobboard.testing.etcd_servers import EtcdCluster
 from jobboard.testing.history import judge
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.full import FULL
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(240)]

@@ -11,9 +11,9 @@ from jobboard.backends.etcd.requests import span
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.support import LIMIT, Waiter, take
 from jobboard.testing.faults import FaultyProxy
+from jobboard.testing.puppet import Puppet
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 

@@ -18,8 +18,8 @@ from jobboard.exceptions import NotFound
 from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.history import judge
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 from tests.full import FULL
 

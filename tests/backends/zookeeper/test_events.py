@@ -10,8 +10,8 @@ import pytest
 from jobboard.backends.zookeeper.events import Events as Hearing
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.support import LIMIT, LONG, EventLog, let_lapse, take
+from jobboard.testing.puppet import Puppet
 
 pytestmark = pytest.mark.backends("zookeeper")
 

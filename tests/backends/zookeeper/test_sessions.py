@@ -17,8 +17,8 @@ from jobboard.job import Entity, Posting, boottime
 from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.support import Background, EventLog, replaced, take
+from jobboard.testing.puppet import Puppet
 
 pytestmark = pytest.mark.backends("zookeeper")
 

@@ -16,9 +16,9 @@ from jobboard.states import CLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.processes import TTL, puppet, reaches
-from jobboard.testing.conformance.puppet import Puppet
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, let_lapse, take
 from jobboard.testing.conformance.wire import Wire, wire
+from jobboard.testing.puppet import Puppet
 
 __all__ = ["puppet", "wire"]
 

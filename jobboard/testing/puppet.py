@@ -1,6 +1,6 @@
 """A process of its own that holds a board and does as it is told: commands and answers are lines of JSON.
 
-Run as ``python -m jobboard.testing.conformance.puppet NAME CONF SKEW``; ends when its standard input does, without
+Run as ``python -m jobboard.testing.puppet NAME CONF SKEW``; ends when its standard input does, without
 closing the board, as nothing of the library runs at exit.
 """
 
