@@ -72,7 +72,7 @@ class Behind:
         """As :meth:`Single.take` of ``p_ids``."""
         statement = self._of_ids.get(limit)
         if statement is None:
-            ready, busy = self._single.ready(self._single.chosen())
+            ready, busy = self._single.ready(*self._single.of_kind("ids"))
             statement = self._of_ids[limit] = self._single.taking(limit, self._overdue(self._since()), ready, busy)
         return statement
 

@@ -9,7 +9,6 @@ scopes.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -22,7 +21,7 @@ from jobboard.engine import SCOPE
 from jobboard.sql.claims import among
 from jobboard.sql.expressions import Greatest, Now, Veiled
 from jobboard.sql.prepared import Prepared, param, text
-from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.states import CLAIMED
 
 if TYPE_CHECKING:
     from jobboard.backends.sql.postgresql import Single
@@ -65,12 +64,11 @@ class Entering:
         clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
         chosen = seen.c.gate == param("gate")
         timely = (seen.c.event <= now).is_not(sa.true())
-        readable = self._readable_too if kind == "ids" else self._st.readable()
-        conditions: tuple[sa.ColumnElement[bool], ...] = (readable, *single.of_kind(kind))
+        conditions = single.of_kind(kind)
         may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
         if crowded:
             found = among(self._jobs, self._walk(limit, rules, kind == "ids", *conditions))
-            picked = self._picked(limit, clock, self._readable_too, may, found)
+            picked = self._picked(limit, clock, self._st.readable(chosen=True), may, found)
         else:
             picked = self._picked(limit, clock, *conditions, may)
         wanted = self._wanted(picked, rules, alone and limit == 1)
@@ -102,13 +100,6 @@ class Entering:
             return sa.values(*columns, name="rule").data([row])
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
         return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
-
-    @functools.cached_property
-    def _readable_too(self) -> sa.ColumnElement[bool]:
-        """As :meth:`Statements.readable`, of rows that are looked up by their ids: a plan made before the table was
-        analyzed would rather walk along an index of what is ready, past all the others."""
-        c = self._jobs.c
-        return sa.and_(self._st.mine_too, Veiled(c.state) == literal(UNCLAIMED), c.version <= param("readable"))
 
     def _picked(self, limit: int, clock: sa.CTE, *conditions: sa.ColumnElement[bool]) -> sa.CTE:
         """The first ones, locked."""

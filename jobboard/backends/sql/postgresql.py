@@ -257,8 +257,10 @@ class Single:
         return statement
 
     def of_kind(self, kind: str) -> Sequence[sa.ColumnElement[bool]]:
-        """Of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids")."""
-        return {"any": (), "named": (self.jobs.c.name == text("name"),), "ids": (self.chosen(),)}[kind]
+        """Of "any" ready jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids")."""
+        readable = self._statements.readable(kind == "ids")
+        wanted = {"any": (), "named": (self.jobs.c.name == text("name"),), "ids": (self._chosen(),)}[kind]
+        return (readable, *wanted)
 
     def behind(self, named: bool, beside: bool = False) -> Behind:
         """What looks behind floors."""
@@ -269,19 +271,19 @@ class Single:
 
     def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
         """As ``ids``, of those that still meet a condition."""
-        return self._take(limit, self.chosen(), condition)
+        return self._take(limit, *self.of_kind("ids"), condition)
 
-    def chosen(self) -> sa.ColumnElement[bool]:
+    def _chosen(self) -> sa.ColumnElement[bool]:
         return self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger)))
 
     def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
         return self.taking(limit, self._statements.first_event(), *self.ready(*conditions))
 
     def ready(self, *conditions: sa.ColumnElement[bool]) -> tuple[sa.Select[Any], sa.ColumnElement[bool]]:
-        """The ready jobs in serving order, locked; whether there are any, locked or not. The gate is not compared."""
+        """The jobs in serving order, locked; whether there are any, locked or not. The gate is not compared."""
         c, st = self.jobs.c, self._statements
-        jobs = sa.select(c.id).where(st.readable(), *conditions).order_by(c.priority, c.id)
-        return locking(jobs, st.product), st.any_of(st.readable(), *conditions)
+        jobs = sa.select(c.id).where(*conditions).order_by(c.priority, c.id)
+        return locking(jobs, st.product), st.any_of(*conditions)
 
     def taking(
         self,

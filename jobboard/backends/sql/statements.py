@@ -239,17 +239,18 @@ class Statements:
         index: str | None = "ready",
         lists: tuple[str, ...] = (),
         locked: bool = True,
+        chosen: bool = False,
     ) -> Prepared:
         """Lock the first ready rows in serving order. Also answers the time and the next event."""
         event = self.first_event().scalar_subquery()
-        select = sa.select(*self.tables.record, now, event).where(self.ready_condition(), *conditions)
+        select = sa.select(*self.tables.record, now, event).where(self.ready_condition(chosen), *conditions)
         ordered = self.in_order(select, index)
         return Prepared(locking(ordered, self.product) if locked else ordered, *lists)
 
     def pick_ids(self, *conditions: sa.ColumnElement[bool], locked: bool = True) -> Prepared:
         """Those of the rows in ``p_ids`` that are still ready."""
         chosen = self.jobs.c.id.in_(elements("ids"))
-        return self.pick(chosen, *conditions, index=None, lists=("p_ids",), locked=locked)
+        return self.pick(chosen, *conditions, index=None, lists=("p_ids",), locked=locked, chosen=True)
 
     def part(self, kind: Callable[..., T], *args: Hashable) -> T:
         """What has more statements, made of these; it is shared as these are, and so remembers nothing else."""
@@ -274,14 +275,19 @@ class Statements:
         # Written out, or PostgreSQL plans it anew each time.
         return self.in_order(select, index).limit(sa.literal(limit, sa.Integer(), literal_execute=True))
 
-    def ready_condition(self) -> sa.ColumnElement[bool]:
+    def ready_condition(self, chosen: bool = False) -> sa.ColumnElement[bool]:
         """And the gate is as ``p_gate`` has it: of what is ready then, who takes has chosen the names."""
-        return sa.and_(self.readable(), self.gate() == param("gate"))
+        return sa.and_(self.readable(chosen), self.gate() == param("gate"))
 
-    def readable(self) -> sa.ColumnElement[bool]:
-        """What is ready, whatever the gate."""
+    def readable(self, chosen: bool = False) -> sa.ColumnElement[bool]:
+        """What is ready, whatever the gate.
+
+        :param chosen: of rows that are looked up by their ids: a plan that was made before the table was analyzed would
+            rather walk along an index of what is ready, past all that is done.
+        """
         c = self.jobs.c
-        return sa.and_(self.mine, c.state == literal(UNCLAIMED), c.version <= param("readable"))
+        mine, state = (self.mine_too, Veiled(c.state)) if chosen else (self.mine, c.state)
+        return sa.and_(mine, state == literal(UNCLAIMED), c.version <= param("readable"))
 
     def gate(self) -> sa.ColumnElement[int]:
         """The version of the side record of that kind; 0: there is none."""

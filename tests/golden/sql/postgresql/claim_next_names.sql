@@ -36,10 +36,10 @@ FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.no
 FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
 FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.id = ANY (array((SELECT jobboard.id
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) AND (SELECT seen_jobboard.gate =
-  %(p_gate)s::BIGINT AND (%(p_swept)s OR (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp()) *
-  1000000 AS BIGINT)) IS NOT true) AS anon_6
+WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
+  jobboard.version <= %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) AND (SELECT
+  seen_jobboard.gate = %(p_gate)s::BIGINT AND (%(p_swept)s OR (seen_jobboard.event <= CAST(date_part('epoch',
+  statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true) AS anon_6
 FROM seen_jobboard) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE SKIP LOCKED))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id,
   jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts,
@@ -62,7 +62,8 @@ FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (j
   statement_timestamp()) * 1000000 AS BIGINT) AS anon_5, seen_jobboard.event, CASE WHEN (taken_jobboard.uuid IS NULL
   AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT jobboard.id
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
-  %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) ORDER BY jobboard.priority, jobboard.id
+WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
+  jobboard.version <= %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) ORDER BY jobboard.priority,
+  jobboard.id
  LIMIT 1) IS NOT NULL ELSE false END AS anon_7, seen_jobboard.gate
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;
