@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, slot_of, text_of, whole
-from jobboard.backends.sql.behind import RETURNED, Behind
+from jobboard.backends.sql.behind import RETURNED, SPARE, Behind
 from jobboard.backends.sql.entering import Entering
 from jobboard.backends.sql.lanes import Lanes
 from jobboard.backends.sql.limited import LimitedTakes
@@ -122,12 +122,14 @@ class PostgreSQLShortcuts(Shortcuts):
         look = self._take(behind.take(request.limit), request, nonce, **where)
         if look.came_back and not (look.overdue and not request.swept):
             found = self.store.query(behind.candidates(request.limit), **request.params, **where)
-            if not found or found[0][1] >= RETURNED:
+            if found and found[0][1] >= RETURNED:
                 return None
-            ids = [id_ for id_, _ in found]
-            look = self._take(behind.take_ids(request.limit), request, nonce, **where, p_ids=ids)
+            if found:
+                ids = [id_ for id_, _ in found]
+                look = self._take(behind.take_ids(request.limit), request, nonce, **where, p_ids=ids)
             if not (look.records or look.overdue):
-                return None
+                # Others are at all of these; behind as many as it looks at there may be more.
+                return None if len(found) >= request.limit + SPARE else look._replace(event=soon(look.event))
         floors.met(look.records)
         return look if look.records or look.event is not None else look._replace(event=AHEAD)
 
