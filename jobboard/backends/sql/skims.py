@@ -37,10 +37,8 @@ from jobboard.sql.dialects import PRIMARY, by_index
 from jobboard.sql.links import Link
 from jobboard.sql.prepared import Compound, Prepared, param, text
 
-SPARE = 8
-"""How many more jobs than wanted a skim reads, as others may be at the first ones."""
-FAR = 1000
-"""And how many if that was too few."""
+SPARES = (8, 40, 200, 1000)
+"""How many more jobs than wanted a skim reads, as others may be at the first ones; and how many if that was too few."""
 A_MS = 500
 """How many pages are read in a millisecond, at most."""
 
@@ -64,7 +62,7 @@ class _SkimQueue(Queue):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spare = SPARE
+        self.spare = SPARES[0]
 
 
 class Skims:
@@ -83,17 +81,17 @@ class Skims:
         queue.probe(lambda: self._pages(link, named, params, queue))
         if not queue.dear:
             return None
-        for spare in sorted({queue.spare, FAR}):
+        for spare in SPARES[SPARES.index(queue.spare) :]:
+            queue.spare = spare
             reach = request.limit + spare
             skimmed, seen = _run(link, self._skims[named], {**params, "p_reach": reach, "p_swept": request.swept})
             if skimmed.glance.overdue or seen < reach or len(skimmed.texts) == request.limit:
                 return skimmed
-            queue.spare = FAR
             link.rollback()
         return None
 
     def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
-        queue.spare = SPARE
+        queue.spare = SPARES[0]
         [(told,)] = link.rows(self._probes[named], {**params, "p_limit": 1})
         link.rollback()
         return pages(told)

@@ -67,7 +67,7 @@ def plain_looks(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return looks
 
 
-@pytest.mark.parametrize("rows", [1, skims.SPARE + 20, skims.FAR + 10])
+@pytest.mark.parametrize("rows", [1, skims.SPARES[0] + 20, skims.SPARES[-1] + 10])
 def test_a_post_that_commits_late_is_next(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
@@ -76,7 +76,10 @@ def test_a_post_that_commits_late_is_next(
         late = board.post_many([{"name": "late"}] * rows, connection=connection)
         work_off(board)
     # More than are skimmed.
-    assert bool(plain) == (rows > skims.FAR)
+    assert bool(plain) == (rows > skims.SPARES[-1])
+    # And no more than need be: each is a row for every take from then on.
+    queue = board.engine._shortcuts._skims.queues._queues[None]
+    assert queue.spare == next((spare for spare in skims.SPARES if spare >= rows), skims.SPARES[-1])
     assert [job.uuid for job in board.claim_many("anna", rows)] == [job.uuid for job in late]
 
 
