@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from jobboard.aio import AsyncJobBoard
+from tests.full import FULL
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -24,6 +25,19 @@ def run(request: pytest.FixtureRequest) -> Run:
             return runner.run(asyncio.wait_for(coroutine, 60))
 
     return on_a_loop
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On uvloop only without a server, but in full runs: threads talk to servers, and the loop never does."""
+    gone = [item for item in items if not FULL and _on_uvloop_with_a_server(item)]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if item not in set(gone)]
+
+
+def _on_uvloop_with_a_server(item: pytest.Item) -> bool:
+    told = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return told.get("run") == "uvloop" and told.get("backend") not in ("memory", "sqlite")
 
 
 async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
