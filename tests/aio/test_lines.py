@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.testing.conformance.support import LONG
+from jobboard.testing.conformance.support import LIMIT, LONG
 from tests.aio.conftest import Run, waiting
 
 MakeBoard = Callable[..., Any]
@@ -120,3 +120,22 @@ def test_few_are_claimed_to_be_given_back(make_board: MakeBoard, run: Run) -> No
     sync._give_back = lambda given: (given_back.append(len(given)), original(given))
     run(main())
     assert sum(given_back) <= 5
+
+
+@pytest.mark.backends("memory", "redis")
+def test_who_leaves_need_not_wait_for_those_who_came_meanwhile(make_board: MakeBoard, run: Run) -> None:
+    """The thread goes to sleep for others, of whom none claims as the one did that it slept for."""
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        [crop] = await waiting(board, board.claim_next("anna", names=["crop"], timeout=None))
+        crop.cancel()
+        tasks = await waiting(board, *(board.claim_next(who, names=[who], timeout=None) for who in ("bert", "carl")))
+        await asyncio.wait([crop], timeout=LIMIT)
+        ended = crop.cancelled()
+        jobs = sync.post_many([{"name": "bert"}, {"name": "carl"}])
+        assert await asyncio.gather(*tasks) == jobs
+        assert ended
+
+    run(main())
