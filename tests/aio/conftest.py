@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _on_uvloop_with_a_server(item: pytest.Item) -> bool:
     told = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return told.get("run") == "uvloop" and told.get("backend") not in ("memory", "sqlite")
+    return told.get("run") == "uvloop" and told.get("backend") not in (None, "memory", "sqlite")
 
 
 async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
