@@ -30,8 +30,8 @@ SHUT = 50
 """How many full scopes one statement passes over, at most."""
 FAR = 2000
 """How many ready jobs of these it passes over, from one job to the next."""
-SPARE = 8
-"""How many more jobs than wanted it finds room for, as others may be at the first ones."""
+SPARE = 24
+"""How many more jobs than wanted it finds room for at most, as others may be at the first ones."""
 
 now = Now()
 
@@ -48,8 +48,11 @@ class Entering:
 
     def take(self, kind: str, limit: int, rules: int, crowded: bool) -> Prepared:
         """Take the first ``limit`` of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids"),
-        by so many limits. It answers as other takes do; at the end of each row whether something is ready that it can't
-        decide about.
+        by so many limits. It answers as other takes do; at the end of each row what has kept it from taking, or NULL:
+
+        - ``unsure``: it can't decide about what it has found;
+        - ``busy``: others are at all that has room, or have been;
+        - ``more``: something is ready that it has not got to.
 
         :param crowded: pass over jobs in full scopes; else the first jobs are taken, or none.
         """
@@ -66,11 +69,17 @@ class Entering:
         timely = (seen.c.event <= now).is_not(sa.true())
         conditions = single.of_kind(kind)
         may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
+        ready = self._jobs_of(clock).where(*conditions)
+        # Behind those that others are at, or that have no room, there are more to be looked at.
+        hitches = [] if kind == "ids" else [(self._st.any_of(*conditions), _string("more"))]
         if crowded:
-            found = among(self._jobs, self._walk(limit, rules, kind == "ids", *conditions))
-            picked = self._picked(limit, clock, self._st.readable(chosen=True), may, found)
+            walk = self._walk(limit, rules, kind == "ids", *conditions)
+            first = self._with_room(walk, self._jobs_of(clock))
+            hitches.insert(0, (sa.select(walk.c.id).where(walk.c.open).exists(), _string("busy")))
         else:
-            picked = self._picked(limit, clock, *conditions, may)
+            c = self._jobs.c
+            first = ready.order_by(c.priority, c.id).with_for_update(skip_locked=True, of=self._jobs)
+        picked = first.where(may).limit(_number(limit)).cte(single.named("picked")).prefix_with("MATERIALIZED")
         wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
@@ -80,11 +89,11 @@ class Entering:
         done = single.taken_one(taken) if limit == 1 else single.taken_together(taken)
         told = done.subquery("told")
         kept = sa.select(sa.case((all_in, told.c[0]))).select_from(told)
-        # Behind those that others are at there are more to be looked at.
-        unsure = _count(picked) > _number(0) if kind == "ids" else self._st.any_of(*conditions)
-        there = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), unsure), else_=sa.false())
+        if crowded or kind == "ids":
+            hitches.insert(0, (_count(picked) > _number(0), _string("unsure")))
+        hitch = sa.case((sa.or_(taken.c.uuid.is_not(None), seen.c.gate != param("gate")), sa.null()), *hitches)
         return Prepared(
-            sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, there)
+            sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, hitch)
             .select_from(seen.outerjoin(taken, sa.true()))
             .add_cte(single.answer(taken, kept))
         )
@@ -101,22 +110,21 @@ class Entering:
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
         return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
 
-    def _picked(self, limit: int, clock: sa.CTE, *conditions: sa.ColumnElement[bool]) -> sa.CTE:
-        """The first ones, locked."""
+    def _jobs_of(self, clock: sa.CTE) -> sa.Select[Any]:
+        """Jobs, each with the token that it gets."""
         c = self._jobs.c
         token = Greatest(c.token + 1, sa.select(clock.c.now).scalar_subquery()).label("token")
-        return (
-            sa.select(c.id, c.uuid, c.name, c.job_group, token)
-            .where(*conditions)
-            .order_by(c.priority, c.id)
-            .limit(_number(limit))
-            .with_for_update(skip_locked=True, of=self._jobs)
-            .cte(self._single.named("picked"))
-            .prefix_with("MATERIALIZED")
-        )
+        return sa.select(c.id, c.uuid, c.name, c.job_group, token)
 
-    def _walk(self, limit: int, rules: Any, few: bool, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-        """The ids of the first jobs that have room together, and of some more.
+    def _with_room(self, walk: sa.CTE, jobs: sa.Select[Any]) -> sa.Select[Any]:
+        """The first ones of a walk, locked. Each is looked up and locked before the walk goes on: it goes no further
+        than it must. So nothing may sort them: they come in the order of the walk, which is theirs."""
+        found = jobs.where(self._jobs.c.id == walk.c.id, self._st.readable(chosen=True)).correlate(walk)
+        job = found.with_for_update(skip_locked=True, of=self._jobs).lateral("found")
+        return sa.select(job).select_from(walk.join(job, sa.true())).where(walk.c.open)
+
+    def _walk(self, limit: int, rules: Any, few: bool, *conditions: sa.ColumnElement[bool]) -> sa.CTE:
+        """The first jobs that have room together, and some more, with those between them that have none.
 
         From job to job it carries the scopes that have no room for one more, whose jobs it passes over at the cost of a
         comparison; and those that the jobs which it has found have entered.
@@ -160,8 +168,7 @@ class Entering:
             walk.c.steps + _one,
         ).select_from(walk.join(job, sa.true()).join(room, sa.true()))
         more = more.where(walk.c.found < _number(most), walk.c.steps < _number(most + SHUT))
-        walk = walk.union_all(more)
-        return sa.select(walk.c.id).where(walk.c.open)
+        return walk.union_all(more)
 
     def _room(self, rules: Any, job: Any, entered: Any) -> sa.Select[Any]:
         """The scopes of a job; those of them that are surely full, together with what has entered them; and those that

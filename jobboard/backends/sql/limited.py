@@ -18,6 +18,9 @@ from jobboard.primitives import Nonce
 MOST_RULES = 50
 """By how many limits one statement decides, at most."""
 
+TRIES = 3
+"""How often a take looks out for full scopes while others are quicker at all that it finds."""
+
 CROWDED = 1.0
 """For how many seconds after a take has met a full scope others look out for them."""
 
@@ -41,10 +44,13 @@ class LimitedTakes:
         busy = False
         for kind, crowded, more in self._ways(request):
             statement = self._entering.take(kind, request.limit, rules, crowded)
-            look = self._take(statement, request, nonce, **params, **more)
-            if look.overdue or (look.came_back and kind == "ids" and not crowded):
+            for _ in range(TRIES):
+                look = self._take(statement, request, nonce, **params, **more)
+                if look.hitch != "busy":
+                    break
+            if look.overdue or look.hitch in ("busy", "unsure"):
                 return None
-            if look.records or not (look.came_back or more.get("p_ids")):
+            if look.records or not (look.hitch or more.get("p_ids")):
                 return look._replace(event=soon(look.event)) if busy and not look.records else look
             busy = True
         return None

@@ -65,7 +65,7 @@ class Glance(NamedTuple):
     :param margin: only of claims that an earlier try had made: for how long they stand.
     :param gate: its version, where nothing was found. Where it is not that of the request, nothing was looked for.
     :param since: the instant of the first event, before which nothing is overdue.
-    :param came_back: it has taken nothing, as jobs have come back of which it can't tell the first.
+    :param hitch: what has kept it from taking, as the statement tells.
     """
 
     records: list[Record]
@@ -74,7 +74,7 @@ class Glance(NamedTuple):
     margin: int | None = None
     gate: int | None = None
     since: int = 0
-    came_back: bool = False
+    hitch: str | bool | None = None
 
 
 class Candidates:

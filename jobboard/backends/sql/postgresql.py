@@ -120,7 +120,7 @@ class PostgreSQLShortcuts(Shortcuts):
             return None
         behind, where = self._lookout.behind(request), floors.params()
         look = self._take(behind.take(request.limit), request, nonce, **where)
-        if look.came_back and not (look.overdue and not request.swept):
+        if look.hitch and not (look.overdue and not request.swept):
             found = self.store.query(behind.candidates(request.limit), **request.params, **where)
             if found and found[0][1] >= RETURNED:
                 return None
@@ -139,12 +139,12 @@ class PostgreSQLShortcuts(Shortcuts):
     def _take(self, statement: Prepared, request: TakeRequest, nonce: Nonce, **more: Any) -> Glance:
         params = {**request.lease, **request.params, **more, "p_swept": request.swept}
         rows = self._run(statement, nonce, params)
-        now, event, busy, gate, *came_back = rows[0][RECORD:]
+        now, event, busy, gate, *hitch = rows[0][RECORD:]
         left = None if event is None else event - now
         if rows[0][0] is None:
             overdue = left is not None and left <= 0
             soonest = soon(left) if busy else left
-            return Glance([], overdue, soonest, gate=gate, since=event or 0, came_back=came_back == [True])
+            return Glance([], overdue, soonest, gate=gate, since=event or 0, hitch=hitch[0] if hitch else None)
         records = [record_in(row, CLAIMED) for row in rows]
         if len(records) > 1:
             records.sort(key=serving_order)

@@ -1,21 +1,10 @@
-WITH RECURSIVE clock_jobboard AS MATERIALIZED
-(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
-  END AS now),
-seen_jobboard AS
-(SELECT (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS event, coalesce((SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS gate),
-walk_jobboard(id, priority, open, shut, entered, found, steps) AS
+WITH RECURSIVE walk_jobboard(id, priority, open, shut, entered, found, steps) AS
 (SELECT CAST(-1 AS BIGINT) AS id, CAST(-1 AS SMALLINT) AS priority, false AS open, CAST('{}' AS TEXT[]) COLLATE "C"
   AS shut, CAST('{}' AS TEXT[]) COLLATE "C" AS entered, 0 AS found, 0 AS steps UNION ALL SELECT job.id AS id,
-  job.priority AS priority, room.closed IS NULL AS anon_8, walk_jobboard.shut || CASE WHEN (room.closed IS NULL)
-  THEN room.filled ELSE room.closed END AS anon_9, walk_jobboard.entered || CASE WHEN (room.closed IS NULL) THEN
-  room.entering END AS anon_10, walk_jobboard.found + CAST(room.closed IS NULL AS INTEGER) AS anon_11,
-  walk_jobboard.steps + 1 AS anon_12
+  job.priority AS priority, room.closed IS NULL AS anon_7, walk_jobboard.shut || CASE WHEN (room.closed IS NULL)
+  THEN room.filled ELSE room.closed END AS anon_8, walk_jobboard.entered || CASE WHEN (room.closed IS NULL) THEN
+  room.entering END AS anon_9, walk_jobboard.found + CAST(room.closed IS NULL AS INTEGER) AS anon_10,
+  walk_jobboard.steps + 1 AS anon_11
 FROM walk_jobboard JOIN LATERAL (SELECT near.id AS id, near.priority AS priority, near.name AS name, near.job_group
   AS job_group
 FROM (SELECT jobboard.id AS id, jobboard.priority AS priority, jobboard.name AS name, jobboard.job_group AS
@@ -39,7 +28,7 @@ FROM jobboard AS claim
 WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
   substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
   claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
- LIMIT 1) IS NULL))) THEN 1 ELSE 0 END AS anon_13
+ LIMIT 1) IS NULL))) THEN 1 ELSE 0 END AS anon_12
 FROM jobboard_sides AS scope
 WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
   WHEN rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END, 'UTF8')), 'hex')
@@ -48,19 +37,31 @@ WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.plac
 FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most)
 WHERE job.name = rule.name AND (NOT rule.per_group OR job.job_group IS NOT NULL)
  LIMIT ALL OFFSET 0) AS each) AS room ON true
-WHERE walk_jobboard.found < 9 AND walk_jobboard.steps < 59),
+WHERE walk_jobboard.found < 25 AND walk_jobboard.steps < 75),
+clock_jobboard AS MATERIALIZED
+(SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
+  END AS now),
+seen_jobboard AS
+(SELECT (SELECT jobboard.wake_at AS event
+FROM jobboard
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
+ LIMIT 1) AS event, coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS gate),
 picked_jobboard AS MATERIALIZED
-(SELECT jobboard.id AS id, jobboard.uuid AS uuid, jobboard.name AS name, jobboard.job_group AS job_group,
-  greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
+(SELECT found.id AS id, found.uuid AS uuid, found.name AS name, found.job_group AS job_group, found.token AS token
+FROM walk_jobboard JOIN LATERAL (SELECT jobboard.id AS id, jobboard.uuid AS uuid, jobboard.name AS name,
+  jobboard.job_group AS job_group, greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
 FROM clock_jobboard)) AS token
 FROM jobboard
-WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
-  jobboard.version <= %(p_readable)s::BIGINT AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND
-  (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_7
-FROM seen_jobboard) AND jobboard.id = ANY (array((SELECT walk_jobboard.id
-FROM walk_jobboard
-WHERE walk_jobboard.open))) ORDER BY jobboard.priority, jobboard.id
- LIMIT 1 FOR UPDATE OF jobboard SKIP LOCKED),
+WHERE jobboard.id = walk_jobboard.id AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND
+  coalesce(jobboard.state, '') = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s::BIGINT FOR UPDATE OF jobboard
+  SKIP LOCKED) AS found ON true
+WHERE walk_jobboard.open AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_13
+FROM seen_jobboard)
+ LIMIT 1),
 wanted_jobboard AS MATERIALIZED
 (SELECT wanted.key AS key, wanted.place AS place, wanted.number AS number, wanted.most AS most, wanted.part AS part,
   coalesce((SELECT length(jobboard_sides.value) AS length_1
@@ -122,9 +123,13 @@ FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CAS
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
   taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AS anon_16, seen_jobboard.event, false AS anon_17, seen_jobboard.gate,
-  CASE WHEN (taken_jobboard.uuid IS NULL AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT jobboard.id
+  CASE WHEN (taken_jobboard.uuid IS NOT NULL OR seen_jobboard.gate != %(p_gate)s::BIGINT) THEN NULL WHEN ((SELECT
+  count(*) AS count_3
+FROM picked_jobboard) > 0) THEN 'unsure' WHEN (EXISTS (SELECT walk_jobboard.id
+FROM walk_jobboard
+WHERE walk_jobboard.open)) THEN 'busy' WHEN ((SELECT jobboard.id
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
   %(p_readable)s::BIGINT ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) IS NOT NULL ELSE false END AS anon_18
+ LIMIT 1) IS NOT NULL) THEN 'more' END AS anon_18
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;

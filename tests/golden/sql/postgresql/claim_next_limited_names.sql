@@ -100,7 +100,7 @@ FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CAS
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
   taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT) AS anon_10, seen_jobboard.event, false AS anon_11, seen_jobboard.gate,
-  CASE WHEN (taken_jobboard.uuid IS NULL AND seen_jobboard.gate = %(p_gate)s::BIGINT) THEN (SELECT count(*) AS
-  count_3
-FROM picked_jobboard) > 0 ELSE false END AS anon_12
+  CASE WHEN (taken_jobboard.uuid IS NOT NULL OR seen_jobboard.gate != %(p_gate)s::BIGINT) THEN NULL WHEN ((SELECT
+  count(*) AS count_3
+FROM picked_jobboard) > 0) THEN 'unsure' END AS anon_12
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;

@@ -1,0 +1,102 @@
+"""Takes on PostgreSQL that walk past full scopes: no further than they must, and again where others are quicker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.backends.sql.behind import pages
+from jobboard.backends.sql.entering import SPARE
+from jobboard.backends.sql.limited import TRIES
+from jobboard.board import JobBoard
+from jobboard.job import Job, Posting
+from jobboard.testing.conformance.support import take
+
+pytestmark = pytest.mark.backends("postgresql")
+
+RUN = 100
+
+
+@pytest.fixture
+def runs(board: JobBoard) -> list[Job]:
+    """Group by group, each with a limit of one. The first two groups are full, and this is known."""
+    board.set_limit("mail", concurrency=1, per="group")
+    jobs = board.post_many([Posting("mail", group=f"g{number // RUN:02}") for number in range((SPARE + 6) * RUN)])
+    assert [take(board) for _ in range(2)] == [jobs[0], jobs[RUN]]
+    return jobs
+
+
+def locked(connection: sa.Connection, board: JobBoard, *jobs: Job) -> None:
+    c = board.table.c
+    found = connection.execute(sa.select(c.id).where(c.id.in_([job.sequence for job in jobs])).with_for_update())
+    assert len(found.all()) == len(jobs)
+
+
+def fronts(board: JobBoard) -> dict[Any, Any]:
+    fronts: dict[Any, Any] = board.engine._shortcuts._limited._lanes._fronts
+    return fronts
+
+
+def test_a_take_walks_no_further_than_to_what_it_takes(board: JobBoard, runs: list[Job], spy: Any) -> None:
+    read = list[int]()
+    with spy(board) as seen:
+        execute = seen.execute
+
+        def explained(text: str, *params: Any) -> Any:
+            told = execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {text}", *params).fetchone()[0]
+            read.append(pages(told))
+            raise ZeroDivisionError
+
+        seen.execute = explained
+        with pytest.raises(ZeroDivisionError):
+            take(board)
+    # Each run lies on four pages or so.
+    assert len(read) == 1
+    assert read[0] < 60
+
+
+def test_what_others_are_at_is_passed_over(board: JobBoard, runs: list[Job], engine: sa.Engine, spy: Any) -> None:
+    with engine.begin() as connection:
+        locked(connection, board, *runs[2 * RUN : 5 * RUN : RUN])
+        with spy(board) as seen:
+            assert take(board) == runs[5 * RUN]
+        assert len(seen.texts) == 1
+    assert take(board) == runs[2 * RUN]
+
+
+def test_others_are_at_all_that_it_finds(board: JobBoard, runs: list[Job], engine: sa.Engine, spy: Any) -> None:
+    """It looks again, and then asks in the general way; nobody looks for groups that are in the way."""
+    found = runs[2 * RUN : (3 + SPARE) * RUN : RUN]
+    with engine.begin() as connection:
+        locked(connection, board, *found)
+        with spy(board) as seen:
+            # Of the same group, as that has room.
+            assert take(board) == runs[2 * RUN + 1]
+        assert [text.startswith("WITH RECURSIVE") for text in seen.texts[: TRIES + 1]] == [True] * TRIES + [False]
+    assert not fronts(board)
+
+
+def test_they_have_gone_when_it_looks_again(board: JobBoard, runs: list[Job], engine: sa.Engine, spy: Any) -> None:
+    found = runs[2 * RUN : (3 + SPARE) * RUN : RUN]
+    with engine.connect() as connection:
+        locked(connection, board, *found)
+        sent = list[str]()
+
+        def before(text: str) -> None:
+            sent.append(text)
+            if len(sent) == 2:
+                connection.rollback()
+
+        with spy(board, before):
+            assert take(board) == runs[2 * RUN]
+    assert len(sent) == 2
+
+
+def test_a_scope_that_it_can_not_decide_about(board: JobBoard, runs: list[Job], engine: sa.Engine) -> None:
+    """Its list tells of a claim that has ended: the general way clears it, and that is all."""
+    with engine.begin() as connection:
+        connection.execute(board.table.delete().where(board.table.c.id == runs[0].sequence))
+    assert take(board) == runs[1]
+    assert not fronts(board)
