@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from jobboard.backends.sql.entering import SPARE
 from jobboard.backends.sql.limited import TRIES
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.testing.conformance.support import take
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background, take
 
 pytestmark = pytest.mark.backends("postgresql")
 
@@ -103,3 +105,46 @@ def test_a_scope_that_it_can_not_decide_about(board: JobBoard, runs: list[Job], 
         assert take(board) == runs[1]
     assert [text.startswith("WITH RECURSIVE") for text in seen.texts].count(True) == 1
     assert not fronts(board)
+
+
+@pytest.fixture
+def halted(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Who holds the advisory lock on 4242 halts walks behind their snapshot, before they lock a job: in databases whose
+    connections begin from here on."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        name = connection.exec_driver_sql("SELECT quote_ident(current_database())").scalar_one()
+        connection.exec_driver_sql(HALTING)
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
+        try:
+            yield connection
+        finally:
+            connection.exec_driver_sql(f"ALTER DATABASE {name} RESET search_path")
+            connection.exec_driver_sql("DROP FUNCTION public.txid_current()")
+
+
+HALTING = """
+CREATE FUNCTION public.txid_current() RETURNS bigint VOLATILE LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_catalog.current_query() LIKE 'WITH RECURSIVE%%' THEN
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(4242);
+  END IF;
+  RETURN pg_catalog.txid_current();
+END $$"""
+HALTED = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4242 AND NOT granted"
+
+
+def test_one_that_is_claimed_between_the_snapshot_and_the_lock(
+    halted: sa.Connection, make_board: Callable[..., JobBoard]
+) -> None:
+    """It is ready in the snapshot, and nobody holds it when it is locked."""
+    board, other = make_board(), make_board()
+    board.set_limit("mail", concurrency=1)
+    full, _, free = board.post_many([Posting("mail"), Posting("mail"), Posting("other")])
+    assert take(board) == full
+    halted.exec_driver_sql("SELECT pg_advisory_lock(4242)")
+    late = Background(lambda: board.claim_next("late"))
+    eventually(lambda: halted.exec_driver_sql(HALTED).scalar_one())
+    other.claim(other.get(free.uuid), "quick")
+    halted.exec_driver_sql("SELECT pg_advisory_unlock(4242)")
+    assert late.wait() is None
+    assert board.find_owner(free) == "quick"
