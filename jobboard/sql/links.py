@@ -15,6 +15,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
+from jobboard.sql.named import Lost, NamedStatements
 from jobboard.sql.prepared import Compound, Prepared, Row, Runner, cursor_on
 from jobboard.sql.refusals import refusal
 from jobboard.sql.silence import Line, Watch
@@ -85,7 +86,9 @@ def _tells(url: URL, error: BaseException) -> bool:
 class Link(Runner):
     """A kept connection. Belongs to one thread."""
 
-    def __init__(self, connection: Connection, product: Database, line: Line, silences: int = 0) -> None:
+    def __init__(
+        self, connection: Connection, product: Database, line: Line, silences: int = 0, named: bool = False
+    ) -> None:
         self.connection = connection
         self.line = line
         self.silences = silences
@@ -96,6 +99,7 @@ class Link(Runner):
         self.cursor, self.dialect = cursor_on(raw, connection.dialect)
         self.in_doubt = False
         """Whether what was sent last may have been carried out though no reply came."""
+        self._named = NamedStatements(product, raw) if named else None
         # What SQLAlchemy sends by itself, as it makes tables.
         sa.event.listen(connection, "before_cursor_execute", self._sends)
 
@@ -130,10 +134,19 @@ class Link(Runner):
         self.in_doubt = False
         return rows
 
+    def often(self, statement: Prepared, params: Mapping[str, Any]) -> list[Row]:
+        """As :meth:`rows`, of what comes again and again: the server may keep it."""
+        if self._named is None or not statement.single(params):
+            return self.rows(statement, params)
+        text, values = statement.compiled(self.dialect, params, whole=True)
+        self.line.requests += 1
+        self._named.execute(self.cursor, text, values)
+        return self.cursor.fetchall()  # type: ignore[no-any-return]
+
     def compound(self, statement: Compound, params: Mapping[str, Any]) -> list[Row]:
         """Statements that are a transaction as they stand, commit and all; what the first of them answers that does."""
         self.in_doubt = True
-        rows = self.rows(statement, params)
+        rows = self.often(statement, params)
         # An error of a later one comes behind the rows of an earlier one.
         while self.cursor.nextset():
             pass
@@ -207,6 +220,8 @@ class Links:
         self.product: Database | None = None
         self.own = own
         self._options = options
+        # Not in sessions that are lent to others as well.
+        self._named = own and not options.get("pooled")
         self._reset()
 
     def _reset(self) -> None:
@@ -262,6 +277,11 @@ class Links:
             if self._closed:
                 raise ConnectionFailure(f"{self._name} is closed")
             return work(link)
+        except Lost as error:
+            # Its session is another, or was reset: with it went locks, settings and all.
+            self._named = False
+            self.drop(link)
+            raise Contended("the server has forgotten a prepared statement", error.__cause__) from None
         except Exception as error:
             in_doubt = link.in_doubt
             raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, in_doubt)
@@ -384,7 +404,8 @@ class Links:
             line = self._line(connection)
             connection = self._prepared(connection, line, self.product.isolation)
             self.product.prepare(connection.connection.dbapi_connection, **self._options)
-            link = Link(connection, self.product, line, silences)
+            named = self._named and self.product.compound
+            link = Link(connection, self.product, line, silences, named)
             link.end_read()
             line.busy = False
         except BaseException as error:

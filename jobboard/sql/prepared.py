@@ -71,13 +71,20 @@ class Prepared:
         self._lists = lists
         self._texts: dict[int, _Text] = {}
 
-    def compiled(self, dialect: Dialect, params: Mapping[str, Any]) -> tuple[str, Any]:
-        """The text, and the parameters as the driver takes them."""
+    def single(self, params: Mapping[str, Any]) -> bool:
+        """Whether its lists, if it has any, are of one element."""
+        return all(len(params[name]) == 1 for name in self._lists)
+
+    def compiled(self, dialect: Dialect, params: Mapping[str, Any], whole: bool = False) -> tuple[str, Any]:
+        """The text, and the parameters as the driver takes them.
+
+        :param whole: all of them, so that the text is the same for others.
+        """
         values: Mapping[str, Any]
         if not self._lists:
             text = self._texts.get(0) or self._compile(dialect, 0)
             values = params
-        elif self._writes_out(dialect, params):
+        elif not whole and self._writes_out(dialect, params):
             return self._written_out(self._texts.get(1) or self._compile(dialect, 1), params)
         else:
             longest = max(len(params[name]) for name in self._lists)

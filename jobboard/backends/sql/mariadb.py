@@ -153,7 +153,7 @@ class MariaDBShortcuts(Shortcuts):
 
         def work(link: Link) -> Glance | None:
             skimmed = self._skims.look(link, request, params)
-            texts = [row[0] for row in link.rows(pick, params)] if skimmed is None else skimmed.texts
+            texts = [row[0] for row in link.often(pick, params)] if skimmed is None else skimmed.texts
             if None in texts:
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
             rows = [json.loads(each) for each in texts]

@@ -34,10 +34,19 @@ class Spy:
         self._link.cursor = self._cursor
 
     def execute(self, text: str, *params: Any) -> Any:
+        if text.startswith("PREPARE "):
+            return self._cursor.execute(text, *params)
+        written = self.written(text)
         if self._before is not None:
-            self._before(text)
-        self.texts.append(text)
+            self._before(written)
+        self.texts.append(written)
         return self._cursor.execute(text, *params)
+
+    def written(self, text: str) -> str:
+        """What a statement was before MariaDB was given a name for it."""
+        named = self._link._named
+        texts = {} if named is None else {call: of for of, call in named._calls.items()}
+        return texts.get(text, text)
 
     def executemany(self, text: str, *params: Any) -> Any:
         self.texts.append(text)

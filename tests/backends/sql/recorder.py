@@ -20,6 +20,8 @@ class Recorder:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._sent: list[str] | None = None
+        self.prepared: dict[tuple[Any, str], str] = {}
+        """By connection and name, what MariaDB is to run by a name."""
 
     def __enter__(self) -> Recorder:
         sa.event.listen(sa.Engine, "do_connect", self._connect)
@@ -42,6 +44,14 @@ class Recorder:
     def note(self, text: str) -> None:
         if self._sent is not None and threading.get_ident() == self._thread:
             self._sent.append(text)
+
+    def written(self, connection: Any, text: str) -> str:
+        """A statement with the names of its values, where it is run by a name of its own, too."""
+        if not text.startswith("EXECUTE "):
+            return text
+        _, name, _, using = text.split(" ", 3)
+        values = iter(using.split(", "))
+        return re.sub(r"\?", lambda _: next(values), self.prepared[connection, name])
 
     def _connect(self, dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         if dialect.driver == "pysqlite":
@@ -73,8 +83,10 @@ def _recording(base: Any, recorder: Recorder) -> Any:
         _inside = False
 
         def execute(self, text: str, *parameters: Any, **options: Any) -> Any:
-            if not self._inside:
-                recorder.note(text)
+            if not self._inside and text.startswith("PREPARE "):
+                recorder.prepared[self.connection, text.split()[1]] = parameters[0]["text"]
+            elif not self._inside:
+                recorder.note(recorder.written(self.connection, text))
             return super().execute(text, *parameters, **options)
 
         def executemany(self, text: str, *parameters: Any, **options: Any) -> Any:

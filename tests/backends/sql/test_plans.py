@@ -83,7 +83,7 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
         run, execute = seen._cursor, seen.execute
 
         def explained(text: str, *params: Any) -> Any:
-            for each in statements_in(text):
+            for each in statements_in(seen.written(text)):
                 # What is local to a compound statement is unknown outside of it.
                 alone = re.sub(r"^IF .* THEN\n|\bINTO l_\w+(, l_\w+)*\s*$", "", each)
                 statement = re.sub(r"\bl_\w+", "1", alone.replace("l_ids", "'[1]'"))
