@@ -12,6 +12,7 @@ would go on without these locks: the connection is given up, and the whole trans
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Any
 
 from jobboard.sql.dialects import Database, Raw, Trouble
@@ -34,6 +35,8 @@ class NamedStatements:
         self._calls: dict[str, str] = {}
         """By its text, how a statement is called."""
         self._refused = False
+        # A name of nobody else's: where a proxy lends one session to several, theirs would run another statement.
+        self.prefix = f"jobboard_{secrets.token_hex(8)}_"
         self._count = 0
 
     def execute(self, cursor: Any, text: str, values: dict[str, Any]) -> None:
@@ -53,7 +56,7 @@ class NamedStatements:
             return text
         if call is not text:
             return call
-        name = f"jobboard_{self._count}"
+        name = f"{self.prefix}{self._count}"
         self._count += 1
         order: list[str] = []
         try:

@@ -42,8 +42,21 @@ def forget(link: Link) -> None:
     raw: Any = link.raw
     raw.rollback()
     with raw.cursor() as cursor:
-        for number in range(link._named._count):  # type: ignore[union-attr]
-            cursor.execute(f"DEALLOCATE PREPARE jobboard_{number}")
+        named = link._named
+        assert named is not None
+        for number in range(named._count):
+            cursor.execute(f"DEALLOCATE PREPARE {named.prefix}{number}")
+
+
+def test_no_two_connections_have_the_same_name(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
+    """Whose session a proxy lends to the other's board, too, would have it run another statement."""
+    names: list[set[str]] = []
+    for each in (board, make_board()):
+        works(each)
+        calls = link_of(each)._named._calls.values()  # type: ignore[union-attr]
+        names.append({call.split()[1] for call in calls if call.startswith("EXECUTE ")})
+    assert [len(each) for each in names] == [4, 4]
+    assert names[0].isdisjoint(names[1])
 
 
 def test_what_comes_again_is_called_by_name(board: JobBoard) -> None:
