@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from jobboard.backends.sql.answers import answered, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
-from jobboard.backends.sql.scopes import ENTRY, entries_of, entry
+from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.skims import Skims, as_text
 from jobboard.backends.sql.statements import Statements, held, now
@@ -86,22 +86,42 @@ SELECT ROW_COUNT(); END"""
 _NOTHING = Compound("DO 0;")
 
 
+class MariaDBStatements:
+    def __init__(self, statements: Statements) -> None:
+        self._st = st = statements
+        self.insert_one = self._committed(_insert_one(st))
+        self.insert_many = self._committed(_insert_many(st))
+        self.picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
+        self.claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
+        sides = st.product.dialect.identifier_preparer.format_table(st.tables.sides)
+        entered = (_list(_ENTER, sides), _list(_ENTERED, sides))
+        # The jobs come first, then the gate, then the lists: in this order all lock them.
+        self.claim_entering = self._committed(st.claim_ruled, _ALL, *entered, lists=("p_ids",))
+        self._exit = _list(_EXIT, sides)
+        self._ends: dict[tuple[Leaves, bool], Compound] = {}
+
+    def _committed(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> Compound:
+        st = self._st
+        # First the slot: in this order a repetition locks, too.
+        kept = (st.answer, "IF ROW_COUNT() = 0 THEN", st.answer_first, "END IF;")
+        return Compound(*kept, *parts, "COMMIT;", lists=lists)
+
+    def end(self, leaves: Leaves, exits: bool) -> Compound:
+        """:param exits: these claims leave scopes. It answers how many."""
+        if (leaves, exits) not in self._ends:
+            left = () if leaves == "nothing" else (_leave(self._st, leaves), _ALL)
+            leaving = (self._exit,) if exits else ()
+            parts = (*left, self._st.consume, _ALL, *leaving)
+            self._ends[leaves, exits] = self._committed(*parts, lists=("p_uuids",))
+        return self._ends[leaves, exits]
+
+
 class MariaDBShortcuts(Shortcuts):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
-        st = self.statements
         self._able: bool | None = None
-        self._insert_one = self._committed(_insert_one(st))
-        self._insert_many = self._committed(_insert_many(st))
-        self._picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
-        self._skims = Skims(st)
-        self._claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
-        sides = store.product.dialect.identifier_preparer.format_table(st.tables.sides)
-        entered = (_list(_ENTER, sides), _list(_ENTERED, sides))
-        # The jobs come first, then the gate, then the lists: in this order all lock them.
-        self._claim_entering = self._committed(st.claim_ruled, _ALL, *entered, lists=("p_ids",))
-        self._exit = _list(_EXIT, sides)
-        self._ends: dict[tuple[Leaves, bool], Compound] = {}
+        self._sql = store.statements.part(MariaDBStatements)
+        self._skims = Skims(store.statements)
 
     def _run(self, work: Callable[[Link], T]) -> T:
         if self._able is None:
@@ -119,20 +139,14 @@ class MariaDBShortcuts(Shortcuts):
             raise ConstraintViolated("no compound statements here")
         return self.store.links.run(work)
 
-    def _committed(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> Compound:
-        st = self.statements
-        # First the slot: in this order a repetition locks, too.
-        kept = (st.answer, "IF ROW_COUNT() = 0 THEN", st.answer_first, "END IF;")
-        return Compound(*kept, *parts, "COMMIT;", lists=lists)
-
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
         params = {**self.store.base, **answered(nonce, [whole(len(drafts))])}
         first = drafts[0]
         if len(drafts) == 1 and first.due is None and first.delay is None:
-            statement = self._insert_one
+            statement = self._sql.insert_one
             params |= {f"p_{name}": value for name, value in zip(_GIVEN, _given(first), strict=True)}
         else:
-            statement = self._insert_many
+            statement = self._sql.insert_many
             rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
             params["p_drafts"] = _as_json(rows)
         rows = self._run(lambda link: link.compound(statement, params))
@@ -149,7 +163,7 @@ class MariaDBShortcuts(Shortcuts):
 
     def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
         """None: not all of these jobs have room for sure."""
-        pick, params = self._picks[request.names is not None], {**self.store.base, **request.params}
+        pick, params = self._sql.picks[request.names is not None], {**self.store.base, **request.params}
 
         def work(link: Link) -> Glance | None:
             skimmed = self._skims.look(link, request, params)
@@ -175,7 +189,7 @@ class MariaDBShortcuts(Shortcuts):
             if entries:
                 told = sorted([each[f"p_{name}"] for name in ("place", "key", "part", "room")] for each in entries)
                 kept |= {"p_entries": _as_json(told), "p_number": len(told), "p_version": secrets.randbits(62)}
-            claim = self._claim_entering if entries else self._claim
+            claim = self._sql.claim_entering if entries else self._sql.claim
             link.compound(claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
             if skimmed is None:
                 self._skims.queues.taken(request, len(records))
@@ -201,27 +215,14 @@ class MariaDBShortcuts(Shortcuts):
         }
         if left.leaves == "own":
             params["p_results"] = _as_json([[act.uuid, act.result] for act in acts])
-        exits = [
-            [place_of(scope.key), entry(act.uuid, act.holder.token or 0)]
-            for act in (acts if entered else ())
-            for scope in entered.get(act.uuid, ())
-        ]
+        left_ones = [[place_of(scope.key), part] for scope, part in exits(acts, entered)]
         # One statement changes a row once.
-        once = 0 < len(exits) == len({place for place, _ in exits})
+        once = 0 < len(left_ones) == len({place for place, _ in left_ones})
         if once:
-            params["p_exits"] = _as_json(sorted(exits))
-        statement = self._end(left.leaves, once)
+            params["p_exits"] = _as_json(sorted(left_ones))
+        statement = self._sql.end(left.leaves, once)
         rows = self._run(lambda link: link.compound(statement, params))
-        return [] if once and rows[0][0] == len(exits) else list(entered)
-
-    def _end(self, leaves: Leaves, exits: bool) -> Compound:
-        """:param exits: these claims leave scopes. It answers how many."""
-        if (leaves, exits) not in self._ends:
-            left = () if leaves == "nothing" else (_leave(self.statements, leaves), _ALL)
-            leaving = (self._exit,) if exits else ()
-            parts = (*left, self.statements.consume, _ALL, *leaving)
-            self._ends[leaves, exits] = self._committed(*parts, lists=("p_uuids",))
-        return self._ends[leaves, exits]
+        return [] if not left_ones or (once and rows[0][0] == len(left_ones)) else list(entered)
 
 
 def _as_json(rows: list[list[Any]]) -> str:

@@ -4,7 +4,7 @@ then ``µs;`` for each start. Claims of jobs that this library has posted have o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -90,15 +90,21 @@ def entries_of(limits: Limits, claims: Sequence[Record]) -> list[dict[str, objec
     return entries
 
 
+def exits(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> Iterator[tuple[LimitScope, str]]:
+    """Each scope that one of these claims leaves, and what is taken from its list: a rate alone lists none."""
+    for act in acts:
+        for scope in scopes.get(act.uuid, ()):
+            if scope.limit.concurrency is not None:
+                yield scope, entry(act.uuid, act.holder.token or 0)
+
+
 def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> tuple[int, dict[str, object]]:
     """How many scopes these claims leave; and as parameters what is taken from each list, and how long it is afterwards
     if it was full."""
     leaving: dict[LimitScope, list[str]] = {}
-    for act in acts:
-        for scope in scopes.get(act.uuid, ()):
-            if scope.limit.concurrency is not None:
-                leaving.setdefault(scope, []).append(entry(act.uuid, act.holder.token or 0))
-    exits: list[dict[str, object]] = [
+    for scope, part in exits(acts, scopes):
+        leaving.setdefault(scope, []).append(part)
+    given: list[dict[str, object]] = [
         {
             "place": place_of(scope.key),
             "key": scope.key,
@@ -107,6 +113,6 @@ def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]])
         }
         for scope, parts in leaving.items()
     ]
-    if len(exits) > 1 or len(acts) > 1:
-        return len(exits), {"p_exits": json.dumps(exits)}
-    return len(exits), {f"p_{name}": value for each in exits for name, value in each.items() if name != "key"}
+    if len(given) > 1 or len(acts) > 1:
+        return len(given), {"p_exits": json.dumps(given)}
+    return len(given), {f"p_{name}": value for each in given for name, value in each.items() if name != "key"}

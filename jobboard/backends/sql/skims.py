@@ -65,12 +65,19 @@ class _SkimQueue(Queue):
         self.spare = SPARES[0]
 
 
+class SkimStatements:
+    """Of all names, and of one."""
+
+    def __init__(self, st: Statements) -> None:
+        name = st.jobs.c.name == text("name")
+        self.skims = {False: _skim(st, "ready"), True: _skim(st, "by_name", name)}
+        self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
+
+
 class Skims:
     def __init__(self, statements: Statements) -> None:
-        name = statements.jobs.c.name == text("name")
         self.queues = Queues(_SkimQueue)
-        self._skims = {False: _skim(statements, "ready"), True: _skim(statements, "by_name", name)}
-        self._probes = {False: _probe(statements, "ready"), True: _probe(statements, "by_name", name)}
+        self._sql = statements.part(SkimStatements)
 
     def look(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> Skimmed | None:
         """None: the plain look is to be had."""
@@ -84,7 +91,7 @@ class Skims:
         for spare in SPARES[SPARES.index(queue.spare) :]:
             queue.spare = spare
             reach = request.limit + spare
-            skimmed, seen = _run(link, self._skims[named], {**params, "p_reach": reach, "p_swept": request.swept})
+            skimmed, seen = _run(link, self._sql.skims[named], {**params, "p_reach": reach, "p_swept": request.swept})
             if skimmed.glance.overdue or seen < reach or len(skimmed.texts) == request.limit:
                 return skimmed
             link.rollback()
@@ -92,7 +99,7 @@ class Skims:
 
     def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
         queue.spare = SPARES[0]
-        [(told,)] = link.rows(self._probes[named], {**params, "p_limit": 1})
+        [(told,)] = link.rows(self._sql.probes[named], {**params, "p_limit": 1})
         link.rollback()
         return pages(told)
 

@@ -15,9 +15,9 @@ from jobboard.backends.sql.answers import Items, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
-from jobboard.backends.sql.scopes import ENTRY, entries_of, entry
+from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
-from jobboard.backends.sql.statements import claimed_values, held, now
+from jobboard.backends.sql.statements import Statements, claimed_values, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, place_of
 from jobboard.engine import SCOPE, Limits
@@ -34,37 +34,37 @@ _INSERTED = (
 _ZEROS = ("attempts", "token", "retries")
 
 
-class SQLiteShortcuts(Shortcuts):
-    def __init__(self, store: SQLStore) -> None:
-        super().__init__(store)
-        st, c = self.statements, self.jobs.c
-        self._board = store.base["p_board"]
-        self._next = _next(self.jobs)
-        self._insert, order = self._insertion()
+class SQLiteStatements:
+    def __init__(self, statements: Statements) -> None:
+        self._st = st = statements
+        self._jobs = jobs = st.jobs
+        c = jobs.c
+        self.next = _next(jobs)
+        self.insert, order = self._insertion()
         assert order == list(_INSERTED), order
-        self._takes = {
+        self.takes = {
             (named, swept): self._take(swept, *([c.name == text("name")] if named else []))
             for named in (False, True)
             for swept in (False, True)
         }
         given = sa.func.json_each(text("uuids")).table_valued("value")
         self._these = c.uuid.in_(sa.select(given.c.value))
-        self._held = sa.and_(c.token == param("token"), held(self.jobs))
-        self._consume = Prepared(sa.delete(self.jobs).where(self._these, st.mine_too, self._held))
+        self._held = sa.and_(c.token == param("token"), held(jobs))
+        self.consume = Prepared(sa.delete(jobs).where(self._these, st.mine_too, self._held))
         self._leaves: dict[Leaves, Prepared] = {}
-        self._entry, self._exit = _entry(st.tables.sides), _exit(st.tables.sides)
+        self.entry, self.exit = _entry(st.tables.sides), _exit(st.tables.sides)
 
     def _insertion(self) -> tuple[str, list[str]]:
         """The text, and which value goes where."""
         zero = sa.literal(0, sa.Integer(), literal_execute=True)
         values = {**{name: param(name) for name in _INSERTED}, **dict.fromkeys(_ZEROS, zero)}
-        text, order = Prepared(sa.insert(self.jobs).values(values)).compiled(
-            self.store.product.dialect, {f"p_{name}": name for name in _INSERTED}
+        text, order = Prepared(sa.insert(self._jobs).values(values)).compiled(
+            self._st.product.dialect, {f"p_{name}": name for name in _INSERTED}
         )
         return text, order
 
     def _take(self, swept: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
-        st, c = self.statements, self.jobs.c
+        st, c = self._st, self._jobs.c
         picked = sa.select(c.id).where(st.ready_condition(), *conditions)
         if not swept:
             # Nothing is taken while something overdue may belong before it.
@@ -72,17 +72,40 @@ class SQLiteShortcuts(Shortcuts):
         # What is damaged is no integer, or the last one that there is: NULL, which the column refuses.
         integers = [sa.func.typeof(column) == "integer" for column in (c.attempts, c.token)]
         sound = sa.and_(*integers, c.attempts < MAX_ATTEMPTS, c.token < MAX_TOKEN)
-        values = {**claimed_values(self.jobs, now), "attempts": sa.case((sound, c.attempts + 1))}
-        change = sa.update(self.jobs).where(c.id.in_(st.in_order(picked, None))).values(values)
+        values = {**claimed_values(self._jobs, now), "attempts": sa.case((sound, c.attempts + 1))}
+        change = sa.update(self._jobs).where(c.id.in_(st.in_order(picked, None))).values(values)
         return Prepared(change.returning(*st.tables.record))
+
+    def leave(self, leaves: Leaves) -> Prepared:
+        """Before the jobs go."""
+        statement = self._leaves.get(leaves)
+        if statement is None:
+            tables, c = self._st.tables, self._jobs.c
+            if leaves == "alike":
+                insert = leaving(tables, c, self._these, self._st.mine_too, self._held)
+            else:
+                act = sa.func.json_each(text("results")).table_valued("value", name="act").c.value
+                # No condition for another index: each of the acts is to look up its job, and not each job its act.
+                mine = sa.func.coalesce(c.board, sa.literal("")) == text("board")
+                same = c.uuid == sa.func.json_extract(act, "$[0]")
+                insert = leaving(tables, c, same, mine, self._held, result=sa.func.json_extract(act, "$[1]"))
+            statement = self._leaves[leaves] = Prepared(insert)
+        return statement
+
+
+class SQLiteShortcuts(Shortcuts):
+    def __init__(self, store: SQLStore) -> None:
+        super().__init__(store)
+        self._board = store.base["p_board"]
+        self._sql = store.statements.part(SQLiteStatements)
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
         def work(link: Link) -> list[Record]:
             link.begin()
-            [(instant, place)] = link.rows(self._next, {})
+            [(instant, place)] = link.rows(self._sql.next, {})
             # Nobody else is given a place meanwhile.
             records = [draft.record(id_, instant) for id_, draft in enumerate(drafts, place)]
-            link.cursor.executemany(self._insert, [self._row(record) for record in records])
+            link.cursor.executemany(self._sql.insert, [self._row(record) for record in records])
             self._commit(link, nonce, [whole(len(drafts))])
             return records
 
@@ -103,7 +126,7 @@ class SQLiteShortcuts(Shortcuts):
 
     def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
         """None: not all of these jobs have room for sure."""
-        statement = self._takes[request.names is not None, request.swept]
+        statement = self._sql.takes[request.names is not None, request.swept]
         params = {**self.store.base, **request.lease, **request.params}
 
         def work(link: Link) -> list[Record] | None:
@@ -128,7 +151,7 @@ class SQLiteShortcuts(Shortcuts):
         if not entries:
             return entries is not None
         version = secrets.randbits(62)
-        link.many(self._entry, [{**self.store.base, **each, "p_version": version} for each in entries])
+        link.many(self._sql.entry, [{**self.store.base, **each, "p_version": version} for each in entries])
         return bool(link.cursor.rowcount == len(entries))
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
@@ -142,41 +165,23 @@ class SQLiteShortcuts(Shortcuts):
         params = {**self.store.base, **left.params, "p_uuids": uuids, "p_token": acts[0].holder.token}
         if left.leaves == "own":
             params["p_results"] = json.dumps([[act.uuid, act.result] for act in acts], ensure_ascii=False)
-        exits = [
-            {**self.store.base, "p_place": place_of(scope.key), "p_part": entry(act.uuid, act.holder.token or 0)}
-            for act in (acts if entered else ())
-            for scope in entered.get(act.uuid, ())
+        left_ones = [
+            {**self.store.base, "p_place": place_of(scope.key), "p_part": part} for scope, part in exits(acts, entered)
         ]
 
         def work(link: Link) -> list[str]:
             link.begin()
             if left.leaves != "nothing":
-                link.count(self._leave(left.leaves), params)
-            if link.count(self._consume, params) < len(acts):
+                link.count(self._sql.leave(left.leaves), params)
+            if link.count(self._sql.consume, params) < len(acts):
                 raise ConstraintViolated("not all of these claims stand")
-            if exits:
-                link.many(self._exit, exits)
-            unlisted = list(entered) if exits and link.cursor.rowcount < len(exits) else []
+            if left_ones:
+                link.many(self._sql.exit, left_ones)
+            unlisted = list(entered) if left_ones and link.cursor.rowcount < len(left_ones) else []
             self._commit(link, nonce, [whole(len(acts))])
             return unlisted
 
         return self.store.links.run(work)
-
-    def _leave(self, leaves: Leaves) -> Prepared:
-        """Before the jobs go."""
-        statement = self._leaves.get(leaves)
-        if statement is None:
-            tables, c = self.statements.tables, self.jobs.c
-            if leaves == "alike":
-                insert = leaving(tables, c, self._these, self.statements.mine_too, self._held)
-            else:
-                act = sa.func.json_each(text("results")).table_valued("value", name="act").c.value
-                # No condition for another index: each of the acts is to look up its job, and not each job its act.
-                mine = sa.func.coalesce(c.board, sa.literal("")) == text("board")
-                same = c.uuid == sa.func.json_extract(act, "$[0]")
-                insert = leaving(tables, c, same, mine, self._held, result=sa.func.json_extract(act, "$[1]"))
-            statement = self._leaves[leaves] = Prepared(insert)
-        return statement
 
     def _commit(self, link: Link, nonce: Nonce, items: Items) -> None:
         self.store.keep(link, nonce, items)

@@ -135,9 +135,11 @@ def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
 
 
 @pytest.mark.backends("mariadb")
-def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(board: JobBoard) -> None:
+def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(
+    board: JobBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What MariaDB answers where a text would be longer than max_allowed_packet.
-    board.engine._shortcuts._picks[False] = Prepared(sa.select(sa.null()))
+    monkeypatch.setitem(board.engine._shortcuts._sql.picks, False, Prepared(sa.select(sa.null())))
     board.post("a", details={"n": 1})
     job = board.claim_next("anna")
     assert job.details == {"n": 1}

@@ -15,6 +15,7 @@ from jobboard.backends.sql.writing import RowWriter
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.sql.prepared import Compound
+from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 
 pytestmark = pytest.mark.backends("mariadb")
@@ -192,12 +193,13 @@ def test_one_name(board: JobBoard, engine: sa.Engine) -> None:
 
 
 @pytest.fixture
-def between(board: JobBoard, engine: sa.Engine) -> Callable[[Callable[[], Any]], Any]:
+def between(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
     """Have a take wait between its skim and its locks until something was done; what it has taken."""
-    looks = board.engine._shortcuts._skims._skims
+    looks = board.engine._shortcuts._skims._sql.skims
     parts = list(looks[False]._parts)
     at = parts.index("COMMIT;") + 1
-    looks[False] = Compound(*parts[:at], "DO GET_LOCK('between', 30); DO RELEASE_LOCK('between');", *parts[at:])
+    halts = Compound(*parts[:at], "DO GET_LOCK('between', 30); DO RELEASE_LOCK('between');", *parts[at:])
+    monkeypatch.setitem(looks, False, halts)
 
     def between(act: Callable[[], Any]) -> Any:
         found: list[Any] = []
@@ -252,9 +254,12 @@ def test_a_pause_that_comes_meanwhile(
     assert found.uuid == job.uuid
 
 
-def test_a_skim_that_breaks_off_leaves_nothing_uncommitted_to_be_read(board: JobBoard, engine: sa.Engine) -> None:
-    looks = board.engine._shortcuts._skims._skims
-    looks[False] = Compound(*looks[False]._parts[:2], "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'broken';")
+def test_a_skim_that_breaks_off_leaves_nothing_uncommitted_to_be_read(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = board.engine._shortcuts._skims._sql.skims
+    breaks = Compound(*looks[False]._parts[:2], "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'broken';")
+    monkeypatch.setitem(looks, False, breaks)
     with pytest.raises(JobFailure, match="broken"):
         board.claim_next("anna")
     with open_transaction(engine) as connection:
@@ -290,13 +295,17 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
     eventually(lambda: no_longer_dear(queue, board))
 
 
-def pages_of_a_job(board: JobBoard, engine: sa.Engine, jobs: int = 21) -> int:
+def pages_of_a_job(board: JobBoard, engine: sa.Engine, jobs: int = 21, delay: float | None = None) -> int:
     """The fewest: the server counts what others read, too."""
-    board.post_many([{"name": "a"}] * jobs)
+    if delay is None:
+        board.post_many([{"name": "a"}] * jobs)
     found = []
     with engine.connect() as connection:
         read = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
         for _ in range(jobs):
+            if delay is not None:
+                job = board.post("a", delay=delay)
+                eventually(lambda job=job: job.state == UNCLAIMED)  # type: ignore[misc]
             before = int(connection.exec_driver_sql(read).one()[1])
             board.consume(taken(board), "anna")
             found.append(int(connection.exec_driver_sql(read).one()[1]) - before)
