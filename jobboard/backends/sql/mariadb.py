@@ -156,6 +156,11 @@ class MariaDBShortcuts(Shortcuts):
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
         return self._taken(request, None, nonce) if request.direct else None
 
+    def overdue(self, request: TakeRequest, since: int) -> list[int] | None:
+        if not self._able:
+            return None
+        return self._run(lambda link: self._skims.overdue(link, request, {**self.store.base, "p_since": since}))
+
     def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         look = self._taken(request, limits, nonce) if request.direct else None
         # Of what others hold, or has to wait, the general way tells more.

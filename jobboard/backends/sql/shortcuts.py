@@ -49,6 +49,10 @@ class Shortcuts:
         """Claim the first ready jobs; none while something is overdue, unless a sweep has just been."""
         return None
 
+    def overdue(self, request: TakeRequest, since: int) -> list[int] | None:
+        """The ids of all rows that are overdue, the first at ``since``; None: a sweep has to look for itself."""
+        return None
+
     def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         """Claim the first ready jobs by these limits; None, too, where it can't tell what these allow."""
         return None

@@ -17,7 +17,7 @@ indexes, so that it does not matter when a job became ready, nor which id it has
 - Between a skim and the locks others may claim jobs, or put them aside: each row is compared again under its lock. What
   becomes ready meanwhile has come after this look.
 - An instant that has passed is looked up at READ COMMITTED. If nobody has committed it, the first one that is committed
-  counts.
+  counts. What is overdue then is found in the same way as what is ready, and compared again under its lock.
 - The rules are read at READ COMMITTED, in the statement that locks, as in a plain look.
 """
 
@@ -31,7 +31,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.statements import Statements, now
+from jobboard.backends.sql.statements import SWEEP, Statements, now
 from jobboard.sql.claims import locking
 from jobboard.sql.dialects import PRIMARY, by_index
 from jobboard.sql.links import Link
@@ -72,6 +72,7 @@ class SkimStatements:
         name = st.jobs.c.name == text("name")
         self.skims = {False: _skim(st, "ready"), True: _skim(st, "by_name", name)}
         self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
+        self.overdue = _overdue(st)
 
 
 class Skims:
@@ -96,6 +97,18 @@ class Skims:
                 return skimmed
             link.rollback()
         return None
+
+    def overdue(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> list[int] | None:
+        """As :meth:`Shortcuts.overdue`, where looks are dear."""
+        queue = self.queues.of(request)
+        if queue is None or not queue.dear:
+            return None
+        [(told,)] = link.rows(self._sql.overdue, params)
+        while link.cursor.nextset():
+            pass
+        ids = json.loads(told or "[]")
+        # Of so many others may be at the first ones, and there may be more.
+        return ids if len(ids) < SWEEP else None
 
     def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
         queue.spare = SPARES[0]
@@ -153,6 +166,21 @@ def _skim(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Co
         "END IF;",
         # Last: if the rules have changed since the rows were picked by them, it shows.
         Prepared(sa.select(*map(variable, ("l_now", "l_event")), st.gate(), seen)),
+    )
+
+
+def _overdue(st: Statements) -> Compound:
+    c = st.jobs.c
+    late = sa.select(c.id).where(st.mine, c.wake_at >= param("since"), c.wake_at <= now).order_by(c.wake_at)
+    late = late.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+    first = by_index(late, st.jobs, f"{st.tables.prefix}_wake").subquery("late")
+    ids = sa.select(sa.literal_column("JSON_ARRAYAGG(late.id)", sa.String)).select_from(first)
+    return Compound(
+        "DECLARE l_ids LONGTEXT;",
+        "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
+        _into("l_ids", ids.scalar_subquery()),
+        "COMMIT;",
+        Prepared(sa.select(sa.literal_column("l_ids"))),
     )
 
 

@@ -207,6 +207,8 @@ class Statements:
                 product,
             )
         )
+        overdue = by_index(sa.select(*tables.record, now).where(by_id, c.wake_at <= now), jobs, PRIMARY)
+        self.overdue_ids = Prepared(locking(overdue, product), "p_ids")
         gone = {"wake_at": sa.null(), "lock_until": sa.null()}
         self.freed = Prepared(
             sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone, **self._returned()), "p_ids"

@@ -43,8 +43,11 @@ class Taker:
                 if look.event is not None and look.event <= 0:
                     look = look._replace(event=SOON)
                 return look, trashed
-            since = look.since
-            swept_rows, gone = self._store.transact(None, lambda run, _, since=since: self._writer.sweep(run, since))  # type: ignore[misc]
+            since, ids = look.since, self._shortcuts.overdue(request, look.since)
+            swept_rows, gone = self._store.transact(
+                None,
+                lambda run, _, since=since, ids=ids: self._writer.sweep(run, since, ids),  # type: ignore[misc]
+            )
             trashed += gone
             # While a sweep finds as much as it may, there may be more.
             request, full = request._replace(swept=True), swept_rows >= SWEEP

@@ -85,12 +85,18 @@ class RowWriter:
         found = (_still_held(record, token, now) for record, token in held)
         return sorted((r for r in found if r is not None), key=serving_order), now
 
-    def sweep(self, run: Runner, since: int = 0) -> tuple[tuple[int, list[Record]], Items]:
+    def sweep(
+        self, run: Runner, since: int = 0, ids: Sequence[int] | None = None
+    ) -> tuple[tuple[int, list[Record]], Items]:
         """Sweep what is overdue: how many rows that were, and which jobs went to the trash.
 
         :param since: an instant before which nothing is.
+        :param ids: where these rows are all that is overdue, if they are.
         """
-        rows = run.rows(self.st.overdue, {**self._board, "p_since": since})
+        if ids is None:
+            rows = run.rows(self.st.overdue, {**self._board, "p_since": since})
+        else:
+            rows = run.rows(self.st.overdue_ids, {"p_ids": ids}) if ids else []
         freed, refiled, trashed = [], [], []
         for row in rows:
             was, now = record_of(row), row[RECORD]

@@ -295,6 +295,20 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
     eventually(lambda: no_longer_dear(queue, board))
 
 
+def test_a_job_that_falls_due_costs_the_same_behind_a_pinned_snapshot(
+    make_board: Callable[..., JobBoard], engine: sa.Engine
+) -> None:
+    board = make_board(table="delayed")
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
+        connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
+        young = pages_of_a_job(board, engine, delay=0.001)
+        for _ in range(10):
+            board.post_many([{"name": "a"}] * 100)
+            board.consume_many(board.claim_many("anna", 100), "anna")
+        # Where it is looked for row by row, each of these thousand adds two pages and more.
+        assert pages_of_a_job(board, engine, delay=0.001) < young + 300
+
+
 def pages_of_a_job(board: JobBoard, engine: sa.Engine, jobs: int = 21, delay: float | None = None) -> int:
     """The fewest: the server counts what others read, too."""
     if delay is None:
