@@ -120,7 +120,7 @@ class Entering:
         """The first ones of a walk, locked. Each is looked up and locked before the walk goes on: it goes no further
         than it must. So nothing may sort them: they come in the order of the walk, which is theirs."""
         found = jobs.where(self._jobs.c.id == walk.c.id, self._st.readable(chosen=True)).correlate(walk)
-        job = found.with_for_update(skip_locked=True, of=self._jobs).lateral("found")
+        job = found.with_for_update(skip_locked=True).lateral("found")
         return sa.select(job).select_from(walk.join(job, sa.true())).where(walk.c.open)
 
     def _walk(self, limit: int, rules: Any, few: bool, *conditions: sa.ColumnElement[bool]) -> sa.CTE:

@@ -56,8 +56,8 @@ FROM walk_jobboard JOIN LATERAL (SELECT jobboard.id AS id, jobboard.uuid AS uuid
 FROM clock_jobboard)) AS token
 FROM jobboard
 WHERE jobboard.id = walk_jobboard.id AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND
-  coalesce(jobboard.state, '') = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s::BIGINT FOR UPDATE OF jobboard
-  SKIP LOCKED) AS found ON true
+  coalesce(jobboard.state, '') = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s::BIGINT FOR UPDATE SKIP LOCKED)
+  AS found ON true
 WHERE walk_jobboard.open AND (SELECT seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <=
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) IS NOT true AS anon_13
 FROM seen_jobboard)
