@@ -157,7 +157,8 @@ class MariaDBShortcuts(Shortcuts):
         return self._taken(request, None, nonce) if request.direct else None
 
     def overdue(self, request: TakeRequest, since: int) -> list[int] | None:
-        if not self._able:
+        # Of several names it is not known whether looks are dear.
+        if not (self._able and request.direct):
             return None
         return self._run(lambda link: self._skims.overdue(link, request, {**self.store.base, "p_since": since}))
 
