@@ -63,13 +63,17 @@ exactly."""
 
 class Arrival(NamedTuple):
     """What a job brings along from another board. It is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`, so that
-    nobody takes it before ``who`` gives it free; or as TRASHED since ``trashed_on``, where its key is nobody's."""
+    nobody takes it before ``who`` gives it free; or as TRASHED since ``trashed_on``, where its key is nobody's.
+
+    ``token``: the least that it may get. It is above those that the job has had, as this server's clock may be behind
+    the other's; and of two arrivals of one job, which may follow each other, a token must not fit both."""
 
     who: str
     attempts: int
     errors: tuple[Failure, ...]
     created_on: int
     trashed_on: int | None
+    token: int
     retries: int = 0
 
 
@@ -110,8 +114,7 @@ class Draft(NamedTuple):
             state=CLAIMED if held else TRASHED,
             attempts=came.attempts,
             retries=came.retries,
-            # Of two arrivals of one job, which may follow each other, a token must not fit both.
-            token=now,
+            token=max(came.token, now),
             who=came.who,
             lock_until=HELD_UNTIL if held else None,
             created_on=came.created_on,

@@ -35,6 +35,7 @@ sign that was put on the other is that other one.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -54,6 +55,10 @@ from jobboard.moving.scheduled import ScheduleMover
 from jobboard.primitives import Arrival, Draft, Finish
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
+_SPREAD = 2**20
+"""Among how many tokens that of a copy is drawn. They are microseconds, and a second ahead is nothing to a failover."""
+_LAST_TOKEN = 2**53 - 2 * _SPREAD
+"""Redis counts no further, one by one."""
 _LOOK = 0.5
 """How often to look for jobs whose claims have ended, in seconds."""
 
@@ -189,7 +194,7 @@ class Mover:
                 max_attempts=None,
                 delay=None,
                 due=None,
-                arrival=Arrival(f"{NAME} {self._run}", 0, (Failure(now, None, 0, self._sign),), now, now),
+                arrival=Arrival(f"{NAME} {self._run}", 0, (Failure(now, None, 0, self._sign),), now, now, 0),
             )
             [(status, _, _)] = board.door.insert([sign])
             if status != OK:
@@ -393,6 +398,9 @@ class Mover:
         except JobFailure as error:
             self._leave(job, str(error))
             return None
+        if job.token > _LAST_TOKEN:
+            self._leave(job, f"its token is {job.token}, and not every board counts further")
+            return None
         due = job.lock_until if job.state == SCHEDULED else None
         buried, window = is_buried(job), job.key_until
         return Draft(
@@ -411,6 +419,8 @@ class Mover:
                 errors=job.errors,
                 created_on=job.created_on,
                 trashed_on=job.modified_on if buried else None,
+                # At random, or two copies of one version would have the same where the target's clock is behind.
+                token=job.token + 1 + secrets.randbelow(_SPREAD),
                 retries=job.retries,
             ),
             group=job.group,

@@ -1,101 +1,28 @@
 """Moving jobs between boards, ended or overtaken at each of its steps."""
 
-import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import jobboard
-from jobboard.backends import memory
-from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+from jobboard.exceptions import JobFailure, NotFound
 from jobboard.job import Job
 from jobboard.moving import Mover
 from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
+from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
 from tests.moving import fill, shown
+from tests.unit.boards import Boards, Killed, boards
 
-pytestmark = pytest.mark.backends("memory")
+__all__ = ["boards"]
 
-_serial = itertools.count(1)
-
-
-class Killed(BaseException):
-    """The mover is no more."""
-
-
-class Boards:
-    """Two boards, and whoever moves jobs from the one to the other."""
-
-    def __init__(self) -> None:
-        self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
-        self.clock = memory.ManualClock()
-        self.source, self.target = (self.board(name) for name in self.names)
-        self.done: Counter[str] = Counter()
-
-    def board(self, name: str) -> JobBoard:
-        board = jobboard.fetch(name, {"board": "memory", "clock": self.clock})
-        assert isinstance(board, JobBoard)
-        board.connect()
-        return board
-
-    def mover(
-        self,
-        meanwhile: dict[int, Callable[[], object]] | None = None,
-        lost: dict[int, Callable[[], object]] | None = None,
-    ) -> Mover:
-        """One with handles of its own.
-
-        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
-        :param lost: what happens when it has done so, before it learns that the reply got lost.
-        """
-        boards = [self.board(name) for name in self.names]
-        count = itertools.count()
-
-        def watched(original: Callable[..., Any], what: Any, nonce: Nonce) -> Any:
-            step = next(count) if what else None
-            # Time goes on with every step, as it does elsewhere.
-            self.clock.advance(0.001)
-            (meanwhile or {}).get(step, bool)()
-            answer = original(what, nonce)
-            if step in (lost or {}):
-                lost[step]()
-                raise ConnectionFailure("the connection broke", outcome="unknown")
-            return answer
-
-        for board in boards:
-            for primitive in ("insert", "finish"):
-                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
-        return Mover(*boards)
-
-    def work(self, board: JobBoard, limit: int = 100) -> None:
-        """Execute what can be claimed."""
-        for job in board.claim_many("worker", limit):
-            self.done[job.uuid] += 1
-            board.consume(job, "worker")
-
-    def kill(self) -> None:
-        raise Killed
-
-    def kill_at(self, step: int) -> bool:
-        """Run a mover to this step; whether it has come so far."""
-        try:
-            self.mover({step: self.kill}).run()
-        except Killed:
-            return True
-        return False
-
-
-@pytest.fixture
-def boards() -> Iterator[Boards]:
-    made = Boards()
-    yield made
-    for name in made.names:
-        memory.forget(name)
+pytestmark = [
+    pytest.mark.backends("memory"),
+    pytest.mark.parametrize("boards", [0, 100], ids=["alike", "behind"], indirect=True),
+]
 
 
 def steps() -> int:
@@ -120,6 +47,25 @@ def test_all_is_as_it_was(boards: Boards) -> None:
     assert sorted(uuids(jobs)) == sorted(seen[0] for seen in before)
     assert {job.seen_state for job in boards.target.iterjobs()} == {UNCLAIMED, SCHEDULED}
     assert all(job._record.who is None for job in boards.target.iterjobs())
+
+
+def test_tokens_rise_though_the_targets_clock_is_behind(boards: Boards) -> None:
+    boards.source.post("a")
+    lapsed = take(boards.source, expiry=1)
+    boards.clock.advance(2)
+    boards.mover().run()
+    taken = take(boards.target)
+    assert lapsed.claim is not None
+    assert taken.claim is not None
+    assert taken.claim.token > lapsed.claim.token
+
+
+def test_a_token_that_can_rise_no_further_keeps_its_job_where_it_is(boards: Boards) -> None:
+    job, other = arrived(boards.source, arrival(boards.source, token=2**53)), boards.source.post("a")
+    finish(boards.source, free(job))
+    [left] = boards.mover().run().left
+    assert (left.uuid, left.why) == (job.uuid, f"its token is {2**53}, and not every board counts further")
+    assert uuids(boards.target.iterjobs()) == [other.uuid]
 
 
 def test_and_back_again(boards: Boards) -> None:
@@ -224,7 +170,7 @@ def test_a_copy_that_was_dropped_before_its_reply_was_lost(boards: Boards) -> No
 @pytest.mark.parametrize("worked_on", [False, True])
 def test_another_mover_killed_at_any_step_meanwhile(boards: Boards, step: int, worked_on: bool) -> None:
     for other in range(STEPS):
-        made = Boards()
+        made = Boards(boards.behind)
         jobs = fill(made.source)
 
         def meanwhile(made: Boards = made, other: int = other) -> None:
@@ -356,7 +302,7 @@ def test_a_copy_of_a_job_that_is_claimed_again_is_dropped(boards: Boards) -> Non
 def test_a_copy_of_another_boards_job_is_left_alone(boards: Boards) -> None:
     """What is absent here may well be somewhere else."""
     job = held(boards)
-    stranger = boards.board(f"moving {next(_serial)}")
+    stranger = boards.stranger()
     [left] = Mover(stranger, boards.target).run().left
     assert left.uuid == job.uuid
     assert "must be run again" in left.why
@@ -367,7 +313,7 @@ def test_a_mark_of_a_move_to_elsewhere_is_left_alone(boards: Boards) -> None:
     job = boards.source.post("job")
     assert boards.kill_at(4)
     assert boards.source.get(job.uuid).seen_state == TRASHED
-    elsewhere = boards.board(f"moving {next(_serial)}")
+    elsewhere = boards.stranger()
     [left] = Mover(boards.source, elsewhere).run().left
     assert left.uuid == job.uuid
     assert boards.names[1] in left.why

@@ -85,9 +85,9 @@ def packed_draft(draft: Draft) -> Sequence[Any]:
     job = (uuid, name, priority, key, version, max_attempts, delay, due, group, key_for, replace)
     if came is None:
         return job
-    who, attempts, errors, created_on, trashed_on, retries = came
+    who, attempts, errors, created_on, trashed_on, token, retries = came
     until = trashed_on or HELD_UNTIL
-    return *job, (who, attempts, retries, _packed_errors(errors), created_on, until), trashed_on is not None
+    return *job, (who, attempts, retries, _packed_errors(errors), created_on, until, token), trashed_on is not None
 
 
 def _packed_errors(errors: Sequence[Failure]) -> list[Any]:

@@ -19,7 +19,13 @@ ERRORS = (Failure(LONG_AGO + 1, "bert", 1, "it broke"), Failure(LONG_AGO + 2, No
 
 
 def arrival(
-    board: JobBoard, number: int = 1, *, key: str | None = None, trashed_on: int | None = None, attempts: int = 2
+    board: JobBoard,
+    number: int = 1,
+    *,
+    key: str | None = None,
+    trashed_on: int | None = None,
+    attempts: int = 2,
+    token: int = 0,
 ) -> Draft:
     return Draft(
         uuid=f"00000000-0000-4000-8000-{number:012d}",
@@ -31,7 +37,7 @@ def arrival(
         max_attempts=3,
         delay=None,
         due=None,
-        arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, RETRIES),
+        arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, RETRIES),
         group="ours",
     )
 
@@ -83,6 +89,22 @@ class TestArriving:
         assert (job.seen_state, job._record.lock_until, job.attempts) == (SCHEDULED, due, 2)
         assert board.get(two.uuid).seen_state == UNCLAIMED
 
+    @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
+    def test_its_token_is_above_those_it_has_had(self, board: JobBoard, trashed_on: int | None) -> None:
+        """This server's clock is an hour behind that of the board from which it comes."""
+        before = board.engine.now() + 3_600_000_000
+        record = arrived(board, arrival(board, token=before + 1, trashed_on=trashed_on))
+        assert record == record_of(board, board.get(record.uuid))
+        assert record.token > before
+        if trashed_on is None:
+            finish(board, free(record))
+        else:
+            board.restore(board.get(record.uuid))
+        job = take(board)
+        assert job.claim is not None
+        assert job.claim.token > record.token
+        board.consume(job, "anna")
+
     def test_they_keep_their_order(self, board: JobBoard) -> None:
         posted = board.post("resize", priority=64)
         answers = insert(board, *(arrival(board, number) for number in (3, 1, 2)))
@@ -126,7 +148,7 @@ class TestArriving:
         first = arrived(board, arrival(board))
         finish(board, Finish(first.uuid, Holder(MOVER, first.token), Verb.CONSUME))
         assert board.engine.read([first.uuid])[0].state == COMPLETE
-        second = arrived(other, arrival(board, trashed_on=LONG_AGO))
+        second = arrived(other, arrival(board, trashed_on=LONG_AGO, token=first.token + 1))
         assert second.token > first.token
         assert finish(board, part(second, Verb.PURGE)) == [OK]
         third = arrived(board, arrival(board, trashed_on=trashed_on))

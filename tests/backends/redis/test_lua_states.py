@@ -160,7 +160,7 @@ def draft(
 ) -> Draft:
     """``arrives``: from another board, 'held' or 'trashed'. A key that is called 'w' has a window."""
     failures = (Failure(900, "anna", 1, "before"), Failure(950, None, 1, "an operator"))
-    came = Arrival("anna", 1, failures, 1_000, 2_000 if arrives == "trashed" else None, 2) if arrives else None
+    came = Arrival("anna", 1, failures, 1_000, 2_000 if arrives == "trashed" else None, 0, 2) if arrives else None
     posting = b"posting of " + uuid.encode()
     more = (group or f"group of {name}", LONG if key == "w" else None, replace)
     return Draft(uuid, name, priority, key, version, posting, max_attempts, delay, None, came, *more)

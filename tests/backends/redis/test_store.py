@@ -29,7 +29,7 @@ def store(board: JobBoard) -> Any:
 
 
 def draft(job: str, trashed_on: int | None = None) -> Draft:
-    return Draft(job, "a", 100, "k", 1, b"posting", None, None, None, Arrival("anna", 1, (), 1_000, trashed_on))
+    return Draft(job, "a", 100, "k", 1, b"posting", None, None, None, Arrival("anna", 1, (), 1_000, trashed_on, 0))
 
 
 class TestTags:

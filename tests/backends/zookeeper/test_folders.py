@@ -114,7 +114,7 @@ def test_two_priorities_in_turn_make_no_folder_anew(make_board: Any) -> None:
 
 def draft(uuid: str) -> Draft:
     posting = codec.encode(codec.Content({}, None), "msgpack")
-    return Draft(uuid, "resize", 100, None, codec.VERSION, posting, None, None, None, Arrival("m", 0, (), 1, None))
+    return Draft(uuid, "resize", 100, None, codec.VERSION, posting, None, None, None, Arrival("m", 0, (), 1, None, 0))
 
 
 def test_a_tag_of_another_life_fits_nothing(make_board: Any) -> None:

@@ -1,7 +1,7 @@
 -- How a draft becomes a job: for insert and commit. Behind board.lua.
 -- A draft: [uuid, name, priority, key, version, max_attempts, delay, due, group, key for, whether it replaces, arrival,
 -- whether it was trashed]; an arrival, of a job from another board: [who, attempts, retries, errors, created on, until when held, or
--- when trashed]
+-- when trashed, the least token]
 
 local function post(draft, posting, quiet)
   local id, name, priority, key, version, max_attempts, delay, due, group, key_for, _, came, trashed = unpack(draft, 1, 13)
@@ -13,7 +13,7 @@ local function post(draft, posting, quiet)
   }
   local job = {id = id, record = record}
   if came then
-    record[STATE], record[TOKEN] = trashed and 'T' or 'C', now
+    record[STATE], record[TOKEN] = trashed and 'T' or 'C', math.max(came[7], now)
     record[WHO], record[ATTEMPTS], record[RETRIES], record[ERRORS], record[CREATED_ON] = unpack(came, 1, 5)
     record[trashed and MODIFIED_ON or LOCK_UNTIL] = came[6]
     put('purged\0' .. id)

@@ -1,0 +1,114 @@
+"""Two boards in memory, and movers that are stopped at any of their steps."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.backends import memory
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.moving import Mover
+from jobboard.primitives import Nonce
+
+_serial = itertools.count(1)
+
+
+class Killed(BaseException):
+    """The mover is no more."""
+
+
+class Clocks(memory.ManualClock):
+    """The clock of the source, and that of the target, which is ``behind`` it by so many seconds."""
+
+    def __init__(self, behind: float) -> None:
+        super().__init__()
+        self.there = memory.ManualClock(self() - behind)
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self.there.advance(seconds)
+
+
+class Boards:
+    """Two boards, and whoever moves jobs from the one to the other."""
+
+    def __init__(self, behind: float = 0) -> None:
+        self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
+        self.behind = behind
+        self.clock = Clocks(behind)
+        self.source, self.target = (self.board(name) for name in self.names)
+        self.done: Counter[str] = Counter()
+
+    def board(self, name: str) -> JobBoard:
+        clock = self.clock if name == self.names[0] else self.clock.there
+        board = jobboard.fetch(name, {"board": "memory", "clock": clock})
+        assert isinstance(board, JobBoard)
+        board.connect()
+        return board
+
+    def stranger(self) -> JobBoard:
+        """A third board."""
+        self.names.append(f"moving {next(_serial)}")
+        return self.board(self.names[-1])
+
+    def mover(
+        self,
+        meanwhile: dict[int, Callable[[], object]] | None = None,
+        lost: dict[int, Callable[[], object]] | None = None,
+    ) -> Mover:
+        """One with handles of its own.
+
+        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
+        :param lost: what happens when it has done so, before it learns that the reply got lost.
+        """
+        boards = [self.board(name) for name in self.names[:2]]
+        count = itertools.count()
+
+        def watched(original: Callable[..., Any], what: Any, nonce: Nonce) -> Any:
+            step = next(count) if what else None
+            # Time goes on with every step, as it does elsewhere.
+            self.clock.advance(0.001)
+            (meanwhile or {}).get(step, bool)()
+            answer = original(what, nonce)
+            if step in (lost or {}):
+                lost[step]()
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        for board in boards:
+            for primitive in ("insert", "finish"):
+                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
+        return Mover(*boards)
+
+    def work(self, board: JobBoard, limit: int = 100) -> None:
+        """Execute what can be claimed."""
+        for job in board.claim_many("worker", limit):
+            self.done[job.uuid] += 1
+            board.consume(job, "worker")
+
+    def kill(self) -> None:
+        raise Killed
+
+    def kill_at(self, step: int) -> bool:
+        """Run a mover to this step; whether it has come so far."""
+        try:
+            self.mover({step: self.kill}).run()
+        except Killed:
+            return True
+        return False
+
+
+@pytest.fixture
+def boards(request: pytest.FixtureRequest) -> Iterator[Boards]:
+    """Their clocks go alike, unless a test asks for others."""
+    made = Boards(getattr(request, "param", 0))
+    yield made
+    for name in made.names:
+        memory.forget(name)
