@@ -1,5 +1,6 @@
 """How what a limit counts of a scope is stored, so that a statement can count it, too: ``uuid token,`` for each claim,
-then ``µs;`` for each start. Claims of jobs that this library has posted have one length."""
+then ``µs;`` for each start. Claims of jobs that this library has posted have one length, and a list of nothing else has
+a multiple of it, as no other list has."""
 
 from __future__ import annotations
 
@@ -30,16 +31,19 @@ def stored(side: Side, value: bytes) -> bytes:
         listed = Listed.read(side._replace(value=value))
     except ValueError:
         return value
-    return "".join(
-        [entry(uuid, token) for uuid, token in listed.claims] + [f"{start};" for start in listed.starts]
-    ).encode()
+    claims = [entry(uuid, token) for uuid, token in listed.claims]
+    text = "".join([*claims, *(f"{start};" for start in listed.starts)])
+    if len(text) % ENTRY == 0 and (listed.starts or any(len(claim) != ENTRY for claim in claims)):
+        # A statement takes what has such a length for so many claims: two with short uuids would be one.
+        text = "," + text
+    return text.encode()
 
 
 def shown(value: bytes) -> bytes | None:
     """The value of a scope, from what lies in its row."""
-    claims, comma, starts = value.decode(errors="replace").rpartition(",")
+    claims, _, starts = value.decode(errors="replace").rpartition(",")
     try:
-        listed = [each.split(" ") for each in claims.split(",")] if comma else []
+        listed = [each.split(" ") for each in claims.split(",") if each]
         began = starts.split(";")
         if began.pop():
             return value

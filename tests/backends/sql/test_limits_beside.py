@@ -151,6 +151,24 @@ def test_a_list_that_tells_of_starts_as_well(board: JobBoard) -> None:
 
 
 @SQL
+@pytest.mark.parametrize("length", [9, 36])
+def test_uuids_of_another_length(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """As of jobs from elsewhere: two of them may list as much as one other."""
+    monkeypatch.setattr("jobboard.backends.sql.limited.CROWDED", 0)
+    board.set_limit("mail", concurrency=2)
+    jobs = board.post_many([Posting("mail")] * 4)
+    board.consume(take(board), "anna")
+    with engine.begin() as connection:
+        for job in jobs[1:3]:
+            named = sa.update(board.table).where(board.table.c.uuid == job.uuid)
+            connection.execute(named.values(uuid=job.uuid[:length]))
+    assert [take(board).uuid for _ in range(2)] == [job.uuid[:length] for job in jobs[1:3]]
+    assert board.claim_next("anna") is None
+
+
+@SQL
 def test_several_that_fit_only_in_part(board: JobBoard) -> None:
     board.set_limit("mail", concurrency=2, per="group")
     posted = board.post_many([Posting("mail", group=group) for group in "aaabbb"])
