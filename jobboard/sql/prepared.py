@@ -26,6 +26,9 @@ PARAMETER = "p_"
 _SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, 1000)
 LONGEST = _SIZES[-1]
 
+KEPT = 100
+"""For how many statements a connection keeps cursors, where it keeps any."""
+
 
 _size: ContextVar[int] = ContextVar("_size", default=0)
 """How long the lists of the statement that is being compiled are."""
@@ -188,7 +191,42 @@ def cursor_on(raw: Any, dialect: Dialect) -> tuple[Any, Dialect]:
     numbered.paramstyle, numbered.positional = "numeric_dollar", True
     # Which doubles percent signs or does not.
     numbered.identifier_preparer = numbered.preparer(numbered)
-    return raw_cursor(raw), numbered
+    return Cursors(raw_cursor, raw), numbered
+
+
+class Cursors:
+    """What looks like one cursor of psycopg's, and is one for each statement that comes again and again.
+
+    A cursor that runs what it has run last knows how to write the values and to read the rows. And a text that is the
+    very same bytes is neither encoded, nor hashed, nor compared as a whole: some are longer than all that is sent."""
+
+    def __init__(self, make: Callable[[Any], Any], raw: Any) -> None:
+        self._make = make
+        self._raw = raw
+        self._encoding: str = raw.info.encoding
+        self._kept: dict[str, tuple[Any, bytes]] = {}
+        self._text = ""
+        self._last = make(raw)
+
+    def execute(self, text: str, values: Any = None) -> Any:
+        kept = self._kept.get(text)
+        if kept is None:
+            if len(self._kept) >= KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            kept = self._kept[text] = self._make(self._raw), text.encode(self._encoding)
+        self._text = text
+        self._last, encoded = kept
+        return self._last.execute(encoded, values)
+
+    def fetchall(self) -> list[Row]:
+        rows: list[Row] = self._last.fetchall()
+        if len(rows) > 1:
+            # Until it runs again it holds them as they came, and they may be large.
+            self._kept.pop(self._text, None)
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._last, name)
 
 
 class Runner(abc.ABC):
