@@ -9,6 +9,7 @@ scopes.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -42,11 +43,11 @@ class Entering:
         self._single = single
         self._jobs = statements.jobs
         self._sides = statements.tables.sides
-        self._takes: dict[tuple[str, int, bool, bool], Prepared] = {}
+        self._takes: dict[tuple[str, int, bool, str], Prepared] = {}
 
     # Takes
 
-    def take(self, kind: str, limit: int, rules: int, crowded: bool) -> Prepared:
+    def take(self, kind: str, limit: int, rules: int, way: str) -> Prepared:
         """Take the first ``limit`` of "any" jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids"),
         by so many limits. It answers as other takes do; at the end of each row what has kept it from taking, or NULL:
 
@@ -54,21 +55,21 @@ class Entering:
         - ``busy``: others are at all that has room, or have been;
         - ``more``: something is ready that it has not got to.
 
-        :param crowded: pass over jobs in full scopes; else the first jobs are taken, or none.
+        :param way: "crowded": pass over jobs in full scopes; else the first jobs are taken, or none. "known": and none
+            whose scope nobody has entered before; it is for one job, by one limit.
         """
-        key = kind, limit, rules == 1, crowded
+        key = kind, limit, rules == 1, way
         statement = self._takes.get(key)
         if statement is None:
-            statement = self._takes[key] = self._take(kind, limit, rules == 1, crowded)
+            known = way == "known"
+            made = self._take_known(kind) if known else self._take(kind, limit, rules == 1, way == "crowded")
+            statement = self._takes[key] = made
         return statement
 
     def _take(self, kind: str, limit: int, alone: bool, crowded: bool) -> Prepared:
         single = self._single
         clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
-        chosen = seen.c.gate == param("gate")
-        timely = (seen.c.event <= now).is_not(sa.true())
         conditions = single.of_kind(kind)
-        may = sa.select(sa.and_(chosen, timely)).scalar_subquery()
         ready = self._jobs_of(clock).where(*conditions)
         # Behind those that others are at, or that have no room, there are more to be looked at.
         hitches = [] if kind == "ids" else [(self._st.any_of(*conditions), _string("more"))]
@@ -79,7 +80,8 @@ class Entering:
         else:
             c = self._jobs.c
             first = ready.order_by(c.priority, c.id).with_for_update(skip_locked=True, of=self._jobs)
-        picked = first.where(may).limit(_number(limit)).cte(single.named("picked")).prefix_with("MATERIALIZED")
+        chosen = first.where(self._may(seen)).limit(_number(limit))
+        picked = chosen.cte(single.named("picked")).prefix_with("MATERIALIZED")
         wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
@@ -91,12 +93,55 @@ class Entering:
         kept = sa.select(sa.case((all_in, told.c[0]))).select_from(told)
         if crowded or kind == "ids":
             hitches.insert(0, (_count(picked) > _number(0), _string("unsure")))
-        hitch = sa.case((sa.or_(taken.c.uuid.is_not(None), seen.c.gate != param("gate")), sa.null()), *hitches)
+        return self._taking(seen, taken, kept, *hitches)
+
+    def _take_known(self, kind: str) -> Prepared:
+        """The first job, by one limit: much the shortest, as each part of a plan costs something whether it runs or
+        not. What it can't enter a scope for it does not take, so that nothing is to be taken back."""
+        single = self._single
+        clock, seen = single.clock(), self._seen()
+        conditions = single.of_kind(kind)
+        rule = _Rule()
+        c = self._jobs.c
+        first = self._jobs_of(clock).where(*conditions).order_by(c.priority, c.id).limit(_one)
+        locked = first.where(self._may(seen)).with_for_update(skip_locked=True, of=self._jobs)
+        picked = locked.cte(single.named("picked")).prefix_with("MATERIALIZED")
+        entered = self._entered_known(picked, rule)
+        bound = self._in(rule, picked.c)
+        fits = sa.or_(sa.not_(bound), sa.select(entered.c.place).exists())
+        one = sa.select(picked.c.id).where(fits).scalar_subquery()
+        taken = single.claimed(c.id == one, clock)
+        return self._taking(seen, taken, single.taken_one(taken), (self._st.any_of(*conditions), _string("more")))
+
+    def _entered_known(self, picked: sa.CTE, rule: _Rule) -> sa.CTE:
+        t = self._sides
+        part = _entry(picked.c)
+        # Looked up, not joined: a plan made while there were few scopes would read all of them.
+        place = sa.select(_place_of(_key(rule, picked.c))).where(self._in(rule, picked.c)).scalar_subquery()
+        value = t.c.value.op("||")(sa.select(sa.func.convert_to(part, _UTF8)).select_from(picked).scalar_subquery())
+        size = sa.func.length(t.c.value)
+        return (
+            sa.update(t)
+            .where(self._of(t.c), t.c.place == place, _whole(size), size < rule.c.most * _ENTRY)
+            .values(value=value, version=t.c.version + _one)
+            .returning(t.c.place)
+            .cte(self._single.named("entered"))
+        )
+
+    def _taking(self, seen: sa.CTE, taken: sa.CTE, kept: sa.Select[Any], *hitches: Any) -> Prepared:
+        decided = sa.or_(taken.c.uuid.is_not(None), seen.c.gate != param("gate"))
+        hitch = sa.case((decided, sa.null()), *hitches)
         return Prepared(
             sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, hitch)
             .select_from(seen.outerjoin(taken, sa.true()))
-            .add_cte(single.answer(taken, kept))
+            .add_cte(self._single.answer(taken, kept))
         )
+
+    @staticmethod
+    def _may(seen: sa.CTE) -> sa.ColumnElement[bool]:
+        chosen = seen.c.gate == param("gate")
+        timely = (seen.c.event <= now).is_not(sa.true())
+        return sa.select(sa.and_(chosen, timely)).scalar_subquery()
 
     def _seen(self) -> sa.CTE:
         event, gate = self._st.first_event().scalar_subquery(), self._st.gate()
@@ -105,8 +150,8 @@ class Entering:
     def _rules(self, alone: bool) -> Any:
         columns = (sa.column("name", sa.String), sa.column("per_group", sa.Boolean), sa.column("most", sa.BigInteger))
         if alone:
-            row = (text("rule_name"), param("per_group", sa.Boolean()), param("most"))
-            return sa.values(*columns, name="rule").data([row])
+            c = _Rule.c
+            return sa.values(*columns, name="rule").data([(c.name, c.per_group, c.most)])
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
         return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
 
@@ -218,8 +263,7 @@ class Entering:
 
         :param alone: there can be one at most.
         """
-        entry = picked.c.uuid + _string(" ") + sa.cast(picked.c.token, sa.Text) + _string(",")
-        key = _key(rules, picked.c)
+        entry, key = _entry(picked.c), _key(rules, picked.c)
         told = (_one, rules.c.most, entry)
         if not alone:
             told = (sa.func.count(), sa.func.min(rules.c.most), sa.func.string_agg(entry, _string("")))
@@ -251,14 +295,13 @@ class Entering:
 
     # Ends
 
-    def left(self, taken: sa.CTE, several: bool) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
-        """Take claims that ``taken`` has ended from lists, but for those that others hold. From how many; and a row if
-        any of them was full.
+    def left(self, taken: sa.CTE, several: bool) -> tuple[sa.FromClause, sa.ColumnElement[Any], sa.ColumnElement[bool]]:
+        """Take claims that ``taken`` has ended from lists, but for those that others hold. What is to be read then;
+        from how many, and whether any of them was full.
 
         :param several: from those in ``p_exits``; else from one by one claim: ``p_place``, ``p_part``, ``p_size``.
         """
         # Who has locked a scope may be about to write down that one of these claims has lapsed: nobody waits for that.
-        # Counted, so that all jobs are locked before the first scope is.
         return self._left_all(taken) if several else self._left_one(taken)
 
     def _held(self, place: Any, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -266,9 +309,9 @@ class Entering:
         found = sa.select(t.c.place).where(self._of(t.c), t.c.place == place, *conditions).limit(_one)
         return found.with_for_update(skip_locked=True).correlate_except(t)
 
-    def _left_one(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
+    def _left_one(self, taken: sa.CTE) -> tuple[sa.FromClause, sa.ColumnElement[Any], sa.ColumnElement[bool]]:
         t = self._sides
-        held = self._held(text("place"), _count(taken) > _number(0)).scalar_subquery()
+        held = self._held(text("place"), sa.select(taken.c[0]).exists()).scalar_subquery()
         left = sa.func.replace(sa.func.encode(t.c.value, _ESCAPE), text("part"), _string(""))
         size = sa.func.length(t.c.value)
         exited = (
@@ -278,9 +321,10 @@ class Entering:
             .returning(size.label("left"))
             .cte(self._single.named("exited"))
         )
-        return _count(exited), sa.select(exited.c.left).where(exited.c.left >= param("size"))
+        left_one = taken.outerjoin(exited, sa.true())
+        return left_one, exited.c.left.is_not(None), exited.c.left >= param("size")
 
-    def _left_all(self, taken: sa.CTE) -> tuple[sa.ColumnElement[int], sa.Select[Any]]:
+    def _left_all(self, taken: sa.CTE) -> tuple[sa.FromClause, sa.ColumnElement[Any], sa.ColumnElement[bool]]:
         t = self._sides
         columns = {"place": sa.String, "key": sa.String, "part": sa.String, "size": sa.Integer}
         exits = (
@@ -291,6 +335,7 @@ class Entering:
         leaving = (
             sa.select(exits)
             .select_from(sa.join(exits, self._held(exits.c.place).lateral("found"), sa.true()))
+            # Counted, so that all jobs are locked before the first scope is.
             .where(_count(taken) > _number(0))
             .cte(self._single.named("leaving"))
             .prefix_with("MATERIALIZED")
@@ -306,7 +351,7 @@ class Entering:
             .cte(self._single.named("exited"))
         )
         full = sa.select(exited.c.place).where(exited.c.place == leaving.c.place, exited.c.left >= leaving.c.size)
-        return _count(exited), full.limit(_one)
+        return taken, _count(exited), full.limit(_one).exists()
 
     # Parts
 
@@ -365,6 +410,17 @@ def _records(name: str) -> Any:
 
 def _count(rows: sa.CTE) -> sa.ColumnElement[int]:
     return sa.select(sa.func.count()).select_from(rows).scalar_subquery()
+
+
+class _Rule:
+    """The one limit of a statement: its parameters in the place of columns."""
+
+    c = SimpleNamespace(name=text("rule_name"), per_group=param("per_group", sa.Boolean()), most=param("most"))
+
+
+def _entry(job: Any) -> sa.ColumnElement[str]:
+    """What a claim adds to a list."""
+    return job.uuid + _string(" ") + sa.cast(job.token, sa.Text) + _string(",")  # type: ignore[no-any-return]
 
 
 def _key(rules: Any, job: Any) -> sa.ColumnElement[str]:

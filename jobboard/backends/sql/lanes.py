@@ -59,7 +59,7 @@ class Lanes:
         return None if any(many >= RETURNED for _, many in found) else [id_ for id_, _ in found]
 
     def _front(self, request: TakeRequest) -> _Front | None:
-        front = self._fronts.get(request.params.get("p_name"))
+        front = self._fronts.get(request.name)
         return None if front is None or front.until < time.monotonic() else front
 
     def _look(self, link: Link, front: _Front, request: TakeRequest) -> list[Row]:
@@ -79,7 +79,7 @@ class Lanes:
         if len(self._fronts) > NAMES:
             self._fronts.clear()
         if new or front is None:
-            self._fronts[request.params.get("p_name")] = _Front([*known, *new][:MOST])
+            self._fronts[request.name] = _Front([*known, *new][:MOST])
         else:
             front.again = time.monotonic() + AGAIN
         return bool(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobboard.backends.sql.dear import NAMES
@@ -21,8 +21,11 @@ MOST_RULES = 50
 TRIES = 3
 """How often a take looks out for full scopes while others are quicker at all that it finds."""
 
+WAYS = ("known", "first", "crowded")
+"""How a take decides, see :meth:`Entering.take`: each does what the one before it can't, and costs more."""
+
 CROWDED = 1.0
-"""For how many seconds after a take has met a full scope others look out for them."""
+"""For how many seconds after a way has not been enough takes do without it."""
 
 
 class LimitedTakes:
@@ -34,16 +37,17 @@ class LimitedTakes:
         self._lanes = lanes
         self._take = take
         self._candidates = store.statements.part(Candidates)
-        self._crowded: dict[str | None, float] = {}
+        self._known: tuple[Limits | None, dict[tuple[str, ...] | None, tuple[int, dict[str, object]]]] = None, {}
+        self._begins: dict[str | None, tuple[int, float]] = {}
 
     def __call__(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         """None: the general way is to do it."""
-        rules, params = rules_of(limits, request.names)
+        rules, params = self._rules_of(limits, request.names)
         if request.where is not None or request.full or rules > MOST_RULES:
             return None
         busy = False
-        for kind, crowded, more in self._ways(request):
-            statement = self._entering.take(kind, request.limit, rules, crowded)
+        for kind, way, more in self._ways(request, rules):
+            statement = self._entering.take(kind, request.limit, rules, way)
             for _ in range(TRIES):
                 look = self._take(statement, request, nonce, **params, **more)
                 if look.hitch != "busy":
@@ -55,27 +59,43 @@ class LimitedTakes:
             busy = True
         return None
 
-    def _ways(self, request: TakeRequest) -> Iterator[tuple[str, bool, dict[str, Any]]]:
+    def _rules_of(self, limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str, object]]:
+        # Others may take by other limits at this moment: what belongs to these is only ever replaced together.
+        by, made = self._known
+        if by is not limits or len(made) > NAMES:
+            by, made = self._known = limits, {}
+        key = None if names is None else tuple(names)
+        if key not in made:
+            made[key] = rules_of(limits, names)
+        return made[key]
+
+    def _ways(self, request: TakeRequest, rules: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if not request.direct:
             for ids in self._candidates.lists(request, lambda each, params: self._store.query(each, **params)):
-                yield "ids", False, {"p_ids": ids}
+                yield "ids", "first", {"p_ids": ids}
             return
         if (first := self._lanes.first(request)) is not None:
-            yield "ids", True, {"p_ids": first}
+            yield "ids", "crowded", {"p_ids": first}
             yield from self._beside(request)
             return
-        name = request.params.get("p_name")
+        name = request.name
+        begin, until = self._begins.get(name, (0, 0.0))
+        # Where each scope is known and has room, to look out for others would cost each take something.
+        if until <= time.monotonic():
+            begin = 0
         kind = "any" if name is None else "named"
-        # Where nothing is full, to look out for that would cost each take something.
-        if self._crowded.get(name, 0) <= time.monotonic():
-            yield kind, False, {}
-            if len(self._crowded) > NAMES:
-                self._crowded.clear()
-            self._crowded[name] = time.monotonic() + CROWDED
-        yield kind, True, {}
+        for way in range(max(begin, rules > 1 or request.limit > 1), len(WAYS)):
+            yield kind, WAYS[way], {}
+            if way + 1 < len(WAYS):
+                self._begin(name, way + 1)
         yield from self._beside(request)
 
-    def _beside(self, request: TakeRequest) -> Iterator[tuple[str, bool, dict[str, Any]]]:
+    def _begin(self, name: str | None, way: int) -> None:
+        if len(self._begins) > NAMES:
+            self._begins.clear()
+        self._begins[name] = way, time.monotonic() + CROWDED
+
+    def _beside(self, request: TakeRequest) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Beside groups that are found to be in the way."""
         if self._lanes.found(request) and (first := self._lanes.first(request)) is not None:
-            yield "ids", True, {"p_ids": first}
+            yield "ids", "crowded", {"p_ids": first}

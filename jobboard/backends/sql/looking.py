@@ -50,6 +50,11 @@ class TakeRequest(NamedTuple):
         return self.where is None and not self.full and (self.names is None or len(self.names) == 1)
 
     @property
+    def name(self) -> str | None:
+        """The one that is asked for, if it is one."""
+        return self.names[0] if self.names is not None and len(self.names) == 1 else None
+
+    @property
     def params(self) -> dict[str, Any]:
         params: dict[str, Any] = {"p_readable": self.readable, "p_limit": self.limit, "p_gate": self.gate}
         if self.names is not None and len(self.names) == 1:

@@ -333,7 +333,7 @@ class Single:
 
     def claimed(self, condition: sa.ColumnElement[bool], clock: sa.CTE | None = None) -> sa.CTE:
         clock = self.clock() if clock is None else clock
-        values = self._statements.claim.values(sa.select(clock.c.now).scalar_subquery())
+        values = self._statements.claim.values(clock.c.now)
         return (
             sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self.named("taken"))
         )
@@ -359,14 +359,13 @@ class Single:
             statement = self._ends[many, leaves, exits] = Prepared(build(leaves, exits))
         return statement
 
-    def _exiting(self, taken: sa.CTE, exits: bool | None) -> list[sa.ColumnElement[Any]]:
+    def _exiting(self, taken: sa.CTE, exits: bool | None) -> tuple[sa.FromClause, list[sa.ColumnElement[Any]]]:
+        """What the end of a statement reads, and what it tells of the scopes that were left."""
         if exits is None:
-            return []
-        left, full = self.entering.left(taken, exits)
-        if not self._calls:
-            return [left]
-        call = sa.select(sa.func.pg_notify(text("channel"), text("board"))).where(full.exists())
-        return [left, sa.cast(call.scalar_subquery(), sa.String)]
+            return taken, []
+        source, left, full = self.entering.left(taken, exits)
+        call = sa.case((full, sa.cast(sa.func.pg_notify(text("channel"), text("board")), sa.String)))
+        return source, [left, call] if self._calls else [left]
 
     def _leaving(self, taken: sa.CTE, leaves: Leaves) -> list[sa.CTE]:
         if leaves == "nothing":
@@ -384,8 +383,8 @@ class Single:
             .cte(self.named("taken"))
         )
         answer = self.answer(taken, sa.select(_ALONE).select_from(taken))
-        told = self._exiting(taken, exits)
-        return sa.select(_ONE, *told).select_from(taken).add_cte(answer, *self._leaving(taken, leaves))
+        source, told = self._exiting(taken, exits)
+        return sa.select(_ONE, *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
 
     def _consume_many(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         c = self.jobs.c
@@ -421,8 +420,8 @@ class Single:
         whole = sa.func.count() == sa.func.cardinality(uuids)
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
         answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
-        told = self._exiting(taken, exits)
-        return sa.select(sa.func.count(), *told).select_from(taken).add_cte(answer, *self._leaving(taken, leaves))
+        source, told = self._exiting(taken, exits)
+        return sa.select(sa.func.count(), *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
 
     # Answers
 

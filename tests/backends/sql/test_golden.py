@@ -119,6 +119,7 @@ VERBS: dict[str, Sent] = {
     "examine": (three, lambda b, _: list(b.examine())),
     "set_limit": (three, lambda b, _: b.set_limit("a", concurrency=1, per="group")),
     "claim_next_limited": (in_groups, lambda b, _: b.claim_next("anna")),
+    "claim_next_limited_first": (lambda b: b.post("a", group="new"), lambda b, _: b.claim_next("anna")),
     "claim_next_limited_names": (in_groups, lambda b, _: b.claim_next("anna", names=["a", "b"])),
     "claim_next_full": (with_a_full_one, lambda b, _: b.claim_next("anna")),
     "consume_limited": (with_a_full_one, lambda b, job: b.consume(job, "anna")),
@@ -136,8 +137,11 @@ JOINED: dict[str, Callable[[JobBoard, Any, sa.Connection], Any]] = {
 
 
 @pytest.fixture
-def sent(make_board: Callable[..., Any], engine: sa.Engine, board_conf: dict[str, Any]) -> Callable[[], dict[str, str]]:
-    """What each verb has sent, as it stands in a file."""
+def sent(
+    make_board: Callable[..., Any], engine: sa.Engine, board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], dict[str, str]]:
+    """What each verb has sent, as it stands in a file; whatever a take has met before."""
+    monkeypatch.setattr("jobboard.backends.sql.limited.CROWDED", 0.0)
 
     def sent() -> dict[str, str]:
         texts: dict[str, list[str]] = {}

@@ -3,15 +3,13 @@ WITH clock_jobboard AS MATERIALIZED
   END AS now),
 taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
-FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock_jobboard.now
-FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
-FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
-FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '')
-  = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <= CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR jobboard.state = 'CLAIMED' AND
-  (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND coalesce((SELECT
-  jobboard_sides.version
+  token=greatest(jobboard.token + %(token_1)s::BIGINT, clock_jobboard.now), who=%(p_who)s::VARCHAR,
+  keeper=%(p_keeper)s::VARCHAR, lock_until=(clock_jobboard.now + %(p_ttl)s::BIGINT), modified_on=clock_jobboard.now,
+  wake_at=(clock_jobboard.now + %(p_ttl)s::BIGINT) FROM clock_jobboard WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND
+  coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <=
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED' AND (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND
+  coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = 0 RETURNING jobboard.uuid,

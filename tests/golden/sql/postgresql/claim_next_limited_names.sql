@@ -70,11 +70,10 @@ FROM wanted_jobboard
 WHERE wanted_jobboard.place = excluded.place) * 54 RETURNING jobboard_sides.place),
 taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_2)s::BIGINT, (SELECT clock_jobboard.now
-FROM clock_jobboard)), who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=((SELECT clock_jobboard.now
-FROM clock_jobboard) + %(p_ttl)s::BIGINT), modified_on=(SELECT clock_jobboard.now
-FROM clock_jobboard), wake_at=((SELECT clock_jobboard.now
-FROM clock_jobboard) + %(p_ttl)s::BIGINT) WHERE jobboard.id = ANY (array((SELECT picked_jobboard.id
+  token=greatest(jobboard.token + %(token_2)s::BIGINT, clock_jobboard.now), who=%(p_who)s::VARCHAR,
+  keeper=%(p_keeper)s::VARCHAR, lock_until=(clock_jobboard.now + %(p_ttl)s::BIGINT), modified_on=clock_jobboard.now,
+  wake_at=(clock_jobboard.now + %(p_ttl)s::BIGINT) FROM clock_jobboard WHERE jobboard.id = ANY (array((SELECT
+  picked_jobboard.id
 FROM picked_jobboard
 WHERE (SELECT coalesce(bool_and(length(wanted_jobboard.part) = wanted_jobboard.number * 54 AND
   mod(wanted_jobboard.size, 54) = 0 AND wanted_jobboard.size + wanted_jobboard.number * 54 <= wanted_jobboard.most *

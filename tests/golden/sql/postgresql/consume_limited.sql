@@ -19,13 +19,10 @@ exited_jobboard AS
   jobboard_sides.kind = 'scope' AND jobboard_sides.place = (SELECT jobboard_sides.place
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'scope' AND jobboard_sides.place =
-  %(p_place)s::VARCHAR AND (SELECT count(*) AS count_2
-FROM taken_jobboard) > 0
+  %(p_place)s::VARCHAR AND (EXISTS (SELECT taken_jobboard.id
+FROM taken_jobboard))
  LIMIT 1 FOR UPDATE SKIP LOCKED) AND mod(length(jobboard_sides.value), 54) = 0 RETURNING
   length(jobboard_sides.value) AS "left")
- SELECT 1 AS anon_5, (SELECT count(*) AS count_1
-FROM exited_jobboard) AS anon_6, CAST((SELECT pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS pg_notify_1
-WHERE EXISTS (SELECT exited_jobboard."left"
-FROM exited_jobboard
-WHERE exited_jobboard."left" >= %(p_size)s::BIGINT)) AS VARCHAR) AS anon_7
-FROM taken_jobboard;
+ SELECT 1 AS anon_5, exited_jobboard."left" IS NOT NULL AS anon_6, CASE WHEN (exited_jobboard."left" >=
+  %(p_size)s::BIGINT) THEN CAST(pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS VARCHAR) END AS anon_7
+FROM taken_jobboard LEFT OUTER JOIN exited_jobboard ON true;
