@@ -42,6 +42,8 @@ class Finder:
         if names is None and not full:
             return self._of_all
         gate, paused = self._gate, self._rules.paused
+        if not (full or paused):
+            return Allowed(gate, names, (), not names)
         lanes = [lane(scope) for scope in full]
         closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
         left = None if names is None else [name for name in names if name not in paused and name not in closed]

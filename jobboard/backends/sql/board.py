@@ -247,11 +247,11 @@ class SQLEngine(StoreEngine[SQLStore]):
         **extra: Any,
     ) -> Taken:
         mark = self._live.waiter.mark()
-        lease = self._lease_of(who, expiry, nonce)
         trashed: list[Record] = []
         for _ in self._committer.tries():
             if self._finder.limited(names):
                 return self._take_within(who, limit, expiry, names, readable, nonce, where, mark)
+            lease = self._lease_of(who, expiry, nonce)
             gate, allowed, without, shut, _ = self._finder.allowed(names)
             if shut and nonce.attempt == 1:
                 if self._finder.changed(gate):
@@ -354,8 +354,10 @@ class SQLEngine(StoreEngine[SQLStore]):
             entered = self._entered.of(act.uuid for act in acts)
             unlisted, nonce = tried(nonce, self._shortcuts.end, acts, entered)
             if unlisted is not None:
-                self._freed(unlisted)
-                self._entered.left(entered)
+                if unlisted:
+                    self._freed(unlisted)
+                if entered:
+                    self._entered.left(entered)
                 return [OK] * len(acts)
         return super().finish(acts, nonce)
 

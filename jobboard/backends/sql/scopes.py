@@ -105,18 +105,14 @@ def exits(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) ->
 def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> tuple[int, dict[str, object]]:
     """How many scopes these claims leave; and as parameters what is taken from each list, and how long it is afterwards
     if it was full."""
-    leaving: dict[LimitScope, list[str]] = {}
+    leaving: dict[str, dict[str, Any]] = {}
     for scope, part in exits(acts, scopes):
-        leaving.setdefault(scope, []).append(part)
-    given: list[dict[str, object]] = [
-        {
-            "place": place_of(scope.key),
-            "key": scope.key,
-            "part": "".join(parts),
-            "size": ((scope.limit.concurrency or 0) - len(parts)) * ENTRY,
-        }
-        for scope, parts in leaving.items()
-    ]
-    if len(given) > 1 or len(acts) > 1:
-        return len(given), {"p_exits": json.dumps(given)}
-    return len(given), {f"p_{name}": value for each in given for name, value in each.items() if name != "key"}
+        left = leaving.get(scope.key)
+        if left is None:
+            size = (scope.limit.concurrency or 0) * ENTRY
+            left = leaving[scope.key] = {"place": place_of(scope.key), "key": scope.key, "part": "", "size": size}
+        left["part"] += part
+        left["size"] -= ENTRY
+    if len(leaving) > 1 or len(acts) > 1:
+        return len(leaving), {"p_exits": json.dumps([*leaving.values()])}
+    return len(leaving), {f"p_{name}": left[name] for left in leaving.values() for name in ("place", "part", "size")}

@@ -39,6 +39,7 @@ def literal(state: str) -> sa.BindParameter[str]:
     return sa.literal(str(state), sa.String(), literal_execute=True)
 
 
+@functools.lru_cache(maxsize=4096)
 def place_of(key: str) -> str:
     """Where the side record of a key lies: an index takes keys of a bounded length only."""
     return hashlib.sha256(key.encode()).hexdigest()
