@@ -312,6 +312,12 @@ def misleading(quoted: list[str]) -> list[str]:
     ]
 
 
+def test_the_map_of_the_sql_board_has_all_of_it() -> None:
+    folder = ROOT / "jobboard" / "backends" / "sql"
+    shown = re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "")
+    assert sorted(shown) == sorted({path.stem for path in folder.glob("*.py")} - {"__init__"})
+
+
 def test_where_to_look_leads_somewhere() -> None:
     answers = where_to_look((ROOT / "CONTRIBUTING.rst").read_text())
     assert len(answers) >= 10

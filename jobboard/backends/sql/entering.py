@@ -1,10 +1,14 @@
 """Statements for PostgreSQL where limits are set: a take enters the scopes of its jobs, what ends claims leaves them.
 
-A take is one statement in the usual case: the lists of the scopes that its jobs are in are short, and jobs before
-these are in scopes that are surely full, or that the first ones fill. It counts again as it locks the lists, in the
-order in which all do; if one has grown meanwhile, it fails. Where it meets anything else it takes nothing, and says so:
-rates, lists that are damaged or tell of claims that have ended, limits that do not bind yet, a long walk past full
-scopes.
+A take is one statement in the usual case, and the usual case is one job, one limit, and a scope that somebody has
+entered before. Then the list of the scope is lengthened if it is short enough, and the job is claimed if it was: by its
+row's lock nobody else is at the list meanwhile, and who has waited for that lock looks at the list as it is then. Who
+finds no row, as it was tidied away or is yet to be made, takes nothing.
+
+Else the lists of the scopes that its jobs are in are short, and jobs before these are in scopes that are surely full,
+or that the first ones fill. It counts again as it locks the lists, in the order in which all do; if one has grown
+meanwhile, it fails. Where it meets anything else it takes nothing, and says so: rates, lists that are damaged or tell
+of claims that have ended, limits that do not bind yet, a long walk past full scopes.
 """
 
 from __future__ import annotations
