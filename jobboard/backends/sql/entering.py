@@ -1,9 +1,9 @@
 """Statements for PostgreSQL where limits are set: a take enters the scopes of its jobs, what ends claims leaves them.
 
-A take is one statement in the usual case, and the usual case is one job, one limit, and a scope that somebody has
-entered before. Then the list of the scope is lengthened if it is short enough, and the job is claimed if it was: by its
-row's lock nobody else is at the list meanwhile, and who has waited for that lock looks at the list as it is then. Who
-finds no row, as it was tidied away or is yet to be made, takes nothing.
+A take is one statement in the usual case, and the usual case is one job in one scope, which somebody has entered
+before, or in none. Then the list of the scope is lengthened if it is short enough, and the job is claimed if it was: by
+its row's lock nobody else is at the list meanwhile, and who has waited for that lock looks at the list as it is then.
+Who finds no row, as it was tidied away or is yet to be made, takes nothing.
 
 Else the lists of the scopes that its jobs are in are short, and jobs before these are in scopes that are surely full,
 or that the first ones fill. It counts again as it locks the lists, in the order in which all do; if one has grown
@@ -60,13 +60,14 @@ class Entering:
         - ``more``: something is ready that it has not got to.
 
         :param way: "crowded": pass over jobs in full scopes; else the first jobs are taken, or none. "known": and none
-            whose scope nobody has entered before; it is for one job, by one limit.
+            in several scopes, or in one that nobody has entered before; it is for one job.
         """
         key = kind, limit, rules == 1, way
         statement = self._takes.get(key)
         if statement is None:
             known = way == "known"
-            made = self._take_known(kind) if known else self._take(kind, limit, rules == 1, way == "crowded")
+            alone = rules == 1
+            made = self._take_known(kind, alone) if known else self._take(kind, limit, alone, way == "crowded")
             statement = self._takes[key] = made
         return statement
 
@@ -99,42 +100,53 @@ class Entering:
             hitches.insert(0, (_count(picked) > _number(0), _string("unsure")))
         return self._taking(seen, taken, kept, *hitches)
 
-    def _take_known(self, kind: str) -> Prepared:
-        """The first job, by one limit: much the shortest, as each part of a plan costs something whether it runs or
-        not. What it can't enter a scope for it does not take, so that nothing is to be taken back."""
-        single = self._single
+    def _take_known(self, kind: str, alone: bool) -> Prepared:
+        """The first job: much the shortest, as each part of a plan costs something whether it runs or not. What it
+        can't enter a scope for it does not take, so that nothing is to be taken back."""
+        single, c = self._single, self._jobs.c
         clock, seen = single.clock(), self._seen()
         conditions = single.of_kind(kind)
-        rule = _Rule()
-        c = self._jobs.c
         first = self._jobs_of(clock).where(*conditions).order_by(c.priority, c.id).limit(_one)
         locked = first.where(self._may(seen)).with_for_update(skip_locked=True, of=self._jobs)
         picked = locked.cte(single.named("picked")).prefix_with("MATERIALIZED")
-        entered = self._entered_known(picked, rule)
-        bound = self._in(rule, picked.c)
-        fits = sa.or_(sa.not_(bound), sa.select(entered.c.place).exists())
+        place, most, free = self._bound(picked, alone)
+        entered = self._entered_known(picked, place, most)
+        fits = sa.or_(free, sa.select(entered.c.place).exists())
         one = sa.select(picked.c.id).where(fits).scalar_subquery()
         taken = single.claimed(c.id == one, clock)
-        return self._taking(seen, taken, single.taken_one(taken), (self._st.any_of(*conditions), _string("more")))
+        hitches = [] if kind == "ids" else [(self._st.any_of(*conditions), _string("more"))]
+        return self._taking(seen, taken, single.taken_one(taken), *hitches)
 
-    def _entered_known(self, picked: sa.CTE, rule: _Rule) -> sa.CTE:
-        t = self._sides
-        part = _entry(picked.c)
+    def _bound(self, picked: sa.CTE, alone: bool) -> tuple[Any, Any, sa.ColumnElement[bool]]:
+        """The place of the scope that a job is in, if it is one, how many claims that may have; and whether it is in
+        none."""
         # Looked up, not joined: a plan made while there were few scopes would read all of them.
-        place = sa.select(_place_of(_key(rule, picked.c))).where(self._in(rule, picked.c)).scalar_subquery()
-        value = t.c.value.op("||")(sa.select(sa.func.convert_to(part, _UTF8)).select_from(picked).scalar_subquery())
+        rules: Any = _Rule() if alone else self._rules(False)
+        within, place = self._in(rules, picked.c), _place_of(_key(rules, picked.c))
+        if alone:
+            return sa.select(place).where(within).scalar_subquery(), rules.c.most, sa.not_(within)
+        number, most = sa.func.count(), sa.func.min(rules.c.most)
+        told = (number.label("number"), sa.func.min(place).label("place"), most.label("most"))
+        found = sa.select(*told).select_from(rules.join(picked, within)).cte(self._single.named("bound")).c
+        only = sa.select(found.place).where(found.number == _one).scalar_subquery()
+        none = sa.select(found.number).scalar_subquery() == _number(0)
+        return only, sa.select(found.most).scalar_subquery(), none
+
+    def _entered_known(self, picked: sa.CTE, place: Any, most: Any) -> sa.CTE:
+        t = self._sides
         size = sa.func.length(t.c.value)
+        part = sa.select(sa.func.convert_to(_entry(picked.c), _UTF8)).select_from(picked).scalar_subquery()
         return (
             sa.update(t)
-            .where(self._of(t.c), t.c.place == place, _whole(size), size < rule.c.most * _ENTRY)
-            .values(value=value, version=t.c.version + _one)
+            .where(self._of(t.c), t.c.place == place, _whole(size), size < most * _ENTRY)
+            .values(value=t.c.value.op("||")(part), version=t.c.version + _one)
             .returning(t.c.place)
             .cte(self._single.named("entered"))
         )
 
     def _taking(self, seen: sa.CTE, taken: sa.CTE, kept: sa.Select[Any], *hitches: Any) -> Prepared:
         decided = sa.or_(taken.c.uuid.is_not(None), seen.c.gate != param("gate"))
-        hitch = sa.case((decided, sa.null()), *hitches)
+        hitch = sa.case((decided, sa.null()), *hitches) if hitches else sa.null()
         return Prepared(
             sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, hitch)
             .select_from(seen.outerjoin(taken, sa.true()))

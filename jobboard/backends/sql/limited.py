@@ -38,7 +38,7 @@ class LimitedTakes:
         self._take = take
         self._candidates = store.statements.part(Candidates)
         self._known: tuple[Limits | None, dict[tuple[str, ...] | None, tuple[int, dict[str, object]]]] = None, {}
-        self._begins: dict[str | None, tuple[int, float]] = {}
+        self._begins: dict[tuple[str, ...] | None, tuple[int, float]] = {}
 
     def __call__(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
         """None: the general way is to do it."""
@@ -46,7 +46,7 @@ class LimitedTakes:
         if request.where is not None or request.full or rules > MOST_RULES:
             return None
         busy = False
-        for kind, way, more in self._ways(request, rules):
+        for kind, way, more in self._ways(request):
             statement = self._entering.take(kind, request.limit, rules, way)
             for _ in range(TRIES):
                 look = self._take(statement, request, nonce, **params, **more)
@@ -64,38 +64,46 @@ class LimitedTakes:
         by, made = self._known
         if by is not limits or len(made) > NAMES:
             by, made = self._known = limits, {}
-        key = None if names is None else tuple(names)
+        key = _names(names)
         if key not in made:
             made[key] = rules_of(limits, names)
         return made[key]
 
-    def _ways(self, request: TakeRequest, rules: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def _ways(self, request: TakeRequest) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if not request.direct:
             for ids in self._candidates.lists(request, lambda each, params: self._store.query(each, **params)):
-                yield "ids", "first", {"p_ids": ids}
+                for way in self._from(request, "first"):
+                    yield "ids", way, {"p_ids": ids}
             return
         if (first := self._lanes.first(request)) is not None:
             yield "ids", "crowded", {"p_ids": first}
             yield from self._beside(request)
             return
-        name = request.name
-        begin, until = self._begins.get(name, (0, 0.0))
-        # Where each scope is known and has room, to look out for others would cost each take something.
-        if until <= time.monotonic():
-            begin = 0
-        kind = "any" if name is None else "named"
-        for way in range(max(begin, rules > 1 or request.limit > 1), len(WAYS)):
-            yield kind, WAYS[way], {}
-            if way + 1 < len(WAYS):
-                self._begin(name, way + 1)
+        kind = "any" if request.names is None else "named"
+        for way in self._from(request, "crowded"):
+            yield kind, way, {}
         yield from self._beside(request)
 
-    def _begin(self, name: str | None, way: int) -> None:
-        if len(self._begins) > NAMES:
-            self._begins.clear()
-        self._begins[name] = way, time.monotonic() + CROWDED
+    def _from(self, request: TakeRequest, last: str) -> Iterator[str]:
+        """The ways to try up to the last one. Where each scope is known and has room, to look out for others would cost
+        each take something."""
+        key = _names(request.names)
+        begin, until = self._begins.get(key, (0, 0.0))
+        if until <= time.monotonic():
+            begin = 0
+        end = WAYS.index(last)
+        for way in range(min(max(begin, request.limit > 1), end), end + 1):
+            yield WAYS[way]
+            if way < end:
+                if len(self._begins) > NAMES:
+                    self._begins.clear()
+                self._begins[key] = way + 1, time.monotonic() + CROWDED
 
     def _beside(self, request: TakeRequest) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Beside groups that are found to be in the way."""
         if self._lanes.found(request) and (first := self._lanes.first(request)) is not None:
             yield "ids", "crowded", {"p_ids": first}
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)

@@ -85,6 +85,26 @@ def test_jobs_without_a_limit(
     assert lists() == {}
 
 
+def test_by_several_limits(
+    board: JobBoard, ways: Callable[..., list[str]], lists: Callable[[], dict[str, int]]
+) -> None:
+    """One request is enough for jobs that are in one scope, or in none."""
+    board.set_limit("print", concurrency=9)
+    board.set_limit("print", concurrency=2, per="group")
+    limit(board, concurrency=2)
+    board.post_many([Posting(name, group="a") for name in ("mail", "mail", "other", "print", "print", "mail", "print")])
+    several = ["other", "print", "nothing"]
+    assert [ways(), ways(), ways(), ways()] == [[KNOWN, FIRST], [KNOWN], [KNOWN], [KNOWN, FIRST]]
+    assert lists() == {"mail": 2, "print": 1, "print\na": 1}
+    assert ways(names=several)[1:] == [KNOWN, FIRST]
+    assert lists() == {"mail": 2, "print": 2, "print\na": 2}
+    board.post("print", priority="HIGH")
+    assert ways() == [KNOWN]
+    assert lists() == {"mail": 2, "print": 3, "print\na": 2}
+    assert board.claim_next("anna") is None
+    assert board.claim_next("anna", names=several) is None
+
+
 def test_a_scope_of_a_limit_that_is_gone(
     board: JobBoard, ways: Callable[..., list[str]], lists: Callable[[], dict[str, int]]
 ) -> None:

@@ -30,66 +30,45 @@ WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gat
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS gate),
 picked_jobboard AS MATERIALIZED
 (SELECT jobboard.id AS id, jobboard.uuid AS uuid, jobboard.name AS name, jobboard.job_group AS job_group,
-  greatest(jobboard.token + %(token_1)s::BIGINT, (SELECT clock_jobboard.now
+  greatest(jobboard.token + %(token_2)s::BIGINT, (SELECT clock_jobboard.now
 FROM clock_jobboard)) AS token
 FROM jobboard
 WHERE coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND coalesce(jobboard.state, '') = 'UNCLAIMED' AND
   jobboard.version <= %(p_readable)s::BIGINT AND jobboard.id = ANY (%(p_ids)s::BIGINT[]) AND (SELECT
   seen_jobboard.gate = %(p_gate)s::BIGINT AND (seen_jobboard.event <= CAST(date_part('epoch', statement_timestamp())
-  * 1000000 AS BIGINT)) IS NOT true AS anon_7
+  * 1000000 AS BIGINT)) IS NOT true AS anon_6
 FROM seen_jobboard) ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 FOR UPDATE OF jobboard SKIP LOCKED),
-wanted_jobboard AS MATERIALIZED
-(SELECT wanted.key AS key, wanted.place AS place, wanted.number AS number, wanted.most AS most, wanted.part AS part,
-  coalesce((SELECT length(jobboard_sides.value) AS length_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'scope' AND jobboard_sides.place =
-  wanted.place
- LIMIT 1), 0) AS size
-FROM (SELECT CASE WHEN rule.per_group THEN picked_jobboard.name || chr(10) || picked_jobboard.job_group ELSE
-  picked_jobboard.name END AS key, encode(sha256(convert_to(CASE WHEN rule.per_group THEN picked_jobboard.name ||
-  chr(10) || picked_jobboard.job_group ELSE picked_jobboard.name END, 'UTF8')), 'hex') AS place, 1 AS number,
-  rule.most AS most, picked_jobboard.uuid || ' ' || CAST(picked_jobboard.token AS TEXT) || ',' AS part
-FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most),
-  picked_jobboard
-WHERE picked_jobboard.name = rule.name AND (NOT rule.per_group OR picked_jobboard.job_group IS NOT NULL)) AS
-  wanted),
 entered_jobboard AS
-(INSERT INTO jobboard_sides (board, kind, place, key, value, version) SELECT %(p_board)s::VARCHAR AS anon_5,
-  'scope', wanted_jobboard.place AS place, wanted_jobboard.key AS key, convert_to(wanted_jobboard.part, 'UTF8') AS
-  convert_to_1, CAST(random() * 4e18 AS BIGINT) AS anon_6
-FROM wanted_jobboard
-WHERE (SELECT coalesce(bool_and(length(wanted_jobboard.part) = wanted_jobboard.number * 54 AND
-  mod(wanted_jobboard.size, 54) = 0 AND wanted_jobboard.size + wanted_jobboard.number * 54 <= wanted_jobboard.most *
-  54), true) AS coalesce_1
-FROM wanted_jobboard) ORDER BY wanted_jobboard.place ON CONFLICT (board, kind, place) DO UPDATE SET value =
-  (jobboard_sides.value || excluded.value), version = (jobboard_sides.version + 1) WHERE
-  mod(length(jobboard_sides.value), 54) = 0 AND length(jobboard_sides.value) + length(excluded.value) <= (SELECT
-  wanted_jobboard.most
-FROM wanted_jobboard
-WHERE wanted_jobboard.place = excluded.place) * 54 RETURNING jobboard_sides.place),
+(UPDATE jobboard_sides SET value=(jobboard_sides.value || (SELECT convert_to(picked_jobboard.uuid || ' ' ||
+  CAST(picked_jobboard.token AS TEXT) || ',', 'UTF8') AS convert_to_1
+FROM picked_jobboard)), version=(jobboard_sides.version + 1) WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND
+  jobboard_sides.kind = 'scope' AND jobboard_sides.place = (SELECT encode(sha256(convert_to(CASE WHEN
+  %(p_per_group)s THEN picked_jobboard.name || chr(10) || picked_jobboard.job_group ELSE picked_jobboard.name END,
+  'UTF8')), 'hex') AS encode_1
+FROM picked_jobboard
+WHERE %(p_rule_name)s::VARCHAR = picked_jobboard.name AND (NOT %(p_per_group)s OR picked_jobboard.job_group IS NOT
+  NULL)) AND mod(length(jobboard_sides.value), 54) = 0 AND length(jobboard_sides.value) < %(p_most)s::BIGINT * 54
+  RETURNING jobboard_sides.place),
 taken_jobboard AS
 (UPDATE jobboard SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s::INTEGER),
-  token=greatest(jobboard.token + %(token_2)s::BIGINT, clock_jobboard.now), who=%(p_who)s::VARCHAR,
+  token=greatest(jobboard.token + %(token_1)s::BIGINT, clock_jobboard.now), who=%(p_who)s::VARCHAR,
   keeper=%(p_keeper)s::VARCHAR, lock_until=(clock_jobboard.now + %(p_ttl)s::BIGINT), modified_on=clock_jobboard.now,
-  wake_at=(clock_jobboard.now + %(p_ttl)s::BIGINT) FROM clock_jobboard WHERE jobboard.id = ANY (array((SELECT
+  wake_at=(clock_jobboard.now + %(p_ttl)s::BIGINT) FROM clock_jobboard WHERE jobboard.id = (SELECT
   picked_jobboard.id
 FROM picked_jobboard
-WHERE (SELECT coalesce(bool_and(length(wanted_jobboard.part) = wanted_jobboard.number * 54 AND
-  mod(wanted_jobboard.size, 54) = 0 AND wanted_jobboard.size + wanted_jobboard.number * 54 <= wanted_jobboard.most *
-  54), true) AS coalesce_1
-FROM wanted_jobboard)))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key,
+WHERE NOT (%(p_rule_name)s::VARCHAR = picked_jobboard.name AND (NOT %(p_per_group)s OR picked_jobboard.job_group IS
+  NOT NULL)) OR (EXISTS (SELECT entered_jobboard.place
+FROM entered_jobboard))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key,
   jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
   jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
-  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN ((SELECT count(*) AS count_1
-FROM entered_jobboard) = (SELECT count(*) AS count_2
-FROM wanted_jobboard)) THEN told.anon_8 END AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS
-  BIGINT) AS anon_9
-FROM (SELECT CAST(taken_jobboard.id AS TEXT) || ' ' || CAST(taken_jobboard.token AS TEXT) AS anon_8
-FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
+  %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CAST(taken_jobboard.id AS TEXT) || ' ' ||
+  CAST(taken_jobboard.token AS TEXT) AS anon_4, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
+  AS anon_5
+FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_7)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
@@ -98,8 +77,6 @@ FROM taken_jobboard) AS told ON CONFLICT (handle, slot) DO UPDATE SET call = CAS
   taken_jobboard.max_attempts, taken_jobboard.token, taken_jobboard.who, taken_jobboard.keeper,
   taken_jobboard.lock_until, taken_jobboard.created_on, taken_jobboard.modified_on, taken_jobboard.errors,
   taken_jobboard.retries, taken_jobboard.job_group, taken_jobboard.key_until, CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) AS anon_10, seen_jobboard.event, false AS anon_11, seen_jobboard.gate,
-  CASE WHEN (taken_jobboard.uuid IS NOT NULL OR seen_jobboard.gate != %(p_gate)s::BIGINT) THEN NULL WHEN ((SELECT
-  count(*) AS count_3
-FROM picked_jobboard) > 0) THEN 'unsure' END AS anon_12
+  statement_timestamp()) * 1000000 AS BIGINT) AS anon_7, seen_jobboard.event, false AS anon_8, seen_jobboard.gate,
+  NULL AS anon_9
 FROM seen_jobboard LEFT OUTER JOIN taken_jobboard ON true;
