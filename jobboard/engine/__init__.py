@@ -6,7 +6,7 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed, revive
+from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
@@ -64,6 +64,7 @@ __all__ = [
     "StoredSchedule",
     "Unreadable",
     "held_key",
+    "lane",
     "reschedules",
     "revive",
     "turns",

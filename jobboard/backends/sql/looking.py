@@ -7,14 +7,23 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.heads import Heads
 from jobboard.backends.sql.statements import Statements
+from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane
+from jobboard.sql.dialects import by_index
 from jobboard.sql.prepared import Prepared, Row, chunks, text
-from jobboard.states import Record
+from jobboard.states import UNCLAIMED, Record
 
 Reads = Callable[[Prepared, dict[str, Any]], list[Row]]
 
 _MANY_NAMES = 50
+
+_WALK = 500
+"""How many names a walk from name to name finds at least, if there are as many."""
+
+_MANY_LANES = 64
+"""Past how many groups a walk compares each job with them."""
 
 SOON = 50_000
 """µs until the next look at what another's transaction has locked."""
@@ -91,6 +100,7 @@ class Candidates:
         self._st = statements
         self._by_names: dict[tuple[int, int, int, bool], Prepared] = {}
         self._outside: dict[tuple[int, int, bool], Prepared] = {}
+        self._heads = statements.part(Heads) if Heads.serve(statements) else None
 
     def lists(self, request: TakeRequest, reads: Reads) -> Iterator[list[int]]:
         """The ids of what looks as wished, in serving order, at most ``limit`` in a list. The last list is empty."""
@@ -107,26 +117,42 @@ class Candidates:
         params: dict[str, Any] = {"p_readable": request.readable, "p_gate": request.gate}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
-        lanes = _padded(request.full)
-        params |= {f"p_name_of{i}": name for i, (name, _) in enumerate(lanes)}
-        params |= {f"p_group_of{i}": group for i, (_, group) in enumerate(lanes)}
-        if request.where is None and request.names is not None:
+        lanes, given = lanes_of(request.full)
+        params |= given
+        if lanes and request.where is None and (heads := self._beside(request, reads, params, lanes)) is not None:
+            return heads
+        # SQLite's indexes by name have but a part of these jobs each.
+        if request.names is not None and (request.where is None or len(self._st.halves) > 1):
             found = set[tuple[int, int]]()
             for names in chunks(request.names, _MANY_NAMES):
-                statement = self._of_names(len(names), request.limit, len(lanes), after is None)
+                statement = self._of_names(len(names), request.limit, lanes, after is None, request.where)
                 named = {f"p_name{i}": name for i, name in enumerate(names)}
                 found.update((row[1], row[0]) for row in reads(statement, {**params, **named}))
             return sorted(found)[: request.limit]
         if request.where is None:
-            statement = self._but(request.limit, len(lanes), after is None)
+            statement = self._but(request.limit, lanes, after is None)
         else:
-            conditions = [request.where, *self._st.outside(len(lanes))]
+            conditions = [request.where, *self._st.outside(lanes)]
             if request.names is not None:
                 conditions.append(self._st.jobs.c.name.in_(request.names))
             if after is not None:
                 conditions.append(self._st.behind())
             statement = Prepared(self._st.candidates(request.limit, *conditions))
         return [(row[1], row[0]) for row in reads(statement, params)]
+
+    def _beside(
+        self, request: TakeRequest, reads: Reads, params: dict[str, Any], lanes: int
+    ) -> list[tuple[int, int]] | None:
+        """The same beside so many full groups, where there is a quick way; None: there is none."""
+        if self._heads is None:
+            return None
+        names = request.names
+        if names is None:
+            near = self._heads.near(request.limit, lanes, params, reads) if lanes <= _MANY_LANES else []
+            if len(near) == request.limit:
+                return near
+            names = names_there(self._st, reads)
+        return self._heads.first(request.limit, names, request.full, params, reads)
 
     def _but(self, limit: int, lanes: int, first: bool) -> Prepared:
         """Of all names."""
@@ -137,22 +163,65 @@ class Candidates:
             self._outside[limit, lanes, first] = statement
         return statement
 
-    def _of_names(self, count: int, limit: int, lanes: int, first: bool) -> Prepared:
+    def _of_names(
+        self, count: int, limit: int, lanes: int, first: bool, where: sa.ColumnElement[bool] | None
+    ) -> Prepared:
         """For each name its own walk along the index, so that the other names' jobs are not met."""
-        statement = self._by_names.get((count, limit, lanes, first))
+        statement = self._by_names.get((count, limit, lanes, first)) if where is None else None
         if statement is None:
             c = self._st.jobs.c
-            parts = []
-            for i in range(count):
-                parameter = f"name{i}"
-                conditions = [c.name == text(parameter), *self._st.outside(lanes)]
-                conditions += [] if first else [self._st.behind()]
-                parts.append(sa.select(self._st.candidates(limit, *conditions, index="by_name").subquery()))
-            statement = self._by_names[count, limit, lanes, first] = Prepared(sa.union_all(*parts))
+            others = [*self._st.outside(lanes), *([] if first else [self._st.behind()])]
+            others += [] if where is None else [where]
+            walks = (
+                self._st.candidates(limit, c.name == text(name), *others, half, index="by_name")
+                for name in [f"name{i}" for i in range(count)]
+                for half in self._st.halves
+            )
+            statement = Prepared(sa.union_all(*(sa.select(walk.subquery()) for walk in walks)))
+            if where is None:
+                self._by_names[count, limit, lanes, first] = statement
         return statement
 
 
-def _padded(lanes: Sequence[Lane]) -> Sequence[Lane]:
-    """To one of a few lengths, by repetition."""
-    size = 1 << (len(lanes) - 1).bit_length() if lanes else 0
-    return [*lanes, *[lanes[-1]] * (size - len(lanes))] if lanes else lanes
+def lanes_of(full: Sequence[Lane]) -> tuple[int, dict[str, Any]]:
+    """How many groups a statement leaves out, one of a few numbers; and these as its parameters, some of them again."""
+    size = 1 << (len(full) - 1).bit_length() if full else 0
+    params: dict[str, Any] = {}
+    for i in range(size):
+        params[f"p_name_of{i}"], params[f"p_group_of{i}"] = full[min(i, len(full) - 1)]
+    return size, params
+
+
+def names_there(statements: Statements, reads: Reads) -> list[str]:
+    """The names of what is ready."""
+    statement, found = statements.part(_NameWalk).statement, list[str]()
+    while True:
+        some = [name for (name,) in reads(statement, {"p_after": found[-1] if found else ""})]
+        found += some
+        # Not every server walks on for as long as it takes.
+        if len(some) < _WALK:
+            return found
+
+
+class _NameWalk:
+    """The names of what is ready, behind ``p_after``: a walk along the index from name to name."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._st = statements
+        begin = sa.select(self._next(text("after")).label("name"))
+        walk = begin.cte(f"walk_{statements.tables.prefix}", recursive=True)
+        further = self._next(walk.c.name)
+        walk = walk.union_all(sa.select(further).where(walk.c.name.is_not(None)))
+        self.statement = Prepared(sa.select(walk.c.name).where(walk.c.name.is_not(None)))
+
+    def _next(self, behind: Any) -> sa.ColumnElement[Any]:
+        found = [self._next_in(half, behind) for half in self._st.halves]
+        # Of SQLite's min() that is NULL if one of them is.
+        return found[0] if len(found) == 1 else sa.func.coalesce(sa.func.min(*found), *found)
+
+    def _next_in(self, half: sa.ColumnElement[bool], behind: Any) -> sa.ColumnElement[Any]:
+        jobs = self._st.jobs
+        ready = (self._st.mine, jobs.c.state == literal(UNCLAIMED), half)
+        found = sa.select(jobs.c.name).where(*ready, jobs.c.name > behind).order_by(jobs.c.name)
+        one = found.limit(sa.literal(1, sa.Integer(), literal_execute=True)).correlate_except(jobs)
+        return by_index(one, jobs, f"{self._st.tables.prefix}_by_name").scalar_subquery()

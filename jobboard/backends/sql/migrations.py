@@ -56,11 +56,17 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 
 def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
-    comes back is found apart. What was trashed and what was purged share an index."""
+    comes back is found apart. What was trashed and what was purged share an index. On SQLite
+    jobs in groups have indexes of their own."""
     _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
     if connection.dialect.name == "postgresql":
         tables.returned.create(connection, checkfirst=True)
         tables.by_group.create(connection, checkfirst=True)
+    if connection.dialect.name == "sqlite":
+        # The first of them had jobs of any group, under the same name.
+        for index in (*tables.halves, tables.by_group_covering):
+            index.drop(connection, checkfirst=True)
+            index.create(connection)
     if connection.dialect.name != "sqlite":
         was = sa.Table(tables.jobs.name, sa.MetaData(), sa.Column("state"))
         for name in ("trash", "purged"):

@@ -159,7 +159,10 @@ class Reader:
         c = self._jobs.c
         wanted = [c.name.in_(elements("names", sa.String()))] if lists else []
         others = [c.name.not_in(elements("without", sa.String()))] if "p_without" in lists else wanted
-        ready = self._st.any_of(self._st.ready_condition(), *wanted, index=None if lists else "ready")
+        if lists:
+            ready = sa.or_(*(self._st.any_of(self._st.ready_condition(), half, *wanted) for half in self._st.halves))
+        else:
+            ready = self._st.any_of(self._st.ready_condition(), index="ready")
         due = sa.exists().where(
             *(self._mine, c.wake_at <= now, c.version <= param("readable"), claimable(self._jobs)),
             *(self._st.gate() == param("gate"), *others),

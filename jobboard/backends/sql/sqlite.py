@@ -12,25 +12,30 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
 from jobboard.backends.sql.answers import Items, taken, whole
-from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.crowds import NOTHING, Crowd, Full
+from jobboard.backends.sql.heads import FAR, Heads
+from jobboard.backends.sql.looking import Glance, TakeRequest, lanes_of, names_there
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import Statements, claimed_values, held, now
 from jobboard.backends.sql.store import SQLStore
-from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, place_of
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, literal, place_of
 from jobboard.engine import SCOPE, Limits
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.links import ConstraintViolated, Link
-from jobboard.sql.prepared import Prepared, param, text
-from jobboard.states import CLAIMED, Record, serving_order
+from jobboard.sql.prepared import Prepared, Row, param, text
+from jobboard.states import CLAIMED, UNCLAIMED, Record, serving_order
 
 # As they lie in the table.
 _INSERTED = (
     *("uuid", "name", "priority", "id", "version", "posting", "state", "max_attempts", "lock_until", "created_on"),
     *("modified_on", "job_group", "board", "wake_at"),
 )
+TRIES = 16
+"""How often a take under limits begins anew when it has met another full scope."""
+
 _ZEROS = ("attempts", "token", "retries")
 
 
@@ -42,11 +47,12 @@ class SQLiteStatements:
         self.next = _next(jobs)
         self.insert, order = self._insertion()
         assert order == list(_INSERTED), order
+        first = {False: st.in_order(sa.select(c.id).where(st.ready_condition()), None), True: st.of_name()}
         self.takes = {
-            (named, swept): self._take(swept, *([c.name == text("name")] if named else []))
-            for named in (False, True)
-            for swept in (False, True)
+            (named, swept): self._take(picked, swept) for named, picked in first.items() for swept in (False, True)
         }
+        self.take_one = self._take(sa.select(c.id).where(st.ready_condition(), c.id == param("id")))
+        self._besides: dict[tuple[bool, int], Prepared] = {}
         given = sa.func.json_each(text("uuids")).table_valued("value")
         self._these = c.uuid.in_(sa.select(given.c.value))
         self._held = sa.and_(c.token == param("token"), held(jobs))
@@ -63,18 +69,30 @@ class SQLiteStatements:
         )
         return text, order
 
-    def _take(self, swept: bool, *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def _take(self, picked: sa.Select[Any], swept: bool = False) -> Prepared:
         st, c = self._st, self._jobs.c
-        picked = sa.select(c.id).where(st.ready_condition(), *conditions)
-        if not swept:
-            # Nothing is taken while something overdue may belong before it.
-            picked = picked.where(~sa.exists().where(st.mine, c.wake_at <= now))
         # What is damaged is no integer, or the last one that there is: NULL, which the column refuses.
         integers = [sa.func.typeof(column) == "integer" for column in (c.attempts, c.token)]
         sound = sa.and_(*integers, c.attempts < MAX_ATTEMPTS, c.token < MAX_TOKEN)
         values = {**claimed_values(self._jobs, now), "attempts": sa.case((sound, c.attempts + 1))}
-        change = sa.update(self._jobs).where(c.id.in_(st.in_order(picked, None))).values(values)
+        change = sa.update(self._jobs).where(c.id.in_(picked)).values(values)
+        if not swept:
+            # Nothing is taken while something overdue may belong before it.
+            change = change.where(~sa.exists().where(st.mine, c.wake_at <= now))
         return Prepared(change.returning(*st.tables.record))
+
+    def beside(self, named: bool, lanes: int) -> Prepared:
+        """Take the first job in none of so many groups; or the one behind :data:`~jobboard.backends.sql.heads.FAR`,
+        with which a walk ends."""
+        if (named, lanes) not in self._besides:
+            st, c = self._st, self._jobs.c
+            ready = sa.select(c.id).where(st.mine, c.state == literal(UNCLAIMED))
+            walk = ready.where(c.name == text("name"), st.halves[1]) if named else ready
+            last = walk.order_by(c.priority, c.id).offset(_written(FAR)).limit(_written(1))
+            wanted = sa.or_(sa.and_(*st.outside(lanes)), c.id == last.scalar_subquery())
+            all_names = st.in_order(sa.select(c.id).where(st.ready_condition(), wanted), None)
+            self._besides[named, lanes] = self._take(st.of_name(wanted) if named else all_names)
+        return self._besides[named, lanes]
 
     def leave(self, leaves: Leaves) -> Prepared:
         """Before the jobs go."""
@@ -98,6 +116,8 @@ class SQLiteShortcuts(Shortcuts):
         super().__init__(store)
         self._board = store.base["p_board"]
         self._sql = store.statements.part(SQLiteStatements)
+        self._heads = store.statements.part(Heads)
+        self._crowd = Crowd(store.statements)
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
         def work(link: Link) -> list[Record]:
@@ -126,24 +146,52 @@ class SQLiteShortcuts(Shortcuts):
 
     def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
         """None: not all of these jobs have room for sure."""
-        statement = self._sql.takes[request.names is not None, request.swept]
-        params = {**self.store.base, **request.lease, **request.params}
 
-        def work(link: Link) -> list[Record] | None:
+        def work(link: Link) -> tuple[list[Record] | None, bool]:
+            """What it took, and whether to try again."""
             link.begin()
-            records = [record_in(row, CLAIMED) for row in link.rows(statement, params)]
-            entered = not records or limits is None or self._enter(link, limits, records)
-            if not (records and entered):
-                link.rollback()
-                return records if entered else None
-            records.sort(key=serving_order)
-            self._commit(link, nonce, taken(records))
-            return records
+            # Several may fill scopes together: of these it takes the first ones, or none.
+            alone = limits is not None and request.limit == 1
+            full = self._crowd.full(link, self.store.base, request.gate) if alone else NOTHING
+            statement, params = self._picking(link, request, full)
+            records = [record_in(row, CLAIMED) for row in link.rows(statement, params)] if statement else []
+            far = bool(records) and (records[0].name, records[0].group) in full.lanes
+            if records and not far and (limits is None or self._enter(link, limits, records)):
+                records.sort(key=serving_order)
+                self._commit(link, nonce, taken(records))
+                return records, False
+            link.rollback()
+            if far:
+                self._crowd.found_far(params.get("p_name"))
+            elif records and limits is not None:
+                far = alone and self._crowd.meet(limits.scopes(records[0]), request.gate)
+            return (None if records or any(full) else []), far
 
-        records = self.store.links.run(work)
+        for _ in range(TRIES):
+            records, again = self.store.links.run(work)
+            if not again:
+                break
         if records is None:
             return None
         return Glance(records, False, 0) if records else nothing_ready(self.store)
+
+    def _picking(self, link: Link, request: TakeRequest, full: Full) -> tuple[Prepared | None, dict[str, Any]]:
+        """The statement that takes the first jobs beside full scopes, and its parameters; None: there are none."""
+        params = {**self.store.base, **request.lease, **request.params}
+        name = params.get("p_name")
+        if not any(full):
+            return self._sql.takes[name is not None, request.swept], params
+        if not (full.names or self._crowd.is_far(name)):
+            lanes, given = lanes_of(full.lanes)
+            return self._sql.beside(name is not None, lanes), {**params, **given}
+
+        def reads(statement: Prepared, more: dict[str, Any]) -> list[Row]:
+            return link.rows(statement, {**self.store.base, **more})
+
+        names = names_there(self.statements, reads) if name is None else [name]
+        left = [each for each in names if each not in full.names]
+        heads = self._heads.first(1, left, full.lanes, {"p_readable": request.readable}, reads)
+        return (self._sql.take_one, {**params, "p_id": heads[0][1]}) if heads else (None, params)
 
     def _enter(self, link: Link, limits: Limits, claims: Sequence[Record]) -> bool:
         """Write these claims into the lists of their scopes; False where one of them may be full, or can't be told."""
@@ -186,6 +234,10 @@ class SQLiteShortcuts(Shortcuts):
     def _commit(self, link: Link, nonce: Nonce, items: Items) -> None:
         self.store.keep(link, nonce, items)
         link.commit()
+
+
+def _written(limit: int) -> sa.BindParameter[int]:
+    return sa.literal(limit, sa.Integer(), literal_execute=True)
 
 
 def _next(jobs: sa.Table) -> Prepared:

@@ -186,7 +186,11 @@ class Statements:
         )
 
         self.ready = self.pick()
-        self.ready_named = self.pick(c.name == text("name"), index="by_name")
+        # SQLite has two indexes by name, and is to be shown their conditions.
+        split = dialect.name == "sqlite"
+        self.halves = [c.job_group.is_(None), c.job_group.is_not(None)] if split else [sa.true()]
+        of_name = c.id.in_(self.of_name()) if split else c.name == text("name")
+        self.ready_named = self.pick(of_name, index=None if split else "by_name")
         self.ready_ids = self.pick_ids()
         self.ready_ids_shown = self.pick_ids(locked=False)
 
@@ -197,7 +201,6 @@ class Statements:
         self.next_board = Prepared(by_index(one, jobs, f"{tables.prefix}_serving"))
 
         self.event = Prepared(sa.select(now, self.first_event().scalar_subquery(), self.gate()))
-        self.names = Prepared(self._names())
         self.overdue = Prepared(
             locking(
                 sa.select(*tables.record, now)
@@ -261,9 +264,9 @@ class Statements:
             part = self._parts[kind, *args] = kind(self, *args)
         return cast("T", part)
 
-    def outside(self, lanes: int) -> list[sa.ColumnElement[bool]]:
+    def outside(self, lanes: int, c: Any = None) -> list[sa.ColumnElement[bool]]:
         """In none of so many groups, each with its name."""
-        c = self.jobs.c
+        c = self.jobs.c if c is None else c
         found: list[sa.ColumnElement[bool]] = []
         for i in range(lanes):
             group, name = f"group_of{i}", f"name_of{i}"
@@ -298,20 +301,13 @@ class Statements:
         found = sa.select(t.c.version).where(t.c.board == text("board"), t.c.kind == kind, t.c.place == place)
         return sa.func.coalesce(found.scalar_subquery(), sa.literal(0, sa.Integer(), literal_execute=True))
 
-    def _names(self) -> sa.Select[Any]:
-        """The names of what is ready, behind ``p_after``: a walk along the index from name to name."""
+    def of_name(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        """The ids of the first ready jobs with ``p_name``, from several indexes in one order."""
         c = self.jobs.c
-
-        def first(behind: Any) -> sa.Select[Any]:
-            found = sa.select(c.name).where(self.mine, c.state == literal(UNCLAIMED), c.name > behind)
-            one = found.order_by(c.name).limit(sa.literal(1, sa.Integer(), literal_execute=True))
-            return by_index(one, self.jobs, f"{self.tables.prefix}_by_name")
-
-        begin = sa.select(first(text("after")).scalar_subquery().label("name"))
-        walk = begin.cte(f"walk_{self.tables.prefix}", recursive=True)
-        further = first(walk.c.name).correlate(walk).scalar_subquery()
-        walk = walk.union_all(sa.select(further).where(walk.c.name.is_not(None)))
-        return sa.select(walk.c.name).where(walk.c.name.is_not(None))
+        ready = sa.select(c.id, c.priority).where(self.ready_condition(), c.name == text("name"), *conditions)
+        both = sa.union_all(*(ready.where(half) for half in self.halves))
+        ordered = both.order_by(sa.text("priority"), sa.text("id")).limit(param("limit", sa.Integer()))
+        return sa.select(ordered.subquery("first").c.id)
 
     def any_of(self, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.ColumnElement[bool]:
         # In order, which only the index gives: a plain EXISTS is answered by a walk through the table where many rows

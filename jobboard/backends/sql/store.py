@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from jobboard.backends.sql import doctor, migrations
 from jobboard.backends.sql.ahead import Ahead
 from jobboard.backends.sql.answers import DONE, Items, answered, items_in, slot_of
+from jobboard.backends.sql.looking import names_there
 from jobboard.backends.sql.outcomes import OutcomeRows
 from jobboard.backends.sql.reading import Reader
 from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
@@ -54,9 +55,6 @@ T = TypeVar("T")
 Work = Callable[[Runner, Items | None], tuple[T, Items]]
 """What is done in a transaction: it gets what an earlier try of this call answered, None if there was none, and gives
 its result and what it did; nothing done, nothing written."""
-
-_WALK = 500
-"""How many names a walk from name to name finds at least, if there are as many."""
 
 _REPEATS = 3
 """How often a call is repeated because a constraint refused what others were quicker at."""
@@ -300,13 +298,8 @@ class SQLStore(Store):
 
     def names_but(self, without: Sequence[str]) -> list[str]:
         """The names of what is ready, but for these."""
-        found: list[str] = []
-        while True:
-            some = [name for (name,) in self.rows(self.statements.names, p_after=found[-1] if found else "")]
-            found += some
-            # Not every server walks on for as long as it takes.
-            if len(some) < _WALK:
-                return [name for name in found if name not in without]
+        there = names_there(self.statements, lambda statement, params: self.rows(statement, **params))
+        return [name for name in there if name not in without]
 
     def look(
         self,

@@ -101,6 +101,15 @@ class Tables:
         # In exactly the order in which jobs are served, or InnoDB sorts and locks all that it has sorted.
         self._partial("ready", UNCLAIMED, c.priority, c.id)
         self._partial("by_name", UNCLAIMED, c.name, c.priority, c.id)
+        self.halves = self._halves()
+        # The first jobs of each group: see lanes and heads. What has no group has no entry. SQLite finds in it all that
+        # it has to know of them: each of the rows would be on another page.
+        grouped = sa.and_(c.state == str(UNCLAIMED), c.job_group.is_not(None))
+        places = (c.name, c.job_group, c.priority, c.id)
+        self.by_group = sa.Index(f"{prefix}_by_group", c.board, *places, postgresql_where=grouped)
+        self.by_group.ddl_if(dialect="postgresql")
+        covering = sa.Index(f"{prefix}_by_group", c.board, c.state, *places, c.version, sqlite_where=grouped)
+        self.by_group_covering = covering.ddl_if(dialect="sqlite")
         # One for both: each index costs each claim something, even where it is partial and gets no entry. But SQLite
         # uses a partial one only where a statement shows its condition, word for word.
         gone = (c.board, c.state, c.modified_on, c.id)
@@ -117,11 +126,6 @@ class Tables:
         came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
         self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
         self.returned.ddl_if(dialect="postgresql")
-        # The first jobs of a group that crowds the others: see lanes. What has no group has no entry.
-        grouped = sa.and_(c.state == str(UNCLAIMED), c.job_group.is_not(None))
-        by_group = (c.board, c.name, c.job_group, c.priority, c.id)
-        self.by_group = sa.Index(f"{prefix}_by_group", *by_group, postgresql_where=grouped)
-        self.by_group.ddl_if(dialect="postgresql")
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",
@@ -201,13 +205,25 @@ class Tables:
     def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
         """An index of the rows in one state."""
         c = self.jobs.c
-        where = _where(c.state == str(state))
+        one = c.state == str(state)
         # PostgreSQL takes the condition as met and no longer uses the columns behind it to find its place. SQLite needs
         # it, or finds the index no better than one without the condition; and elsewhere no index is partial.
-        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **where)
-        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **where)
+        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **_where(one))
+        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **_where(one))
         narrow.ddl_if(dialect="postgresql")
-        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
+        served = ("postgresql", "sqlite") if c.name in columns else ("postgresql",)
+        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name not in served)
+
+    def _halves(self) -> list[sa.Index]:
+        """SQLite's indexes of the ready jobs of a name: of those that have no group, which are found past any number of
+        others by that, and of those that have one. One for all that also has the group would cost each job more."""
+        c, ready = self.jobs.c, self.jobs.c.state == str(UNCLAIMED)
+        found = []
+        for name, half in (("by_name", c.job_group.is_(None)), ("by_name_grouped", c.job_group.is_not(None))):
+            columns, where = (c.board, c.state, c.name, c.priority, c.id), sa.and_(ready, half)
+            found.append(sa.Index(f"{self.prefix}_{name}", *columns, sqlite_where=where))
+            found[-1].ddl_if(dialect="sqlite")
+        return found
 
 
 @functools.cache

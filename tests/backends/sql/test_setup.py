@@ -98,6 +98,10 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     table, schema = board.table, board.engine._tables.schema
     with engine.begin() as connection:
         # As layout 1 had them.
+        if engine.dialect.name == "sqlite":
+            for name in ("by_name", "by_name_grouped", "by_group"):
+                connection.exec_driver_sql(f"DROP INDEX {table.name}_{name}")
+            connection.exec_driver_sql(f"CREATE INDEX {table.name}_by_name ON {table.name} (board, state, name)")
         connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN error TEXT")
         old = sa.table(table.name, sa.column("uuid"), sa.column("error"))
         for job in jobs[1:3]:
@@ -133,6 +137,9 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
         assert columns == {column.name for column in table.columns}
         assert indexes[f"{table.name}_trash"] == ["board", "state", "modified_on", "id"]
         assert (f"{table.name}_purged" in indexes) == (engine.dialect.name == "sqlite")
+        assert indexes[f"{table.name}_by_name"][-2:] == ["priority", "id"]
+        assert (f"{table.name}_by_name_grouped" in indexes) == (engine.dialect.name == "sqlite")
+        assert (f"{table.name}_by_group" in indexes) == (engine.dialect.name in ("sqlite", "postgresql"))
     read = jobboard.fetch("board", board_conf)
     read.connect()
     assert [(job.uuid, job.priority) for job in read.iterjobs()] == [

@@ -1,5 +1,16 @@
 PRAGMA data_version;
 BEGIN IMMEDIATE;
+SELECT jobboard_sides.place, length(jobboard_sides.value) AS length_1, (SELECT count(*) AS count_1
+FROM json_each(?) AS slot
+WHERE (SELECT claim.id
+FROM jobboard AS claim
+WHERE claim.uuid = CAST(substr(jobboard_sides.value, slot.value * 54 + 1, 36) AS VARCHAR) AND CAST(claim.token AS
+  VARCHAR) = CAST(substr(jobboard_sides.value, slot.value * 54 + 38, 16) AS VARCHAR) AND claim.board = ? AND
+  claim.state = 'CLAIMED'
+ LIMIT 1 OFFSET ?) IS NOT NULL) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'scope' AND jobboard_sides.place IN (SELECT given.value
+FROM json_each(?) AS given);
 UPDATE jobboard SET state='CLAIMED', attempts=CASE WHEN (typeof(jobboard.attempts) = ? AND typeof(jobboard.token) =
   ? AND jobboard.attempts < ? AND jobboard.token < ?) THEN jobboard.attempts + ? END, token=max(jobboard.token + ?,
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)), who=?, keeper=?,
@@ -12,98 +23,20 @@ WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <
   jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND NOT (EXISTS (SELECT *
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND (jobboard.job_group IS NULL OR
+  jobboard.job_group != ? OR jobboard.name != ? OR jobboard.id = (SELECT jobboard.id
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET 1000)) ORDER BY jobboard.priority, jobboard.id
+ LIMIT ? OFFSET ?) AND NOT (EXISTS (SELECT *
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
-  INTEGER))) ORDER BY jobboard.priority, jobboard.id
- LIMIT ? OFFSET ?) RETURNING uuid, name, priority, id, "key", version, posting, state, attempts, max_attempts,
-  token, who, keeper, lock_until, created_on, modified_on, errors, retries, job_group, key_until;
+  INTEGER))) RETURNING uuid, name, priority, id, "key", version, posting, state, attempts, max_attempts, token, who,
+  keeper, lock_until, created_on, modified_on, errors, retries, job_group, key_until;
 -- with many rows
 INSERT INTO jobboard_sides (board, kind, place, "key", value, version) VALUES (?, 'scope', ?, ?, CAST(? AS BLOB), ?)
   ON CONFLICT (board, kind, place) DO UPDATE SET value = CAST(jobboard_sides.value || excluded.value AS BLOB),
   version = excluded.version WHERE length(jobboard_sides.value) % 54 = 0 AND length(jobboard_sides.value) <= ?;
-ROLLBACK;
-BEGIN IMMEDIATE;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS now) AS clock LEFT OUTER
-  JOIN jobboard_sides ON jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0';
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_2
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
-  jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? ORDER BY jobboard.priority,
-  jobboard.id
- LIMIT ? OFFSET ?;
-SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …) ORDER BY
-  jobboard_sides.place;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) AS anon_1
-FROM jobboard
-WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS now) AS clock LEFT OUTER
-  JOIN jobboard_sides ON jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0';
-SELECT jobboard.id, jobboard.priority
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
-  jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND (jobboard.job_group IS NULL OR
-  jobboard.job_group != ? OR jobboard.name != ?) ORDER BY jobboard.priority, jobboard.id
- LIMIT 1 OFFSET ?;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_2
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
-  jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.id IN (?, …) ORDER BY
-  jobboard.priority, jobboard.id
- LIMIT ? OFFSET ?;
-SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …) ORDER BY
-  jobboard_sides.place;
-SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1;
-UPDATE jobboard SET state=?, attempts=?, token=?, who=?, keeper=?, lock_until=?, modified_on=?, errors=?, retries=?,
-  live_key=?, wake_at=? WHERE jobboard.id = ? AND jobboard.token = ? AND jobboard.state = ?;
-INSERT INTO jobboard_sides (board, kind, place, "key", value, until, version) VALUES (?, ?, ?, ?, ?, coalesce(?,
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) + ?), ?) ON CONFLICT DO NOTHING;
-SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND

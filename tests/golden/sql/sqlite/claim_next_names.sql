@@ -7,8 +7,8 @@ WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <
   jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? ORDER BY
-  jobboard.priority, jobboard.id
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? AND
+  jobboard.job_group IS NULL ORDER BY jobboard.priority, jobboard.id
  LIMIT 1 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.id, anon_2.priority
 FROM (SELECT jobboard.id AS id, jobboard.priority AS priority
 FROM jobboard
@@ -16,9 +16,27 @@ WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <
   jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? ORDER BY
-  jobboard.priority, jobboard.id
- LIMIT 1 OFFSET ?) AS anon_2;
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? AND
+  jobboard.job_group IS NOT NULL ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET ?) AS anon_2 UNION ALL SELECT anon_3.id, anon_3.priority
+FROM (SELECT jobboard.id AS id, jobboard.priority AS priority
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
+  jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? AND
+  jobboard.job_group IS NULL ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET ?) AS anon_3 UNION ALL SELECT anon_4.id, anon_4.priority
+FROM (SELECT jobboard.id AS id, jobboard.priority AS priority
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
+  jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.name = ? AND
+  jobboard.job_group IS NOT NULL ORDER BY jobboard.priority, jobboard.id
+ LIMIT 1 OFFSET ?) AS anon_4;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
