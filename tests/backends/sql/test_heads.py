@@ -36,6 +36,7 @@ def make_small(make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPa
         for module in ("heads", "sqlite"):
             monkeypatch.setattr(f"jobboard.backends.sql.{module}.FAR", far)
         monkeypatch.setattr("jobboard.backends.sql.heads.MOST", most)
+        monkeypatch.setattr("jobboard.backends.sql.crowds.AFRESH", 60)
         prefix = next(PREFIXES)
         return [make_board(table=prefix) for _ in range(handles)]
 
