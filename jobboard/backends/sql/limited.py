@@ -71,7 +71,9 @@ class LimitedTakes:
 
     def _ways(self, request: TakeRequest) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if not request.direct:
-            for ids in self._candidates.lists(request, lambda each, params: self._store.query(each, **params)):
+            for ids in self._candidates.lists(
+                request.with_spare, lambda each, params: self._store.query(each, **params)
+            ):
                 for way in self._from(request, "first"):
                     yield "ids", way, {"p_ids": ids}
             return

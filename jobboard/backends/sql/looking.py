@@ -33,6 +33,10 @@ def soon(event: int | None) -> int:
     return SOON if event is None else min(event, SOON)
 
 
+SPARE = 8
+"""How many more jobs of several names than wanted a take looks at, where it then passes over those that others lock."""
+
+
 class TakeRequest(NamedTuple):
     """What a take asks for.
 
@@ -57,6 +61,12 @@ class TakeRequest(NamedTuple):
     def direct(self) -> bool:
         """Whether the first rows of one index are what is asked for."""
         return self.where is None and not self.full and (self.names is None or len(self.names) == 1)
+
+    @property
+    def with_spare(self) -> TakeRequest:
+        """What to look for, as all who look at one time find the same. What meets a condition may be rare, and to find
+        more of it than is wanted dear."""
+        return self if self.where is not None else self._replace(limit=self.limit + SPARE)
 
     @property
     def name(self) -> str | None:

@@ -100,7 +100,7 @@ class PostgreSQLShortcuts(Shortcuts):
         else:
             statement = self.single.take_where(request.limit, request.where)
         busy = False
-        for ids in self._candidates.lists(request, lambda each, params: self.store.query(each, **params)):
+        for ids in self._candidates.lists(request.with_spare, lambda each, params: self.store.query(each, **params)):
             look = self._take(statement, request, nonce, p_ids=ids)
             if look.records or (look.overdue and not request.swept):
                 return look

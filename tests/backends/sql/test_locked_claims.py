@@ -57,3 +57,25 @@ def test_rows_are_locked_by_their_names(board: JobBoard, spy: Any) -> None:
     assert len(locking) >= 3
     assert deleting
     assert all("FORCE INDEX" in text for text in locking + deleting)
+
+
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("limited", [False, True])
+def test_of_several_names_the_next_is_found_at_once(
+    board: JobBoard, engine: sa.Engine, spy: Any, limited: bool
+) -> None:
+    """Behind those that others are about to take: who looks at the same time finds the same."""
+    names = ["mail", "resize"]
+    if limited:
+        board.set_limit("mail", concurrency=5)
+        assert board.claim_next("anna", names=["nothing"]) is None
+    first, second, third = board.post_many([Posting(name) for name in ("resize", "mail", "resize")])
+    with engine.connect() as connection:
+        rows = board.table.c.uuid.in_([first.uuid, second.uuid])
+        connection.execute(sa.select(board.table.c.uuid).where(rows).with_for_update())
+        with spy(board) as seen:
+            assert board.claim_next("anna", names=names) == third
+        # What may be had, and the take.
+        assert len(seen.texts) == 2
+        connection.rollback()
+    assert [board.claim_next("anna", names=names) for _ in range(3)] == [first, second, None]

@@ -7,7 +7,7 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT AND jobboard.name =
   %(p_name0)s::VARCHAR ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) AS anon_1 UNION ALL SELECT anon_2.id, anon_2.priority
+ LIMIT 9) AS anon_1 UNION ALL SELECT anon_2.id, anon_2.priority
 FROM (SELECT jobboard.id AS id, jobboard.priority AS priority
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'UNCLAIMED' AND jobboard.version <=
@@ -16,7 +16,7 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s::BIGINT AND jobboard.name =
   %(p_name1)s::VARCHAR ORDER BY jobboard.priority, jobboard.id
- LIMIT 1) AS anon_2;
+ LIMIT 9) AS anon_2;
 WITH clock_jobboard AS MATERIALIZED
 (SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)
   END AS now),
