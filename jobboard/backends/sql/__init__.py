@@ -11,8 +11,8 @@ Takes
     ``mariadb``, ``sqlite``), or else in the general way.
 Limits
     ``scopes`` is how a scope is stored. On PostgreSQL ``limited`` chooses among the statements of ``entering``, and
-    ``lanes`` looks beside full groups. In the general way ``ahead`` shows what may be had. ``settling`` waits for
-    claims that a new limit was too late for.
+    ``lanes`` looks beside full groups; on SQLite ``crowds`` and ``heads`` do. In the general way ``ahead`` shows
+    what may be had. ``settling`` waits for claims that a new limit was too late for.
 Dead entries of indexes
     ``dear`` notices them. On PostgreSQL ``lookout`` then has takes look ``behind`` the ``floors``; on MariaDB ``skims``
     pass them.
