@@ -43,6 +43,7 @@ class Database:
     """Whether one statement can pick, change, answer and return."""
     compound = False
     """Whether a :class:`~jobboard.sql.prepared.Compound` is worth a try."""
+    dated = False  # Whether what comes back to a board is found by when it did.
     wakes = False
     """Whether it can call those who listen when a statement asks it to."""
     exclusive = False
@@ -281,7 +282,7 @@ class MySQLDatabase(Database):
         version: Sequence[Any] = getattr(dialect, "server_version_info", None) or ()
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
-        self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
+        self.skip_locked, self.dated = numbers >= ((10, 6) if mariadb else (8, 0, 1)), mariadb
         # PyMySQL sends one as it is, and gives out all that it answers; of others that is not known.
         self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 

@@ -15,7 +15,7 @@ Limits
     what may be had. ``settling`` waits for claims that a new limit was too late for.
 Dead entries of indexes
     ``dear`` notices them. On PostgreSQL ``lookout`` then has takes look ``behind`` the ``floors``; on MariaDB ``skims``
-    pass them.
+    pass them, from the ``lows`` on.
 Others
     ``waiting`` wakes who waits, ``transactions`` follows those of callers.
 """

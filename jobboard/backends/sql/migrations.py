@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
-from jobboard.backends.sql.tables import LAYOUT, MIN_READER, Tables
+from jobboard.backends.sql.tables import LAYOUT, MIN_READER, Tables, finds_returned
 from jobboard.codec import failures_as_json
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
@@ -59,8 +59,9 @@ def _side_records(connection: Connection, tables: Tables) -> None:
     comes back is found apart. What was trashed and what was purged share an index. On SQLite
     jobs in groups have indexes of their own."""
     _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
-    if connection.dialect.name == "postgresql":
+    if finds_returned(connection.dialect):
         tables.returned.create(connection, checkfirst=True)
+    if connection.dialect.name == "postgresql":
         tables.by_group.create(connection, checkfirst=True)
     if connection.dialect.name == "sqlite":
         # The first of them had jobs of any group, under the same name.

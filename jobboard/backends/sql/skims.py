@@ -6,8 +6,8 @@ unlocked, while a transaction that has written is open. At READ UNCOMMITTED a re
 finds it. So a *skim* reads the ids of the first jobs, and the next event, at READ UNCOMMITTED. Then, at READ COMMITTED,
 the jobs are locked by their ids, and what does not hold is passed over.
 
-Why nothing is passed over that a plain look would find. A skim remembers nothing: each begins at the start of its
-indexes, so that it does not matter when a job became ready, nor which id it has.
+Why nothing is passed over that a plain look would find. A skim begins at the start of its indexes, so that it does not
+matter when a job became ready, nor which id it has; or where :mod:`~jobboard.backends.sql.lows` says.
 
 - What is committed and ready lives in the index, and a skim shows it: but for what a transaction that is still open has
   claimed, changed or deleted. That one holds the row's lock, by which a plain look passes it over, too.
@@ -24,24 +24,32 @@ indexes, so that it does not matter when a job became ready, nor which id it has
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.lows import OPENED, RETURNED, Lows, Told, Watermark
 from jobboard.backends.sql.statements import SWEEP, Statements, now
+from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import locking
 from jobboard.sql.dialects import PRIMARY, by_index
+from jobboard.sql.expressions import Place
 from jobboard.sql.links import Link
-from jobboard.sql.prepared import Compound, Prepared, param, text
+from jobboard.sql.prepared import Compound, Prepared, Row, param, text
+from jobboard.states import UNCLAIMED
 
 SPARES = (8, 40, 200, 1000)
 """How many more jobs than wanted a skim reads, as others may be at the first ones; and how many if that was too few."""
 A_MS = 500
 """How many pages are read in a millisecond, at most."""
 
+_NEVER = sa.null().label("returned")
+_OPENED = "JSON_TABLE(:p_opened, '$[*]' COLUMNS (id BIGINT PATH '$')) AS opened"
 _FOUND = "JSON_TABLE(l_ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS found"
 
 
@@ -63,6 +71,7 @@ class _SkimQueue(Queue):
     def __init__(self) -> None:
         super().__init__()
         self.spare = SPARES[0]
+        self.lows: WeakKeyDictionary[Link, Lows] = WeakKeyDictionary()
 
 
 class SkimStatements:
@@ -70,7 +79,12 @@ class SkimStatements:
 
     def __init__(self, st: Statements) -> None:
         name = st.jobs.c.name == text("name")
-        self.skims = {False: _skim(st, "ready"), True: _skim(st, "by_name", name)}
+        self.skims = {False: _skim(st, _first(st, "ready")), True: _skim(st, _first(st, "by_name", name), name)}
+        self.behind = {False: _skim(st, _behind(st)), True: _skim(st, _behind(st, name), name)}
+        self.mark = _mark(st)
+        self.survey = {False: _survey(st, PRIMARY), True: _survey(st, PRIMARY, name)}
+        ready, by_name = (f"{st.tables.prefix}_{index}" for index in ("ready", "by_name"))
+        self.net = {False: _survey(st, ready), True: _survey(st, by_name, name)}
         self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
         self.overdue = _overdue(st)
 
@@ -89,23 +103,46 @@ class Skims:
         queue.probe(lambda: self._pages(link, named, params, queue))
         if not queue.dear:
             return None
+        lows = self._lows(link, queue, named, params)
+        behind = lows.near
         for spare in SPARES[SPARES.index(queue.spare) :]:
             queue.spare = spare
             reach = request.limit + spare
-            skimmed, seen = _run(link, self._sql.skims[named], {**params, "p_reach": reach, "p_swept": request.swept})
-            if skimmed.glance.overdue or seen < reach or len(skimmed.texts) == request.limit:
+            skim = (self._sql.behind if behind else self._sql.skims)[named]
+            asked = {**params, **lows.params(not behind), "p_reach": reach, "p_swept": request.swept}
+            *picked, (at, event, gate, seen, met, came) = _answers(link, skim, asked)
+            if behind:
+                lows.met(met)
+            glance = Glance([], False, None if event is None else event - at, gate=gate, since=event or 0)
+            skimmed = Skimmed([text for text, *_ in picked], glance)
+            if not request.swept and event is not None and event <= at:
+                return skimmed._replace(glance=glance._replace(overdue=True))
+            if came <= RETURNED and (seen < reach or len(skimmed.texts) == request.limit):
                 return skimmed
+            behind = behind and came <= RETURNED
             link.rollback()
         return None
+
+    def _lows(self, link: Link, queue: _SkimQueue, named: bool, params: dict[str, Any]) -> Lows:
+        lows = queue.lows.get(link)
+        if lows is None:
+            lows = queue.lows[link] = Lows()
+        if lows.due():
+            lows.mark(Watermark(*link.rows(self._sql.mark, params)[0]))
+            link.rollback()
+            if lows.close or lows.unsure:
+                unsure, begun = lows.unsure, time.monotonic()
+                survey = (self._sql.net if unsure else self._sql.survey)[named]
+                [told] = _answers(link, survey, {**params, **lows.params(unsure)})
+                lows.learn(Told.of(told), unsure, time.monotonic() - begun)
+        return lows
 
     def overdue(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> list[int] | None:
         """As :meth:`Shortcuts.overdue`, where looks are dear."""
         queue = self.queues.of(request)
         if queue is None or not queue.dear:
             return None
-        [(told,)] = link.rows(self._sql.overdue, params)
-        while link.cursor.nextset():
-            pass
+        [(told,)] = _answers(link, self._sql.overdue, params)
         ids = json.loads(told or "[]")
         # Of so many others may be at the first ones, and there may be more.
         return ids if len(ids) < SWEEP else None
@@ -117,15 +154,11 @@ class Skims:
         return pages(told)
 
 
-def _run(link: Link, skim: Compound, params: dict[str, Any]) -> tuple[Skimmed, int]:
-    """And how many jobs the skim has met."""
-    answers = [link.rows(skim, params)]
+def _answers(link: Link, skim: Compound, params: dict[str, Any]) -> list[Row]:
+    rows = [*link.rows(skim, params)]
     while link.cursor.nextset():
-        answers.append(link.cursor.fetchall())
-    *picked, [(at, event, gate, seen)] = (answer for answer in answers if answer)
-    overdue = not params["p_swept"] and event is not None and event <= at
-    glance = Glance([], overdue, None if event is None else event - at, gate=gate, since=event or 0)
-    return Skimmed([row[0] for rows in picked for row in rows], glance), seen
+        rows += link.cursor.fetchall()
+    return rows
 
 
 def as_text(st: Statements, event: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
@@ -135,26 +168,25 @@ def as_text(st: Statements, event: sa.ColumnElement[Any]) -> sa.ColumnElement[st
     return sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, now, event)
 
 
-def _skim(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> Compound:
+    """:param found: the first jobs: ids, priorities, and when they came back."""
     c = st.jobs.c
-    variable: Callable[[str], sa.ColumnElement[Any]] = sa.literal_column
-    first = sa.select(c.id, c.priority).where(st.readable(), *conditions).order_by(c.priority, c.id)
-    first = by_index(first.limit(param("reach", sa.Integer())), st.jobs, f"{st.tables.prefix}_{index}")
-    ids = sa.select(variable("JSON_ARRAYAGG(first.id ORDER BY first.priority, first.id)"))
-    ids = ids.select_from(first.subquery("first"))
-    event = st.first_event().scalar_subquery()
-    sure = st.first_event(c.wake_at == variable("l_event")).scalar_subquery()
+    event = st.first_event(c.wake_at > param("wake")).scalar_subquery()
+    sure = st.first_event(c.wake_at == _variable("l_event")).scalar_subquery()
+    ids = sa.text("JSON_ARRAYAGG(first.id ORDER BY first.priority, first.id LIMIT :p_reach)")
+    ids = ids.bindparams(param("reach", sa.Integer()))
     # In the order of the ids, and no more of them than are wanted: to sort them would be to lock them all.
     pick = (
-        sa.select(as_text(st, variable("l_event"))).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
+        sa.select(as_text(st, _variable("l_event"))).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
     )
-    pick = pick.where(c.id == variable("found.id"), st.ready_condition(), *conditions)
+    pick = pick.where(c.id == _variable("found.id"), st.ready_condition(), *conditions)
     pick = by_index(pick.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)
-    seen = sa.func.coalesce(sa.func.json_length(variable("l_ids")), variable("0"))
+    seen = sa.func.coalesce(sa.func.json_length(_variable("l_ids")), _variable("0"))
     return Compound(
-        "DECLARE l_now, l_event, l_sure BIGINT; DECLARE l_ids LONGTEXT;",
+        "DECLARE l_now, l_event, l_sure, l_met, l_came BIGINT; DECLARE l_ids LONGTEXT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
-        _into("l_now, l_event, l_ids", now, event, ids.scalar_subquery()),
+        _into("l_now, l_event", now, event),
+        _into("l_ids, l_met, l_came", ids, _variable("COUNT(first.id)"), _variable("COUNT(first.returned)"), of=found),
         "COMMIT;",
         "IF NOT %(p_swept)s AND l_event <= l_now THEN",
         _into("l_sure", sure),
@@ -165,8 +197,81 @@ def _skim(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Co
         Prepared(locking(pick, st.product)),
         "END IF;",
         # Last: if the rules have changed since the rows were picked by them, it shows.
-        Prepared(sa.select(*map(variable, ("l_now", "l_event")), st.gate(), seen)),
+        Prepared(
+            sa.select(*map(_variable, ("l_now", "l_event")), st.gate(), seen, *map(_variable, ("l_met", "l_came")))
+        ),
     )
+
+
+def _first(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+    """The first ones in serving order, from the start of an index."""
+    c = st.jobs.c
+    first = sa.select(c.id, c.priority, _NEVER).where(st.readable(), *conditions).order_by(c.priority, c.id)
+    first = by_index(first.limit(param("reach", sa.Integer())), st.jobs, f"{st.tables.prefix}_{index}")
+    return first.subquery("first")
+
+
+def _behind(st: Statements, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+    """All that are behind the lows."""
+    c = st.jobs.c
+    young = sa.select(c.id, c.priority, _NEVER).where(c.id > param("low"), st.readable(), *conditions)
+    opened = _opened(sa.select(c.id, c.priority, _NEVER), st).where(st.readable(), *conditions)
+    back = sa.select(c.id, c.priority, c.returned).where(c.returned > param("back"), c.id <= param("low"))
+    some = sa.literal(RETURNED + 1, sa.Integer(), literal_execute=True)
+    back = back.where(st.readable(), *conditions).order_by(c.returned).limit(some)
+    back = by_index(back, st.jobs, f"{st.tables.prefix}_returned")
+    return sa.union(by_index(young, st.jobs, PRIMARY), opened, back).subquery("first")
+
+
+def _opened(select: sa.Select[Any], st: Statements) -> sa.Select[Any]:
+    source = sa.text(_OPENED).bindparams(text("opened"))
+    select = select.prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs)
+    return by_index(select.where(st.jobs.c.id == _variable("opened.id")), st.jobs, PRIMARY)
+
+
+def _survey(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+    """What is committed and what is there; in this order, so that what is committed in between is there.
+
+    :param index: by which ids above ``p_low`` are found. Jobs of any version are, as not every index tells of it.
+    """
+    c = st.jobs.c
+    ready = (st.mine, c.state == literal(UNCLAIMED), *conditions)
+    one = sa.literal(1, sa.Integer(), literal_execute=True)
+    above = by_index(sa.select(c.id).where(c.id > param("low"), *ready), st.jobs, index)
+    back = sa.select(c.returned).where(c.returned > param("back"), *ready).order_by(c.returned).limit(one)
+    back = by_index(back, st.jobs, f"{st.tables.prefix}_returned")
+    event = st.first_event(c.wake_at > param("wake"))
+    opened = _opened(sa.select(_variable("JSON_ARRAYAGG(opened.id)")), st).where(*ready)
+    of_both = [each.scalar_subquery() for each in (back, opened)]
+    before = above.where(sa.or_(_variable("l_first IS NULL"), c.id < _variable("l_first")))
+    some = f"JSON_ARRAYAGG({st.jobs.name}.id ORDER BY {st.jobs.name}.id LIMIT {OPENED + 1})"
+    # LEAST() of what is NULL is NULL.
+    lesser = "COALESCE(LEAST(l_back, l_uncommitted_back), l_back, l_uncommitted_back)"
+    return Compound(
+        "DECLARE l_first, l_met, l_back, l_wake, l_uncommitted_back BIGINT;",
+        "DECLARE l_opened, l_kept, l_uncommitted_kept LONGTEXT;",
+        Prepared(above.with_only_columns(sa.func.min(c.id), sa.func.count()).suffix_with("INTO l_first, l_met")),
+        _into("l_back, l_kept", *of_both),
+        "COMMIT;",
+        "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
+        _into("l_opened", before.with_only_columns(_variable(some)).scalar_subquery()),
+        # Where others write, a read of what is committed looks each dead entry's row up: all that are still to come.
+        _into("l_uncommitted_back, l_uncommitted_kept, l_wake", *of_both, event.scalar_subquery()),
+        "COMMIT;",
+        Prepared(
+            sa.select(
+                *map(_variable, ("l_first", "l_met", lesser, "l_wake", "l_opened", "l_kept", "l_uncommitted_kept"))
+            )
+        ),
+    )
+
+
+def _mark(st: Statements) -> Prepared:
+    shown = [sa.column(name, sa.String()) for name in ("TABLE_SCHEMA", "TABLE_NAME")]
+    told = sa.table("TABLES", *shown, sa.column("AUTO_INCREMENT", sa.BigInteger), schema="information_schema")
+    here = (sa.func.database() == told.c.TABLE_SCHEMA, sa.literal(st.jobs.name) == told.c.TABLE_NAME)
+    drawn = sa.select(told.c.AUTO_INCREMENT - 1).where(*here).scalar_subquery()
+    return Prepared(sa.select(drawn, now, Place(st.jobs)))
 
 
 def _overdue(st: Statements) -> Compound:
@@ -184,8 +289,13 @@ def _overdue(st: Statements) -> Compound:
     )
 
 
-def _into(variables: str, *values: sa.ColumnElement[Any]) -> Prepared:
-    return Prepared(sa.select(*values).suffix_with(f"INTO {variables}"))
+def _into(variables: str, *values: sa.ColumnElement[Any] | sa.TextClause, of: sa.FromClause | None = None) -> Prepared:
+    select = sa.select(*values).suffix_with(f"INTO {variables}")
+    return Prepared(select if of is None else select.select_from(of))
+
+
+def _variable(name: str) -> sa.ColumnElement[Any]:
+    return sa.literal_column(name)
 
 
 # Whether plain looks are dear

@@ -166,12 +166,10 @@ class Statements:
         self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
-        self.claim = ClaimStatements(
-            product, jobs, functools.partial(claimed_values, jobs), identity, c.state == literal(UNCLAIMED)
-        )
+        self.claim = ClaimStatements(product, jobs, self._claimed, identity, c.state == literal(UNCLAIMED))
         consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
         # Of rows that are locked, if the rules are still those by which they were chosen.
-        ruled = sa.update(jobs).where(by_id, self.gate() == param("gate")).values(claimed_values(jobs, param("now")))
+        ruled = sa.update(jobs).where(by_id, self.gate() == param("gate")).values(self._claimed(param("now")))
         self.claim_ruled = Prepared(by_key(ruled, jobs), "p_ids")
         self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
         self.renew = Prepared(
@@ -227,6 +225,7 @@ class Statements:
                 live_key=sa.null(),
                 modified_on=now,
                 **gone,
+                **self._gone(),
             ),
             "p_ids",
         )
@@ -342,10 +341,19 @@ class Statements:
 
         :param state: what it becomes, if it may be another one.
         """
-        if not self.product.returning:
+        own: sa.ColumnElement[int] = now
+        if self.product.returning:
+            own = sa.func.txid_current(type_=sa.BigInteger)
+        elif not self.product.dated:
             return {}
-        own = sa.func.txid_current(type_=sa.BigInteger)
         return {"returned": own if state is None else sa.case((state == literal(UNCLAIMED), own))}
+
+    def _gone(self) -> dict[str, sa.ColumnElement[Any]]:
+        """The same of what is no longer ready. PostgreSQL's index has no entry of it anyway."""
+        return {"returned": sa.null()} if self.product.dated else {}
+
+    def _claimed(self, instant: Any) -> dict[str, Any]:
+        return {**claimed_values(self.jobs, instant), **self._gone()}
 
     def _typed(self, name: str) -> sa.BindParameter[Any]:
         type_ = self.jobs.c[name].type

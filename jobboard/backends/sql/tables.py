@@ -45,6 +45,11 @@ def place_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+def finds_returned(dialect: sa.Dialect) -> bool:
+    """Whether looks find by an index of its own what has come back."""
+    return dialect.name == "postgresql" or getattr(dialect, "is_mariadb", False)
+
+
 def _where(condition: Any) -> dict[str, Any]:
     return {"postgresql_where": condition, "sqlite_where": condition}
 
@@ -90,7 +95,8 @@ class Tables:
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
             # writes and which no index may contain if those writes are to stay cheap.
             sa.Column("wake_at", sa.BigInteger),
-            # On PostgreSQL the transaction that gave back a job that has been claimed or delayed; see floors.
+            # Of a ready job that has been claimed or delayed: the transaction that gave it back on PostgreSQL, see
+            # floors; the time at which it came back on MariaDB, see lows.
             sa.Column("returned", sa.BigInteger),
             **options,
         )
@@ -125,7 +131,7 @@ class Tables:
         keyed.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
         came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
         self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
-        self.returned.ddl_if(dialect="postgresql")
+        self.returned.ddl_if(callable_=lambda *_, dialect, **kw: finds_returned(dialect))
         sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import dear, skims
+from jobboard.backends.sql import dear, lows, skims
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
@@ -26,6 +26,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each take skim."""
     monkeypatch.setattr(dear, "FIRST", 1)
     monkeypatch.setattr(skims._SkimQueue, "many", -1)
+    monkeypatch.setattr(lows, "LAG", 0)
 
 
 @pytest.fixture
@@ -296,8 +297,9 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
 
 
 def test_a_job_that_falls_due_costs_the_same_behind_a_pinned_snapshot(
-    make_board: Callable[..., JobBoard], engine: sa.Engine
+    make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lows, "LAG", 3600)
     board = make_board(table="delayed")
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()

@@ -33,7 +33,8 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at >= %(p_since)s AND jobboard.wake_at <=
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
-UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL WHERE jobboard.id IN (…);
+UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL, returned=TIMESTAMPDIFF(MICROSECOND,
+  '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) WHERE jobboard.id IN (…);
 COMMIT;
 SELECT json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`,
   jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
@@ -62,8 +63,8 @@ INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_h
 END IF;
 UPDATE jobboard FORCE INDEX (PRIMARY) SET state='CLAIMED', attempts=(jobboard.attempts + 1),
   token=greatest(jobboard.token + 1, %(p_now)s), who=%(p_who)s, keeper=%(p_keeper)s, lock_until=(%(p_now)s +
-  %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s) WHERE jobboard.id IN (%(p_ids_1)s, …) AND
-  coalesce((SELECT jobboard_sides.version
+  %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s), returned=NULL WHERE jobboard.id IN
+  (%(p_ids_1)s, …) AND coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s;
