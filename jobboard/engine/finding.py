@@ -271,19 +271,29 @@ class Choice:
         if rooms is None:
             return met[: self._limit], len(met) >= self._limit
         rooms.learn(stored.record for stored in met)
+        while True:
+            chosen, full, enough = self._entering(rooms, met)
+            # A list that was shorter than its limit may have no room for a second one, and claims that have ended.
+            if not rooms.clear(full):
+                self._full |= full
+                return chosen, enough
+
+    def _entering(self, rooms: Rooms, met: Sequence[Stored]) -> tuple[list[Stored], dict[str, LimitScope], bool]:
+        """And the scopes that have kept others out."""
         rooms.leave()
         chosen: list[Stored] = []
+        full: dict[str, LimitScope] = {}
         enough = False
         for stored in met:
             if closed := rooms.full(stored.record):
-                self._full |= {scope.key: scope for scope in closed}
+                full |= {scope.key: scope for scope in closed}
                 continue
             rooms.enter(stored.record)
             chosen.append(stored)
             if enough := len(chosen) == self._limit or rooms.heavy:
                 break
         rooms.leave()
-        return chosen, enough
+        return chosen, full, enough
 
 
 def _order(stored: Stored) -> tuple[int, int]:

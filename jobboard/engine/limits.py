@@ -116,6 +116,8 @@ class _Room:
         # With only those of its claims that live, where it mattered; and with those that have entered.
         self.cleared = self.listed = Listed.of(side)
         self._was_crowded = self.crowded
+        self.sure = not self.listed.claims
+        """Whether all of those that were read live."""
 
     @property
     def crowded(self) -> bool:
@@ -126,6 +128,7 @@ class _Room:
     def keep(self, live: Container[ClaimKey]) -> None:
         claims = tuple(claim for claim in self.listed.claims if claim in live)
         self.cleared = self.listed = self.listed._replace(claims=claims)
+        self.sure = True
 
     def open_to(self, uuid: str, now: int, begins: bool) -> bool:
         """Whether a claim of this job, whose earlier ones count for nothing, can begin, or be revived."""
@@ -193,6 +196,13 @@ class Rooms:
         self._rooms.update({room.scope.key: room for room in rooms})
         self.now = max(self.now, found.now)
         self._clear([room for room in rooms if room.crowded])
+
+    def clear(self, scopes: Iterable[str]) -> bool:
+        """Find out which of the claims in these live, where that is not known; whether that was so anywhere. Nobody may
+        have entered them."""
+        unsure = [room for room in map(self._rooms.__getitem__, scopes) if not room.sure]
+        self._clear(unsure)
+        return bool(unsure)
 
     def _clear(self, rooms: Sequence[_Room]) -> None:
         """Take the claims that do not live from these lists."""

@@ -80,6 +80,14 @@ class TestConcurrencyLimits:
         assert got == [posted[0].uuid, posted[2].uuid, posted[4].uuid]
         assert board.claim_next("anna") is None
 
+    def test_a_batch_gets_the_slots_of_claims_that_have_ended(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=3, per="group")
+        post(board, 2, group="a")
+        for job in board.claim_many("anna", 2):
+            other.consume(job, "anna")
+        crowd, last = post(board, 4, group="a"), post(board, 1, group="b")
+        assert uuids(other.claim_many("anna", 4)) == [*crowd[:3], *last]
+
     def test_behind_many_of_one_full_group(self, board: JobBoard) -> None:
         """More than a look takes in."""
         board.set_limit("mail", concurrency=1, per="group")
