@@ -236,19 +236,20 @@ class Entering:
         are with this job. NULL: there are none."""
         key = _key(rules, job)
         within = sa.func.coalesce(sa.func.cardinality(sa.func.array_positions(entered, key)), _number(0))
-        # Of what it can't decide about one job at most, with which the take then fails.
-        free = sa.func.coalesce(self._free(rules, key).scalar_subquery(), sa.func.greatest(rules.c.most, _one))
+        # What it can't decide has room: with that the take then fails.
+        unlisted = sa.func.greatest(rules.c.most, _one) - within
+        free = sa.func.coalesce(self._free(rules, key, within).scalar_subquery(), unlisted)
         # Not to be flattened, or it is reckoned twice.
-        each = sa.select(key.label("key"), (free - within).label("free")).where(self._in(rules, job))
+        each = sa.select(key.label("key"), free.label("free")).where(self._in(rules, job))
         each_scope = each.offset(_number(0)).correlate_except(rules).subquery("each")
         c = each_scope.c
         keys = sa.func.array_agg(c.key)
         told = {"entering": keys, "closed": keys.filter(c.free <= _number(0)), "filled": keys.filter(c.free <= _one)}
         return sa.select(*(value.label(name) for name, value in told.items()))
 
-    def _free(self, rules: Any, key: sa.ColumnElement[str]) -> sa.Select[Any]:
-        """How many claims a scope has room for, by its list: none where that is as long as the limit, with nothing but
-        claims that live; one where it can't tell."""
+    def _free(self, rules: Any, key: sa.ColumnElement[str], within: sa.ColumnElement[int]) -> sa.Select[Any]:
+        """How many claims a scope has room for beside those ``within`` it, by its list: none where they are as many
+        together as the limit, and the list has nothing but claims that live; some where it can't tell."""
         # Each row is looked up by itself: joined, a plan made while a table was small would read the whole of it.
         scope, claim = self._sides.alias("scope"), self._jobs.alias("claim")
         size, listed = sa.func.length(scope.c.value), sa.func.encode(scope.c.value, _ESCAPE)
@@ -265,12 +266,10 @@ class Entering:
         )
         ended = sa.select(begin).where(lives.scalar_subquery().is_(None)).correlate(scope).exists()
         unsure = sa.or_(size > _number(PROBED * ENTRY), sa.not_(_whole(size)), ended)
-        free = sa.case(
-            (rules.c.most == _number(0), _one),
-            (size < rules.c.most * _ENTRY, rules.c.most - size.op("/")(_ENTRY)),
-            (unsure, _one),
-            else_=_number(0),
-        )
+        left = rules.c.most - size.op("/")(_ENTRY) - within
+        # Nothing fills a scope of which it can't tell.
+        sure = sa.or_(left > _one, size == _number(0))
+        free = sa.case((rules.c.most == _number(0), _one), (sure, left), (unsure, _number(2)), else_=left)
         found = sa.select(free).where(self._of(scope.c), scope.c.place == _place_of(key)).limit(_one)
         return found.correlate_except(scope)
 

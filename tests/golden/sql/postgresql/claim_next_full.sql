@@ -174,21 +174,26 @@ WHERE near.name != ALL (walk_jobboard.shut) AND (near.job_group IS NULL OR (near
  LIMIT 1) AS job ON true JOIN LATERAL (SELECT array_agg(each.key) AS entering, array_agg(each.key) FILTER (WHERE
   each.free <= 0) AS closed, array_agg(each.key) FILTER (WHERE each.free <= 1) AS filled
 FROM (SELECT CASE WHEN rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END AS key,
-  coalesce((SELECT CASE WHEN (rule.most = 0) THEN 1 WHEN (length(scope.value) < rule.most * 54) THEN rule.most -
-  (length(scope.value) / 54) WHEN (length(scope.value) > 1080 OR mod(length(scope.value), 54) != 0 OR (EXISTS
-  (SELECT begin
+  coalesce((SELECT CASE WHEN (rule.most = 0) THEN 1 WHEN ((rule.most - (length(scope.value) / 54)) -
+  coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN rule.per_group THEN job.name || chr(10) ||
+  job.job_group ELSE job.name END)), 0) > 1 OR length(scope.value) = 0) THEN (rule.most - (length(scope.value) /
+  54)) - coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN rule.per_group THEN job.name ||
+  chr(10) || job.job_group ELSE job.name END)), 0) WHEN (length(scope.value) > 1080 OR mod(length(scope.value), 54)
+  != 0 OR (EXISTS (SELECT begin
 FROM generate_series(1, length(scope.value), 54) AS begin
 WHERE (SELECT claim.id
 FROM jobboard AS claim
 WHERE claim.uuid = substr(encode(scope.value, 'escape'), begin, 36) AND CAST(claim.token AS TEXT) =
   substr(encode(scope.value, 'escape'), begin + 37, 16) AND coalesce(claim.board, '') = %(p_board)s::VARCHAR AND
   claim.state = 'CLAIMED' AND claim.lock_until > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)
- LIMIT 1) IS NULL))) THEN 1 ELSE 0 END AS anon_12
+ LIMIT 1) IS NULL))) THEN 2 ELSE (rule.most - (length(scope.value) / 54)) -
+  coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN rule.per_group THEN job.name || chr(10) ||
+  job.job_group ELSE job.name END)), 0) END AS anon_12
 FROM jobboard_sides AS scope
 WHERE scope.board = %(p_board)s::VARCHAR AND scope.kind = 'scope' AND scope.place = encode(sha256(convert_to(CASE
   WHEN rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END, 'UTF8')), 'hex')
- LIMIT 1), greatest(rule.most, 1)) - coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN
-  rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END)), 0) AS free
+ LIMIT 1), greatest(rule.most, 1) - coalesce(cardinality(array_positions(walk_jobboard.entered, CASE WHEN
+  rule.per_group THEN job.name || chr(10) || job.job_group ELSE job.name END)), 0)) AS free
 FROM (VALUES (%(p_rule_name)s::VARCHAR, %(p_per_group)s, %(p_most)s::BIGINT)) AS rule (name, per_group, most)
 WHERE job.name = rule.name AND (NOT rule.per_group OR job.job_group IS NOT NULL)
  LIMIT ALL OFFSET 0) AS each) AS room ON true
