@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql.heads import Heads
+from jobboard.backends.sql.sqlite.heads import Heads
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane

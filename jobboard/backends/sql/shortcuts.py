@@ -79,15 +79,15 @@ def shortcuts_for(store: SQLStore) -> Shortcuts:
     # Each is loaded where it is used.
     product = store.product
     if product.returning:
-        from jobboard.backends.sql.postgresql import PostgreSQLShortcuts
+        from jobboard.backends.sql.postgresql.shortcuts import PostgreSQLShortcuts
 
         return PostgreSQLShortcuts(store)
     if product.compound:
-        from jobboard.backends.sql.mariadb import MariaDBShortcuts
+        from jobboard.backends.sql.mariadb.shortcuts import MariaDBShortcuts
 
         return MariaDBShortcuts(store)
     if product.dialect.driver == "pysqlite" and product.dialect.update_returning:
-        from jobboard.backends.sql.sqlite import SQLiteShortcuts
+        from jobboard.backends.sql.sqlite.shortcuts import SQLiteShortcuts
 
         return SQLiteShortcuts(store)
     return Shortcuts(store)

@@ -256,7 +256,7 @@ def test_what_was_not_enough_is_left_out_for_a_while(
     board: JobBoard, spy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each name by itself; and no longer."""
-    crowded = "jobboard.backends.sql.limited.CROWDED"
+    crowded = "jobboard.backends.sql.postgresql.limited.CROWDED"
     monkeypatch.setattr(crowded, 600)
     limit(board, concurrency=1, per="group")
     board.post_many([Posting("mail", group=group) for group in "abcdeeefgh"])

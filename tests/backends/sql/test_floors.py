@@ -18,9 +18,9 @@ import sqlalchemy as sa
 import jobboard
 from jobboard import Act
 from jobboard.backends.sql import dear
-from jobboard.backends.sql.behind import RETURNED
 from jobboard.backends.sql.board import SLOT_CALLS
-from jobboard.backends.sql.floors import OFTEN, Floors
+from jobboard.backends.sql.postgresql.behind import RETURNED
+from jobboard.backends.sql.postgresql.floors import OFTEN, Floors
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
 from tests.backends.sql.test_plans import _buffers
@@ -33,7 +33,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each take look behind floors."""
     monkeypatch.setattr(dear, "FIRST", 1)
     monkeypatch.setattr(dear.Queue, "many", -1)
-    monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.floors.OFTEN", 2)
 
 
 def floors_of(board: JobBoard, name: str | None = None) -> list[Floors]:

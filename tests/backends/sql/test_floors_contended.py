@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql.behind import SPARE
+from jobboard.backends.sql.postgresql.behind import SPARE
 from jobboard.board import JobBoard
 from tests.backends.sql.test_floors import always, open_transaction, taken, work_off
 from tests.backends.sql.test_plans import _buffers

@@ -141,7 +141,7 @@ def sent(
     make_board: Callable[..., Any], engine: sa.Engine, board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], dict[str, str]]:
     """What each verb has sent, as it stands in a file; whatever a take has met before."""
-    monkeypatch.setattr("jobboard.backends.sql.limited.CROWDED", 0.0)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.limited.CROWDED", 0.0)
 
     def sent() -> dict[str, str]:
         texts: dict[str, list[str]] = {}

@@ -33,10 +33,10 @@ def make_small(make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPa
     """Handles on a board whose walks end after a few jobs, and which compares no more groups than so many."""
 
     def make(far: int = 3, most: int = 5000, handles: int = 1) -> list[JobBoard]:
-        for module in ("heads", "sqlite"):
-            monkeypatch.setattr(f"jobboard.backends.sql.{module}.FAR", far)
-        monkeypatch.setattr("jobboard.backends.sql.heads.MOST", most)
-        monkeypatch.setattr("jobboard.backends.sql.crowds.AFRESH", 60)
+        for module in ("heads", "shortcuts"):
+            monkeypatch.setattr(f"jobboard.backends.sql.sqlite.{module}.FAR", far)
+        monkeypatch.setattr("jobboard.backends.sql.sqlite.heads.MOST", most)
+        monkeypatch.setattr("jobboard.backends.sql.sqlite.crowds.AFRESH", 60)
         prefix = next(PREFIXES)
         return [make_board(table=prefix) for _ in range(handles)]
 

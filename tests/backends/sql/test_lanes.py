@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql.behind import pages
+from jobboard.backends.sql.postgresql.behind import pages
 from jobboard.board import JobBoard
 from jobboard.job import Posting
 from jobboard.testing.conformance.support import take, uuids
@@ -43,9 +43,9 @@ class Crowd:
 
 @pytest.fixture
 def crowd(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> Crowd:
-    monkeypatch.setattr("jobboard.backends.sql.behind.CROWD", 100)
-    monkeypatch.setattr("jobboard.backends.sql.entering.FAR", 50)
-    monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 0)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.behind.CROWD", 100)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.entering.FAR", 50)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.floors.OFTEN", 0)
     return Crowd(board)
 
 
@@ -105,7 +105,7 @@ def test_the_limit_is_removed(crowd: Crowd) -> None:
 
 
 def test_another_full_group_behind_it(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.backends.sql.lanes.AGAIN", 0)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.lanes.AGAIN", 0)
     board = crowd.board
     [front] = board.engine._shortcuts._limited._lanes._fronts.values()
     front.again = 0

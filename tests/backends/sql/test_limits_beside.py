@@ -33,7 +33,7 @@ def test_no_floor_rises_over_what_had_no_room(
     """Behind a snapshot that nothing can be cleared away for."""
     monkeypatch.setattr(dear, "FIRST", 1)
     monkeypatch.setattr(dear.Queue, "many", -1)
-    monkeypatch.setattr("jobboard.backends.sql.floors.OFTEN", 2)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.floors.OFTEN", 2)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.exec_driver_sql("SELECT pg_current_xact_id()")
         if first == "floors":
@@ -156,7 +156,7 @@ def test_uuids_of_another_length(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     """As of jobs from elsewhere: two of them may list as much as one other."""
-    monkeypatch.setattr("jobboard.backends.sql.limited.CROWDED", 0)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.limited.CROWDED", 0)
     board.set_limit("mail", concurrency=2)
     jobs = board.post_many([Posting("mail")] * 4)
     board.consume(take(board), "anna")

@@ -10,8 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard import codec
-from jobboard.backends.sql import dear, lows, skims
-from jobboard.backends.sql.lows import Lows, Told, Watermark
+from jobboard.backends.sql import dear
+from jobboard.backends.sql.mariadb import lows, skims
+from jobboard.backends.sql.mariadb.lows import Lows, Told, Watermark
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
 from tests.backends.sql.test_skims import open_transaction, taken, work_off

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import dear, lows, skims
+from jobboard.backends.sql import dear
+from jobboard.backends.sql.mariadb import lows, skims
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure

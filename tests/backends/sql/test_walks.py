@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql.behind import pages
-from jobboard.backends.sql.entering import SPARE
-from jobboard.backends.sql.limited import TRIES
+from jobboard.backends.sql.postgresql.behind import pages
+from jobboard.backends.sql.postgresql.entering import SPARE
+from jobboard.backends.sql.postgresql.limited import TRIES
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
@@ -24,7 +24,7 @@ RUN = 100
 @pytest.fixture
 def runs(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Group by group, each with a limit of one. The first two groups are full, and this is known."""
-    monkeypatch.setattr("jobboard.backends.sql.limited.CROWDED", 600.0)
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.limited.CROWDED", 600.0)
     board.set_limit("mail", concurrency=1, per="group")
     jobs = board.post_many([Posting("mail", group=f"g{number // RUN:02}") for number in range((SPARE + 6) * RUN)])
     assert [take(board) for _ in range(2)] == [jobs[0], jobs[RUN]]

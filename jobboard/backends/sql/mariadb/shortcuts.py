@@ -17,10 +17,10 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import answered, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.mariadb.skims import Skims, as_text
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
-from jobboard.backends.sql.skims import Skims, as_text
 from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal, place_of

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobboard.backends.sql.dear import NAMES
-from jobboard.backends.sql.entering import Entering
-from jobboard.backends.sql.lanes import Lanes
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
+from jobboard.backends.sql.postgresql.entering import Entering
+from jobboard.backends.sql.postgresql.lanes import Lanes
 from jobboard.backends.sql.scopes import rules_of
 from jobboard.backends.sql.store import SQLStore
 from jobboard.engine import Limits

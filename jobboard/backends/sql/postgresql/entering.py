@@ -29,7 +29,7 @@ from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import CLAIMED
 
 if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql import Single
+    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 SHUT = 50
 """How many full scopes one statement passes over, at most."""

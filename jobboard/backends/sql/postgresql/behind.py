@@ -1,4 +1,4 @@
-"""Statements that look behind the floors of a connection to PostgreSQL; see :mod:`~jobboard.backends.sql.floors`."""
+"""Statements that look behind the floors of a connection; see :mod:`~jobboard.backends.sql.postgresql.floors`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import UNCLAIMED
 
 if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql import Single
+    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 RETURNED = 1000
 """How many that came back one look reads. If there may be more, it can't tell the first."""
@@ -36,7 +36,7 @@ class Behind:
 
     :param named: at those with ``p_name``.
     :param beside: at those in none of the groups in ``p_lanes``, each as ``name\\ngroup``; see
-        :mod:`~jobboard.backends.sql.lanes`.
+        :mod:`~jobboard.backends.sql.postgresql.lanes`.
     """
 
     def __init__(self, statements: Statements, single: Single, named: bool, beside: bool = False) -> None:

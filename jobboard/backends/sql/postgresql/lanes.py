@@ -3,7 +3,7 @@
 Such a group is a *lane*. Of each lane a take looks at the first jobs, which an index has for each group; and at what is
 in none of them behind floors, which rise past the jobs in lanes. Whether a lane is full does not matter to what is
 remembered: that there is nothing but its jobs up to a floor stays true when it opens. So its next job is found then by
-its place, as is what others bring in late or give back; see :mod:`~jobboard.backends.sql.floors`.
+its place, as is what others bring in late or give back; see :mod:`~jobboard.backends.sql.postgresql.floors`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobboard.backends.sql.behind import RETURNED, Behind
 from jobboard.backends.sql.dear import AFRESH, NAMES
-from jobboard.backends.sql.floors import Surveyed
 from jobboard.backends.sql.looking import TakeRequest
+from jobboard.backends.sql.postgresql.behind import RETURNED, Behind
+from jobboard.backends.sql.postgresql.floors import Surveyed
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
 from jobboard.sql.prepared import Row
 
 if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql import Single
+    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 MOST = 8
 """How many lanes takes of one name, or of all, look beside."""

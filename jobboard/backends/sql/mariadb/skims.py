@@ -7,7 +7,7 @@ finds it. So a *skim* reads the ids of the first jobs, and the next event, at RE
 the jobs are locked by their ids, and what does not hold is passed over.
 
 Why nothing is passed over that a plain look would find. A skim begins at the start of its indexes, so that it does not
-matter when a job became ready, nor which id it has; or where :mod:`~jobboard.backends.sql.lows` says.
+matter when a job became ready, nor which id it has; or where :mod:`~jobboard.backends.sql.mariadb.lows` says.
 
 - What is committed and ready lives in the index, and a skim shows it: but for what a transaction that is still open has
   claimed, changed or deleted. That one holds the row's lock, by which a plain look passes it over, too.
@@ -33,7 +33,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.lows import OPENED, RETURNED, Lows, Told, Watermark
+from jobboard.backends.sql.mariadb.lows import OPENED, RETURNED, Lows, Told, Watermark
 from jobboard.backends.sql.statements import SWEEP, Statements, now
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import locking

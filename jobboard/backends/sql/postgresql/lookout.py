@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobboard.backends.sql.behind import Behind, pages
 from jobboard.backends.sql.dear import Queue, Queues
-from jobboard.backends.sql.floors import Floors, Surveyed
 from jobboard.backends.sql.looking import TakeRequest
+from jobboard.backends.sql.postgresql.behind import Behind, pages
+from jobboard.backends.sql.postgresql.floors import Floors, Surveyed
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
 
 if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql import Single
+    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 AHEAD = 1_000_000
 """µs until the next look, if one behind floors has found nothing: it has not looked for what is to come."""

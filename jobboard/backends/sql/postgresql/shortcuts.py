@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from jobboard.backends.sql.answers import ALL, JOINT, slot_of, text_of, whole
-from jobboard.backends.sql.behind import RETURNED, SPARE, Behind
-from jobboard.backends.sql.entering import Entering
-from jobboard.backends.sql.lanes import Lanes
-from jobboard.backends.sql.limited import LimitedTakes
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
-from jobboard.backends.sql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
+from jobboard.backends.sql.postgresql.behind import RETURNED, SPARE, Behind
+from jobboard.backends.sql.postgresql.entering import Entering
+from jobboard.backends.sql.postgresql.lanes import Lanes
+from jobboard.backends.sql.postgresql.limited import LimitedTakes
+from jobboard.backends.sql.postgresql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
