@@ -115,7 +115,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
 
     def _insert_all(self, postings: Sequence[Posting], extra: dict[str, Any]) -> list[Job]:
         session = self._live()
-        drafts = [arguments.draft(posting, self._conf["max_details"], self.engine.wire) for posting in postings]
+        drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire)
         jobs: list[Job] = []
         start = 0
         while start < len(drafts):

@@ -30,22 +30,21 @@ def boottime() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-@dataclass(frozen=True)
-class Posting:
+class Posting(NamedTuple):
     """A job to be posted: the arguments of :meth:`JobBoard.post <jobboard.board.JobBoard.post>`."""
 
     name: str
     book: Any = None
     details: Mapping[str, Any] | None = None
     priority: int | str = JobPriority.NORMAL
-    key: str | None = field(default=None, kw_only=True)
-    delay: float | datetime.timedelta | None = field(default=None, kw_only=True)
-    due: datetime.datetime | None = field(default=None, kw_only=True)
-    max_attempts: int | None = field(default=None, kw_only=True)
-    context: Mapping[str, str] | None = field(default=None, kw_only=True)
-    group: str | None = field(default=None, kw_only=True)
-    key_for: float | datetime.timedelta | None = field(default=None, kw_only=True)
-    on_key: Literal["keep", "replace"] = field(default="keep", kw_only=True)
+    key: str | None = None
+    delay: float | datetime.timedelta | None = None
+    due: datetime.datetime | None = None
+    max_attempts: int | None = None
+    context: Mapping[str, str] | None = None
+    group: str | None = None
+    key_for: float | datetime.timedelta | None = None
+    on_key: Literal["keep", "replace"] = "keep"
 
 
 class Act(NamedTuple):

@@ -98,7 +98,7 @@ class Scheduling(BoardBase):
         posting = Posting(
             name, None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
         )
-        draft = arguments.draft(posting, self._conf["max_details"], self.engine.wire)
+        [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
 
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
             if before is not None and self._is_alike(before, timetable, draft):

@@ -139,9 +139,8 @@ def test_the_first_characters_of_a_uuid(board: Any, run: Run) -> None:
 
 def test_characters_that_do_not_tell(make_board: Any, run: Run, monkeypatch: pytest.MonkeyPatch, board: Any) -> None:
     uuids = [f"0d8a3c3e-9c53-4c5d-bc5a-{n:012}" for n in range(3)]
-    taken = iter(uuids)
     with monkeypatch.context() as patched:
-        patched.setattr("jobboard.arguments.new_uuid", lambda: next(taken))
+        patched.setattr("jobboard.arguments.new_uuids", lambda count: uuids[:count])
         jobs = board.post_many([{"name": "a"}] * 3)
     status, _, err = run("cancel", "0d8a3c3e")
     assert status == FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -229,7 +228,7 @@ def _lines(board: JobBoard, file: IO[bytes], size: int) -> Iterator[InputLine]:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             if text:
                 posting = _posting(text)
-                arguments.draft(posting, most, board.engine.wire)
+                arguments.drafts([posting], most, board.engine.wire)
         except (TypeError, ValueError, RecursionError) as error:
             posting, fault = None, _fault(error)
         yield InputLine(number, end, posting, fault)
@@ -241,7 +240,7 @@ def _posting(text: str) -> Posting:
     fields = json.loads(text)
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
-    known = {field.name for field in dataclasses.fields(Posting)} - {"book"}
+    known = {*Posting._fields} - {"book"}
     for name in fields:
         if name not in known:
             raise ValueError(f"unknown field {name!r}; a job has {', '.join(sorted(known))}")

@@ -225,9 +225,9 @@ class TestClaim:
 def test_postings() -> None:
     assert Posting("n", None, {"a": 1}, "LOW", key="k").priority == "LOW"
     with pytest.raises(TypeError):
-        Posting("n", None, {}, "LOW", "k")
-    with pytest.raises(TypeError):
         Posting(nome="n")
+    with pytest.raises(AttributeError):
+        Posting("n").name = "m"  # type: ignore[misc]
     assert make(state=UNCLAIMED).seen_state == UNCLAIMED
 
 
@@ -246,8 +246,10 @@ def test_errors_keep_their_cause() -> None:
 
 def test_uuids_of_jobs_posted_together_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobboard.arguments.time.time", lambda: 1_700_000_000.07)
-    made = {arguments.new_uuid() for _ in range(100)}
+    made = {*arguments.new_uuids(100), *arguments.new_uuids(0)}
     assert len(made) == 100
     assert {each[:3] for each in made} == {"001"}
     assert {str(uuid.UUID(each)) for each in made} == made
     assert {uuid.UUID(each).version for each in made} == {4}
+    assert {uuid.UUID(each).variant for each in made} == {uuid.RFC_4122}
+    assert {len({each[n] for each in made}) > 1 for n in (3, 9, 15, 19, 24, 35)} == {True}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opentelemetry import context, propagate, trace
@@ -59,7 +58,7 @@ class _Spans(Tracing):
             attributes["jobboard.group"] = str(*groups)
         with self._tracer.start_as_current_span(f"post {name}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
             headers = _headers()
-            jobs = insert([replace(each, context={**headers, **(each.context or {})}) for each in postings])
+            jobs = insert([each._replace(context={**headers, **(each.context or {})}) for each in postings])
             if len(jobs) == 1:
                 span.set_attribute("messaging.message.id", jobs[0].uuid)
             return jobs
