@@ -142,14 +142,11 @@ class Statements:
         # A small table would be read as a whole, and wait for rows of others.
         named = by_index(sa.select(*tables.record, now).where(by_uuid), jobs, f"{tables.prefix}_uuid")
         self.lock = Prepared(named.with_for_update(), "p_uuids")
-        self.lock_ids = Prepared(sa.select(*tables.record, now).where(by_id).with_for_update(), "p_ids")
+        ids = by_index(sa.select(*tables.record, now).where(by_id), jobs, PRIMARY)
+        self.lock_ids = Prepared(ids.with_for_update(), "p_ids")
         self.lock_free = Prepared(locking(named, product), "p_uuids")
-        self.by_key = Prepared(
-            sa.select(*tables.record, now)
-            .where(self.mine, c.live_key.in_(elements("keys", sa.String())))
-            .with_for_update(),
-            "p_keys",
-        )
+        keyed = sa.select(*tables.record, now).where(self.mine, c.live_key.in_(elements("keys", sa.String())))
+        self.by_key = Prepared(by_index(keyed, jobs, f"{tables.prefix}_key").with_for_update(), "p_keys")
         self.ids = Prepared(sa.select(c.uuid, c.id).where(by_uuid), "p_uuids")
 
         self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))

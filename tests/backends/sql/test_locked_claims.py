@@ -1,5 +1,6 @@
 """Jobs that somebody else's transaction has locked delay themselves, and none of the others that the board holds."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,19 @@ def test_rows_are_locked_by_their_names(board: JobBoard, spy: Any) -> None:
     assert len(locking) >= 3
     assert deleting
     assert all("FORCE INDEX" in text for text in locking + deleting)
+
+
+def test_posts_with_many_keys_do_not_wait_for_what_others_post(board: JobBoard, engine: sa.Engine) -> None:
+    board.post_many([Posting("resize", key=f"{n}") for n in range(200)])
+    done: list[Any] = []
+    with engine.connect() as connection, connection.begin():
+        board.post("mail", connection=connection)
+        postings = [Posting("resize", key=f"{n}") for n in range(400)]
+        poster = threading.Thread(target=lambda: done.append(board.post_many(postings)))
+        poster.start()
+        eventually(lambda: bool(done))
+    poster.join()
+    assert sum(job.created for job in done[0]) == 200
 
 
 @pytest.mark.backends("postgresql")
