@@ -1,9 +1,11 @@
-"""Up to where a connection to MariaDB has seen that nothing is ready, so that a skim need not look there again.
+"""Up to where a connection to MariaDB knows all that is ready, so that a skim need not look there again.
 
 A skim takes less for a dead entry than a plain look, but it meets all of them: under an old snapshot, those of all jobs
 that were done since. *Behind the lows* of its connection it looks for
 
-- jobs whose id is above ``low``, along the primary key: those that were posted lately, whatever their priority;
+- *young* jobs, whose id is above ``low``, along the primary key: those posted lately, whatever their priority;
+- of the older ones those that are *known*, by their ids; and where many of a priority wait, those from its *floor* on,
+  along the index that skims use. What is in that range and not dead was ready when it was found, so that it ends soon;
 - jobs that have come back since ``back``, along an index of their own. What becomes ready but by its post has the time
   written beside it, and whoever claims it takes that away.
 
@@ -11,10 +13,10 @@ Nothing needs a look up to ``wake``, an instant. Lows make a look short, and dec
 compared as ever.
 
 Why nothing is passed over. Every :data:`LAG` seconds a **survey** reads what is behind the lows: first what is
-committed, so that a claim that is taken back later holds its job here, and then, at READ UNCOMMITTED, also what is not
-committed yet. It raises the lows to just before what it has seen first, and no higher than its **mark** of the survey
-before: the highest id that was drawn then, and the time it was. Posts that are not committed, as their transaction goes
-on, do not hold ``low`` back: their ids are remembered, and asked for beside it.
+committed, so that a claim that is taken back later leaves its job known, and then, at READ UNCOMMITTED, also what is
+not committed yet. What is ready in either view, and no younger than the **mark** of the survey before, is known from
+then on, or behind a floor; and the lows rise to that mark: the highest id that was drawn then, and the time it was. A
+floor is the first one that is committed: a post whose transaction goes on is known by its id, and holds no floor back.
 
 What is not seen up to there has an id that was drawn, or a time that was read, before that mark, and :data:`LAG` later
 has no row, or no entry in the index of what has come back. A statement gets from the one to the other at once, unless
@@ -28,7 +30,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobboard.backends.sql.dear import AFRESH, RARELY
@@ -37,12 +39,18 @@ LAG = 2.0
 """How old a mark must be, in seconds: so long a statement may take from an id, or a time, to its entry in an index."""
 NEAR = 16_384
 """How many ids there may be above ``low``."""
-CROWD = 500
-"""And how many jobs. Where more wait, or for longer, the first ones are found sooner by their index."""
-RETURNED = 200
+FEW = 100
+"""So many of a priority are known one by one."""
+KNOWN = 500
+"""And so many of all."""
+FLOORS = 3
+"""How many priorities may have a floor: each is a part of each look's statement. An empty range is left only at the
+next job that is there, so that it would be dear to look at those of which few wait."""
+RETURNED = 500
 """How many that have come back are looked at one by one."""
-OPENED = 100
-"""How many that are not committed are."""
+
+Found = Mapping[int, Sequence[int]]
+"""The first ids of each priority, one more than :data:`FEW` at most."""
 
 
 class Watermark(NamedTuple):
@@ -58,22 +66,16 @@ class Watermark(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a survey has seen behind the lows: the first id whose job is ready as it is committed, and how many there
-    are; the first time and the first instant in either view; and which ids are ready below that, but not committed:
-    some new ones, and those that were known."""
+    """What a survey has seen: what is ready as it is committed, and as it is there; and the first instant."""
 
-    first: int | None
-    met: int
-    back: int | None
+    committed: Found
+    there: Found
     wake: int | None
-    opened: list[int]
-    kept: set[int]
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Told:
-        first, met, back, wake, *lists = row
-        opened, *kept = (json.loads(each or "[]") for each in lists)
-        return cls(first, met, back, wake, opened, {id_ for ids in kept for id_ in ids})
+        committed, there, wake = row
+        return cls(_found(committed), _found(there), wake)
 
 
 class Lows:
@@ -86,8 +88,8 @@ class Lows:
     def _forget(self) -> None:
         self._low = -1
         self._back = self._wake = 0
-        self._opened: list[int] = []
-        self._crowded = False
+        self._known: list[int] = []
+        self._floors: list[tuple[int, int]] = []
         self._marks: list[Watermark] = []
 
     def params(self, afresh: bool = False) -> dict[str, Any]:
@@ -95,19 +97,20 @@ class Lows:
 
         :param afresh: trust none.
         """
-        low, back, wake = (-1, 0, 0) if afresh else (self._low, self._back, self._wake)
-        return {"p_low": low, "p_back": back, "p_wake": wake, "p_opened": json.dumps([] if afresh else self._opened)}
-
-    @property
-    def close(self) -> bool:
-        """Whether few ids are above ``low``."""
-        drawn = self._marks[-1].drawn if self._marks else None
-        return self._low >= 0 and drawn is not None and drawn - self._low <= NEAR
+        if afresh:
+            return {"p_wake": 0}
+        params: dict[str, Any] = {"p_low": self._low, "p_back": self._back, "p_known": json.dumps(self._known)}
+        for number in range(FLOORS):
+            # Nothing has a priority that is NULL.
+            floor = self._floors[number] if number < len(self._floors) else (None, None)
+            params |= zip((f"p_rank{number}", f"p_floor{number}"), floor, strict=True)
+        return {**params, "p_wake": self._wake}
 
     @property
     def near(self) -> bool:
         """Whether to look behind them."""
-        return self.close and not self._crowded
+        drawn = self._marks[-1].drawn if self._marks else None
+        return self._low >= 0 and drawn is not None and drawn - self._low <= NEAR
 
     def due(self) -> bool:
         """Whether a mark is to be made before the next look."""
@@ -119,10 +122,6 @@ class Lows:
         self._marks = [*self._marks[-1:], mark]
         self._due = time.monotonic() + LAG
 
-    def met(self, jobs: int) -> None:
-        """:param jobs: how many are ready behind them."""
-        self._crowded = jobs > CROWD
-
     @property
     def _bound(self) -> Watermark | None:
         """One that is old enough."""
@@ -131,26 +130,42 @@ class Lows:
     @property
     def unsure(self) -> bool:
         """Whether the next survey is to trust no low."""
-        return self._bound is not None and time.monotonic() >= (self._late if self.close else self._soon)
+        return self._bound is not None and time.monotonic() >= (self._late if self.near else self._soon)
 
     def learn(self, told: Told, afresh: bool, seconds: float) -> None:
         """:param seconds: how long the survey took."""
         bound = self._bound
         if bound is None or bound.drawn is None:
             return
-        low, opened = _before(told.first, bound.drawn), sorted(told.kept)
-        for id_ in told.opened:
-            if id_ <= low:
-                if len(opened) == OPENED:
-                    low = id_ - 1
-                    break
-                opened.append(id_)
-        self._low, self._opened = low, opened
-        self.met(told.met)
-        self._back, self._wake = _before(told.back, bound.now), _before(told.wake, bound.now)
+        self._known, self._floors = [], []
+        for priority in sorted({*told.committed, *told.there}):
+            known, floor = _parted(told.committed.get(priority, ()), told.there.get(priority, ()), bound.drawn)
+            self._known += known
+            if floor is not None:
+                self._floors.append((priority, floor))
+        few = len(self._known) <= KNOWN and len(self._floors) <= FLOORS
+        self._low, self._back, self._wake = bound.drawn if few else -1, bound.now, _before(told.wake, bound.now)
         if afresh:
             at, rarely = time.monotonic(), RARELY * seconds
             self._soon, self._late = at + max(LAG, rarely), at + max(AFRESH, rarely)
+
+
+def _found(told: str | None) -> Found:
+    return {priority: [int(id_) for id_ in ids.split(",")] for priority, ids in json.loads(told or "[]")}
+
+
+def _parted(committed: Sequence[int], there: Sequence[int], last: int) -> tuple[list[int], int | None]:
+    """Of the ids of a priority, up to ``last``, those that are to be known one by one, and where the floor is."""
+    floor = None
+    if len(committed) > FEW:
+        floor = committed[0]
+    if len(there) > FEW:
+        # Of what comes after that nothing was told.
+        floor = min(there[-1], floor or there[-1])
+    if floor is not None and floor > last:
+        floor = None
+    end = last + 1 if floor is None else floor
+    return sorted({id_ for id_ in (*committed, *there) if id_ < end}), floor
 
 
 def _before(first: int | None, bound: int) -> int:

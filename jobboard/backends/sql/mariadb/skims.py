@@ -33,7 +33,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.mariadb.lows import OPENED, RETURNED, Lows, Told, Watermark
+from jobboard.backends.sql.mariadb.lows import FEW, FLOORS, RETURNED, Lows, Told, Watermark
 from jobboard.backends.sql.statements import SWEEP, Statements, now
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.claims import locking
@@ -48,8 +48,7 @@ SPARES = (8, 40, 200, 1000)
 A_MS = 500
 """How many pages are read in a millisecond, at most."""
 
-_NEVER = sa.null().label("returned")
-_OPENED = "JSON_TABLE(:p_opened, '$[*]' COLUMNS (id BIGINT PATH '$')) AS opened"
+_KNOWN = "JSON_TABLE(:p_known, '$[*]' COLUMNS (id BIGINT PATH '$')) AS known"
 _FOUND = "JSON_TABLE(l_ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS found"
 
 
@@ -80,11 +79,10 @@ class SkimStatements:
     def __init__(self, st: Statements) -> None:
         name = st.jobs.c.name == text("name")
         self.skims = {False: _skim(st, _first(st, "ready")), True: _skim(st, _first(st, "by_name", name), name)}
-        self.behind = {False: _skim(st, _behind(st)), True: _skim(st, _behind(st, name), name)}
+        self.behind = {False: _skim(st, _behind(st, "ready")), True: _skim(st, _behind(st, "by_name", name), name)}
         self.mark = _mark(st)
-        self.survey = {False: _survey(st, PRIMARY), True: _survey(st, PRIMARY, name)}
-        ready, by_name = (f"{st.tables.prefix}_{index}" for index in ("ready", "by_name"))
-        self.net = {False: _survey(st, ready), True: _survey(st, by_name, name)}
+        self.survey = {False: _survey(st, "ready"), True: _survey(st, "by_name", name)}
+        self.net = {False: _net(st, "ready"), True: _net(st, "by_name", name)}
         self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
         self.overdue = _overdue(st)
 
@@ -110,9 +108,7 @@ class Skims:
             reach = request.limit + spare
             skim = (self._sql.behind if behind else self._sql.skims)[named]
             asked = {**params, **lows.params(not behind), "p_reach": reach, "p_swept": request.swept}
-            *picked, (at, event, gate, seen, met, came) = _answers(link, skim, asked)
-            if behind:
-                lows.met(met)
+            *picked, (at, event, gate, seen, came) = _answers(link, skim, asked)
             glance = Glance([], False, None if event is None else event - at, gate=gate, since=event or 0)
             skimmed = Skimmed([text for text, *_ in picked], glance)
             if not request.swept and event is not None and event <= at:
@@ -130,7 +126,7 @@ class Skims:
         if lows.due():
             lows.mark(Watermark(*link.rows(self._sql.mark, params)[0]))
             link.rollback()
-            if lows.close or lows.unsure:
+            if lows.near or lows.unsure:
                 unsure, begun = lows.unsure, time.monotonic()
                 survey = (self._sql.net if unsure else self._sql.survey)[named]
                 [told] = _answers(link, survey, {**params, **lows.params(unsure)})
@@ -169,7 +165,7 @@ def as_text(st: Statements, event: sa.ColumnElement[Any]) -> sa.ColumnElement[st
 
 
 def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> Compound:
-    """:param found: the first jobs: ids, priorities, and when they came back."""
+    """:param found: the first jobs: ids, priorities, and whether they came back."""
     c = st.jobs.c
     event = st.first_event(c.wake_at > param("wake")).scalar_subquery()
     sure = st.first_event(c.wake_at == _variable("l_event")).scalar_subquery()
@@ -183,10 +179,10 @@ def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bo
     pick = by_index(pick.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)
     seen = sa.func.coalesce(sa.func.json_length(_variable("l_ids")), _variable("0"))
     return Compound(
-        "DECLARE l_now, l_event, l_sure, l_met, l_came BIGINT; DECLARE l_ids LONGTEXT;",
+        "DECLARE l_now, l_event, l_sure, l_came BIGINT; DECLARE l_ids LONGTEXT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
         _into("l_now, l_event", now, event),
-        _into("l_ids, l_met, l_came", ids, _variable("COUNT(first.id)"), _variable("COUNT(first.returned)"), of=found),
+        _into("l_ids, l_came", ids, _variable("COALESCE(SUM(first.returned), 0)"), of=found),
         "COMMIT;",
         "IF NOT %(p_swept)s AND l_event <= l_now THEN",
         _into("l_sure", sure),
@@ -197,72 +193,85 @@ def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bo
         Prepared(locking(pick, st.product)),
         "END IF;",
         # Last: if the rules have changed since the rows were picked by them, it shows.
-        Prepared(
-            sa.select(*map(_variable, ("l_now", "l_event")), st.gate(), seen, *map(_variable, ("l_met", "l_came")))
-        ),
+        Prepared(sa.select(_variable("l_now"), _variable("l_event"), st.gate(), seen, _variable("l_came"))),
     )
 
 
 def _first(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
     """The first ones in serving order, from the start of an index."""
     c = st.jobs.c
-    first = sa.select(c.id, c.priority, _NEVER).where(st.readable(), *conditions).order_by(c.priority, c.id)
-    first = by_index(first.limit(param("reach", sa.Integer())), st.jobs, f"{st.tables.prefix}_{index}")
-    return first.subquery("first")
+    first = sa.select(*_place(st)).where(st.readable(), *conditions).order_by(c.priority, c.id)
+    return by_index(first.limit(param("reach", sa.Integer())), st.jobs, f"{st.tables.prefix}_{index}").subquery("first")
 
 
-def _behind(st: Statements, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
-    """All that are behind the lows."""
-    c = st.jobs.c
-    young = sa.select(c.id, c.priority, _NEVER).where(c.id > param("low"), st.readable(), *conditions)
-    opened = _opened(sa.select(c.id, c.priority, _NEVER), st).where(st.readable(), *conditions)
-    back = sa.select(c.id, c.priority, c.returned).where(c.returned > param("back"), c.id <= param("low"))
+def _behind(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+    """The first ones behind the lows: all that are young, known or have come back, and some behind each floor."""
     some = sa.literal(RETURNED + 1, sa.Integer(), literal_execute=True)
-    back = back.where(st.readable(), *conditions).order_by(c.returned).limit(some)
-    back = by_index(back, st.jobs, f"{st.tables.prefix}_returned")
-    return sa.union(by_index(young, st.jobs, PRIMARY), opened, back).subquery("first")
+    parts = _parts(st, index, param("reach", sa.Integer()), some, st.readable(), *conditions)
+    # One may be found in several ways.
+    id_, priority, returned = sa.union_all(*parts).subquery("found").c
+    each = sa.select(id_, priority, sa.func.max(returned).label("returned")).group_by(id_, priority)
+    return each.subquery("first")
 
 
-def _opened(select: sa.Select[Any], st: Statements) -> sa.Select[Any]:
-    source = sa.text(_OPENED).bindparams(text("opened"))
-    select = select.prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs)
-    return by_index(select.where(st.jobs.c.id == _variable("opened.id")), st.jobs, PRIMARY)
+def _parts(
+    st: Statements, index: str, of_each: Any, came_back: Any, *conditions: sa.ColumnElement[bool]
+) -> Iterator[sa.Select[Any]]:
+    """What is behind the lows.
+
+    :param index: by which priorities are looked at.
+    :param of_each: how many behind each floor.
+    :param came_back: how many that have come back; None: all.
+    """
+    c = st.jobs.c
+    yield by_index(sa.select(*_place(st)).where(c.id > param("low"), *conditions), st.jobs, PRIMARY)
+    source = sa.text(_KNOWN).bindparams(text("known"))
+    known = sa.select(*_place(st)).prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs)
+    yield by_index(known.where(c.id == _variable("known.id"), *conditions), st.jobs, PRIMARY)
+    back = sa.select(*_place(st, 1)).where(c.returned > param("back"), *conditions)
+    if came_back is not None:
+        back = back.order_by(c.returned).limit(came_back)
+    yield by_index(back, st.jobs, f"{st.tables.prefix}_returned")
+    for number in range(FLOORS):
+        here = (c.priority == param(f"rank{number}", sa.Integer()), c.id >= param(f"floor{number}"))
+        behind = sa.select(*_place(st)).where(*here, *conditions).order_by(c.id).limit(of_each)
+        yield by_index(behind, st.jobs, f"{st.tables.prefix}_{index}")
+
+
+def _place(st: Statements, returned: int = 0) -> tuple[Any, ...]:
+    return st.jobs.c.id, st.jobs.c.priority, sa.literal_column(str(returned)).label("returned")
 
 
 def _survey(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
-    """What is committed and what is there; in this order, so that what is committed in between is there.
+    some = sa.literal(FEW + 1, sa.Integer(), literal_execute=True)
+    # Jobs of any version are found, as not every index tells of it.
+    parts = _parts(st, index, some, None, st.mine, st.jobs.c.state == literal(UNCLAIMED), *conditions)
+    return _told(st, sa.union(*(each.with_only_columns(st.jobs.c.id, st.jobs.c.priority) for each in parts)))
 
-    :param index: by which ids above ``p_low`` are found. Jobs of any version are, as not every index tells of it.
-    """
+
+def _net(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+    """A survey of all that is ready."""
     c = st.jobs.c
-    ready = (st.mine, c.state == literal(UNCLAIMED), *conditions)
-    one = sa.literal(1, sa.Integer(), literal_execute=True)
-    above = by_index(sa.select(c.id).where(c.id > param("low"), *ready), st.jobs, index)
-    back = sa.select(c.returned).where(c.returned > param("back"), *ready).order_by(c.returned).limit(one)
-    back = by_index(back, st.jobs, f"{st.tables.prefix}_returned")
-    event = st.first_event(c.wake_at > param("wake"))
-    opened = _opened(sa.select(_variable("JSON_ARRAYAGG(opened.id)")), st).where(*ready)
-    of_both = [each.scalar_subquery() for each in (back, opened)]
-    before = above.where(sa.or_(_variable("l_first IS NULL"), c.id < _variable("l_first")))
-    some = f"JSON_ARRAYAGG({st.jobs.name}.id ORDER BY {st.jobs.name}.id LIMIT {OPENED + 1})"
-    # LEAST() of what is NULL is NULL.
-    lesser = "COALESCE(LEAST(l_back, l_uncommitted_back), l_back, l_uncommitted_back)"
+    ready = sa.select(c.id, c.priority).where(st.mine, c.state == literal(UNCLAIMED), *conditions)
+    return _told(st, by_index(ready, st.jobs, f"{st.tables.prefix}_{index}"))
+
+
+def _told(st: Statements, ready: sa.Select[Any] | sa.CompoundSelect[Any]) -> Compound:
+    """What is committed and what is there; in this order, so that what is committed in between is there."""
+    seen = ready.subquery("seen")
+    ids = _variable(f"GROUP_CONCAT(seen.id ORDER BY seen.id LIMIT {FEW + 1})").label("ids")
+    each = sa.select(seen.c.priority, ids).group_by(seen.c.priority).subquery("found")
+    told = sa.select(_variable("JSON_ARRAYAGG(JSON_ARRAY(found.priority, found.ids))")).select_from(each)
+    event = st.first_event(st.jobs.c.wake_at > param("wake"))
     return Compound(
-        "DECLARE l_first, l_met, l_back, l_wake, l_uncommitted_back BIGINT;",
-        "DECLARE l_opened, l_kept, l_uncommitted_kept LONGTEXT;",
-        Prepared(above.with_only_columns(sa.func.min(c.id), sa.func.count()).suffix_with("INTO l_first, l_met")),
-        _into("l_back, l_kept", *of_both),
+        "DECLARE l_wake BIGINT; DECLARE l_committed, l_there LONGTEXT;",
+        _into("l_committed", told.scalar_subquery()),
         "COMMIT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
-        _into("l_opened", before.with_only_columns(_variable(some)).scalar_subquery()),
         # Where others write, a read of what is committed looks each dead entry's row up: all that are still to come.
-        _into("l_uncommitted_back, l_uncommitted_kept, l_wake", *of_both, event.scalar_subquery()),
+        _into("l_there, l_wake", told.scalar_subquery(), event.scalar_subquery()),
         "COMMIT;",
-        Prepared(
-            sa.select(
-                *map(_variable, ("l_first", "l_met", lesser, "l_wake", "l_opened", "l_kept", "l_uncommitted_kept"))
-            )
-        ),
+        Prepared(sa.select(*map(_variable, ("l_committed", "l_there", "l_wake")))),
     )
 
 
