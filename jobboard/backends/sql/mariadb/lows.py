@@ -4,8 +4,9 @@ A skim takes less for a dead entry than a plain look, but it meets all of them: 
 that were done since. *Behind the lows* of its connection it looks for
 
 - *young* jobs, whose id is above ``low``, along the primary key: those posted lately, whatever their priority;
-- of the older ones those that are *known*, by their ids; and where many of a priority wait, those from its *floor* on,
-  along the index that skims use. What is in that range and not dead was ready when it was found, so that it ends soon;
+- of the older ones those that are *known*, by their ids;
+- where many of a priority wait, young or not, those from its *floor* on, along the index that skims use: few of these
+  are dead;
 - jobs that have come back since ``back``, along an index of their own. What becomes ready but by its post has the time
   written beside it, and whoever claims it takes that away.
 

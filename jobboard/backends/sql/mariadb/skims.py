@@ -224,7 +224,10 @@ def _parts(
     :param came_back: how many that have come back; None: all.
     """
     c = st.jobs.c
-    yield by_index(sa.select(*_place(st)).where(c.id > param("low"), *conditions), st.jobs, PRIMARY)
+    ranks = [param(f"rank{number}", sa.Integer()) for number in range(FLOORS)]
+    # Those with a floor are behind it, too, where no more of them are read than are asked for.
+    young = (c.id > param("low"), *(c.priority.is_distinct_from(rank) for rank in ranks))
+    yield by_index(sa.select(*_place(st)).where(*young, *conditions), st.jobs, PRIMARY)
     source = sa.text(_KNOWN).bindparams(text("known"))
     known = sa.select(*_place(st)).prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs)
     yield by_index(known.where(c.id == _variable("known.id"), *conditions), st.jobs, PRIMARY)
@@ -232,8 +235,8 @@ def _parts(
     if came_back is not None:
         back = back.order_by(c.returned).limit(came_back)
     yield by_index(back, st.jobs, f"{st.tables.prefix}_returned")
-    for number in range(FLOORS):
-        here = (c.priority == param(f"rank{number}", sa.Integer()), c.id >= param(f"floor{number}"))
+    for number, rank in enumerate(ranks):
+        here = (c.priority == rank, c.id >= param(f"floor{number}"))
         behind = sa.select(*_place(st)).where(*here, *conditions).order_by(c.id).limit(of_each)
         yield by_index(behind, st.jobs, f"{st.tables.prefix}_{index}")
 
