@@ -23,8 +23,9 @@ What is not seen up to there has an id that was drawn, or a time that was read, 
 has no row, or no entry in the index of what has come back. A statement gets from the one to the other at once, unless
 it waits for a lock on the way, as one of several rows may that are not the board's. For this, for a claim whose end is
 taken back when its lease is over, and for what people change in the table by hand, there is the **net**: once a minute,
-or less often where that is dear, a survey trusts no low. So what a look passes over comes a minute late, or a hundred
-times as late as such a survey takes.
+or less often where that is dear, a survey reads all that is there, committed or not, from the start of the indexes. So
+what a look passes over comes a minute late, or a hundred times as late as such a survey takes. What is committed it
+reads behind the lows, as others do: a job that was passed over and that somebody is just claiming comes with the next.
 """
 
 from __future__ import annotations
@@ -96,22 +97,26 @@ class Lows:
     def params(self, afresh: bool = False) -> dict[str, Any]:
         """Of a look or a survey.
 
-        :param afresh: trust none.
+        :param afresh: begin with the first instant that there is.
         """
-        if afresh:
-            return {"p_wake": 0}
         params: dict[str, Any] = {"p_low": self._low, "p_back": self._back, "p_known": json.dumps(self._known)}
+        params["p_wake"] = 0 if afresh else self._wake
         for number in range(FLOORS):
             # Nothing has a priority that is NULL.
             floor = self._floors[number] if number < len(self._floors) else (None, None)
             params |= zip((f"p_rank{number}", f"p_floor{number}"), floor, strict=True)
-        return {**params, "p_wake": self._wake}
+        return params
+
+    @property
+    def blank(self) -> bool:
+        """Whether there are none."""
+        return self._low < 0
 
     @property
     def near(self) -> bool:
         """Whether to look behind them."""
         drawn = self._marks[-1].drawn if self._marks else None
-        return self._low >= 0 and drawn is not None and drawn - self._low <= NEAR
+        return not self.blank and drawn is not None and drawn - self._low <= NEAR
 
     def due(self) -> bool:
         """Whether a mark is to be made before the next look."""

@@ -81,8 +81,11 @@ class SkimStatements:
         self.skims = {False: _skim(st, _first(st, "ready")), True: _skim(st, _first(st, "by_name", name), name)}
         self.behind = {False: _skim(st, _behind(st, "ready")), True: _skim(st, _behind(st, "by_name", name), name)}
         self.mark = _mark(st)
-        self.survey = {False: _survey(st, "ready"), True: _survey(st, "by_name", name)}
-        self.net = {False: _net(st, "ready"), True: _net(st, "by_name", name)}
+        kept = {False: _kept(st, "ready"), True: _kept(st, "by_name", name)}
+        there = {False: _there(st, "ready"), True: _there(st, "by_name", name)}
+        self.survey = {named: _survey(st, kept[named], kept[named]) for named in kept}
+        self.net = {named: _survey(st, kept[named], there[named]) for named in kept}
+        self.first = {named: _survey(st, there[named], there[named]) for named in kept}
         self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
         self.overdue = _overdue(st)
 
@@ -128,7 +131,8 @@ class Skims:
             link.rollback()
             if lows.near or lows.unsure:
                 unsure, begun = lows.unsure, time.monotonic()
-                survey = (self._sql.net if unsure else self._sql.survey)[named]
+                kinds = self._sql
+                survey = (kinds.first if lows.blank else kinds.net if unsure else kinds.survey)[named]
                 [told] = _answers(link, survey, {**params, **lows.params(unsure)})
                 lows.learn(Told.of(told), unsure, time.monotonic() - begun)
         return lows
@@ -245,37 +249,42 @@ def _place(st: Statements, returned: int = 0) -> tuple[Any, ...]:
     return st.jobs.c.id, st.jobs.c.priority, sa.literal_column(str(returned)).label("returned")
 
 
-def _survey(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+def _kept(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+    """What is ready behind the lows."""
     some = sa.literal(FEW + 1, sa.Integer(), literal_execute=True)
-    # Jobs of any version are found, as not every index tells of it.
+    # Jobs of any version, as not every index tells of it.
     parts = _parts(st, index, some, None, st.mine, st.jobs.c.state == literal(UNCLAIMED), *conditions)
-    return _told(st, sa.union(*(each.with_only_columns(st.jobs.c.id, st.jobs.c.priority) for each in parts)))
+    return sa.union(*(each.with_only_columns(st.jobs.c.id, st.jobs.c.priority) for each in parts)).subquery("seen")
 
 
-def _net(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
-    """A survey of all that is ready."""
+def _there(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+    """All that is ready."""
     c = st.jobs.c
     ready = sa.select(c.id, c.priority).where(st.mine, c.state == literal(UNCLAIMED), *conditions)
-    return _told(st, by_index(ready, st.jobs, f"{st.tables.prefix}_{index}"))
+    return by_index(ready, st.jobs, f"{st.tables.prefix}_{index}").subquery("seen")
 
 
-def _told(st: Statements, ready: sa.Select[Any] | sa.CompoundSelect[Any]) -> Compound:
+def _survey(st: Statements, committed: sa.FromClause, there: sa.FromClause) -> Compound:
     """What is committed and what is there; in this order, so that what is committed in between is there."""
-    seen = ready.subquery("seen")
-    ids = _variable(f"GROUP_CONCAT(seen.id ORDER BY seen.id LIMIT {FEW + 1})").label("ids")
-    each = sa.select(seen.c.priority, ids).group_by(seen.c.priority).subquery("found")
-    told = sa.select(_variable("JSON_ARRAYAGG(JSON_ARRAY(found.priority, found.ids))")).select_from(each)
     event = st.first_event(st.jobs.c.wake_at > param("wake"))
     return Compound(
         "DECLARE l_wake BIGINT; DECLARE l_committed, l_there LONGTEXT;",
-        _into("l_committed", told.scalar_subquery()),
+        _into("l_committed", _firsts(committed)),
         "COMMIT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
         # Where others write, a read of what is committed looks each dead entry's row up: all that are still to come.
-        _into("l_there, l_wake", told.scalar_subquery(), event.scalar_subquery()),
+        _into("l_there, l_wake", _firsts(there), event.scalar_subquery()),
         "COMMIT;",
         Prepared(sa.select(*map(_variable, ("l_committed", "l_there", "l_wake")))),
     )
+
+
+def _firsts(seen: sa.FromClause) -> sa.ScalarSelect[str]:
+    """The first ids of each priority."""
+    ids = _variable(f"GROUP_CONCAT(seen.id ORDER BY seen.id LIMIT {FEW + 1})").label("ids")
+    each = sa.select(seen.c.priority, ids).group_by(seen.c.priority).subquery("found")
+    told = sa.select(_variable("JSON_ARRAYAGG(JSON_ARRAY(found.priority, found.ids))"))
+    return told.select_from(each).scalar_subquery()
 
 
 def _mark(st: Statements) -> Prepared:
