@@ -43,7 +43,7 @@ END IF;"""
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 # The longest comes last: what stands behind it is found only by reading it.
-_DRAFTS = f"""JSON_TABLE(:p_drafts, '$[*]' COLUMNS (
+_DRAFTS = f"""JSON_TABLE(CONVERT(:p_drafts USING utf8mb4), '$[*]' COLUMNS (
   uuid VARCHAR(64) {_TEXT} PATH '$[0]', name VARCHAR(255) {_TEXT} PATH '$[1]', priority SMALLINT PATH '$[2]',
   version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) {_TEXT} PATH '$[5]',
   due BIGINT PATH '$[6]', delay BIGINT PATH '$[7]', posting LONGTEXT CHARACTER SET utf8mb4 PATH '$[8]')) AS draft"""
@@ -231,6 +231,16 @@ class MariaDBShortcuts(Shortcuts):
         return [] if not left_ones or (once and rows[0][0] == len(left_ones)) else list(entered)
 
 
+class _Bytes(sa.types.UserDefinedType[str]):
+    """A text as its bytes, which the driver writes down in hex, twice as long. Of a text it looks at each character for
+    what is to be escaped: that was a quarter of what a batch of posts cost the client."""
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
+        return str.encode
+
+
 def _as_json(rows: list[list[Any]]) -> str:
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
@@ -258,7 +268,7 @@ def _insert_one(st: Statements) -> Prepared:
 
 
 def _insert_many(st: Statements) -> Prepared:
-    drafts = sa.text(_DRAFTS).bindparams(text("drafts"))
+    drafts = sa.text(_DRAFTS).bindparams(param("drafts", _Bytes()))
     c: dict[str, sa.ColumnElement[Any]] = {
         name: sa.literal_column(f"draft.{name}") for name in (*_GIVEN, "due", "delay")
     }

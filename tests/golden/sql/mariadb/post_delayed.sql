@@ -21,7 +21,7 @@ INSERT INTO jobboard (uuid, name, priority, version, max_attempts, job_group, po
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + draft.delay) END AS anon__1, 0 AS anon_3, 0
   AS anon__2, 0 AS anon__3, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_4,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon__4, %(p_board)s AS anon_5
-FROM JSON_TABLE(%(p_drafts)s, '$[*]' COLUMNS (
+FROM JSON_TABLE(CONVERT(%(p_drafts)s USING utf8mb4), '$[*]' COLUMNS (
   uuid VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]', name VARCHAR(255) CHARACTER SET
   utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]', priority SMALLINT PATH '$[2]',
   version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) CHARACTER SET utf8mb4 COLLATE
