@@ -47,6 +47,19 @@ class Greatest(GenericFunction[int]):
     name = "greatest"
 
 
+class Spare(ColumnElement[str]):
+    """What a column has by itself that gives rows room to grow into: blanks on MariaDB, nothing elsewhere.
+
+    :param size: how many.
+    """
+
+    type = sa.String()
+    inherit_cache = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
 class Place(ColumnElement[str]):
     """Where a table is found: the running server, the database and, where there are schemas, which of these. Nobody
     needs a right for it. Elsewhere it is empty."""
@@ -86,6 +99,11 @@ def _veiled(element: Veiled, compiler: Any, **kw: Any) -> str:
 @compiles(Veiled, "postgresql")
 def _veiled_postgresql(element: Veiled, compiler: Any, **kw: Any) -> str:
     return f"coalesce({compiler.process(element.clauses, **kw)}, '')"
+
+
+@compiles(Spare)
+def _spare(element: Spare, compiler: Any, **kw: Any) -> str:
+    return f"'{' ' * element.size}'" if getattr(compiler.dialect, "is_mariadb", False) else "NULL"
 
 
 @compiles(Now)

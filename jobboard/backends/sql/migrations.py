@@ -58,7 +58,7 @@ def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
     comes back is found apart. What was trashed and what was purged share an index. On SQLite
     jobs in groups have indexes of their own."""
-    _added(connection, tables.jobs, tables.jobs.c.key_until, tables.jobs.c.returned)
+    _added(connection, tables.jobs, *(tables.jobs.c[name] for name in ("key_until", "returned", "spare")))
     if finds_returned(connection.dialect):
         tables.returned.create(connection, checkfirst=True)
     if connection.dialect.name == "postgresql":

@@ -152,14 +152,10 @@ class Statements:
         self.insert = Prepared(insert_new(jobs, dialect).values({name: self._typed(name) for name in _INSERTED}))
         same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
         returned = self._returned(text("state"))
-        self.store = Prepared(
-            sa.update(jobs).where(*same).values({**{name: self._typed(name) for name in _STORED}, **returned})
-        )
-        self.restate = Prepared(
-            sa.update(jobs)
-            .where(*same)
-            .values({**{name: self._typed(name) for name in (*_STORED, *_POSTED)}, **returned})
-        )
+        stored = {**{name: self._typed(name) for name in _STORED}, **returned, **self._grown()}
+        self.store = Prepared(sa.update(jobs).where(*same).values(stored))
+        posted = {name: self._typed(name) for name in _POSTED}
+        self.restate = Prepared(sa.update(jobs).where(*same).values({**stored, **posted}))
         self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
@@ -350,7 +346,11 @@ class Statements:
         return {"returned": sa.null()} if self.product.dated else {}
 
     def _claimed(self, instant: Any) -> dict[str, Any]:
-        return {**claimed_values(self.jobs, instant), **self._gone()}
+        return {**claimed_values(self.jobs, instant), **self._gone(), **self._grown()}
+
+    def _grown(self) -> dict[str, sa.ColumnElement[Any]]:
+        """What makes room in a row for what a claim adds to it."""
+        return {"spare": literal("")} if self.product.dated else {}
 
     def _typed(self, name: str) -> sa.BindParameter[Any]:
         type_ = self.jobs.c[name].type

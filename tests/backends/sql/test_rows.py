@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.backends.sql.tables import SPARE
 from jobboard.board import JobBoard
-from jobboard.job import Job
+from jobboard.job import Job, Posting
 from jobboard.states import EXHAUSTED
 from jobboard.testing.conformance.support import let_lapse
 
@@ -23,6 +24,28 @@ def test_a_posted_job(board: JobBoard, engine: sa.Engine) -> None:
     for posted in (board.post("a", priority=-20, group="ü"), board.post("a", priority=-20, group="ü", key="k")):
         row = row_of(engine, board, posted)
         assert (row.priority, row.job_group, row.errors) == (120, "ü", None)
+
+
+@pytest.mark.backends("mariadb")
+def test_a_first_claim_makes_no_row_longer(board: JobBoard, engine: sa.Engine) -> None:
+    """One that grows has its page written anew, where that is full."""
+    jobs = [
+        board.post("a"),
+        board.post("a", key="k"),
+        board.post("a", delay=0.001),
+        *board.post_many([Posting("a")] * 3),
+    ]
+    before = [_length(row_of(engine, board, job)) for job in jobs]
+    board.claim(jobs[0], "worker-07.example.org:12345")
+    taken = []
+    while len(taken) < len(jobs) - 1:
+        taken += board.claim_many("worker-07.example.org:12345", 2)
+    after = [_length(row_of(engine, board, job)) for job in jobs]
+    assert all(0 < before[i] - after[i] < SPARE for i in range(len(jobs)))
+
+
+def _length(row: Any) -> int:
+    return sum(len(value.encode()) if isinstance(value, str) else 8 for value in row if value is not None)
 
 
 def test_a_job_that_has_failed(board: JobBoard, engine: sa.Engine) -> None:

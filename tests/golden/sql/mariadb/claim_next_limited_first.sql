@@ -25,7 +25,7 @@ INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_h
 END IF;
 UPDATE jobboard FORCE INDEX (PRIMARY) SET state='CLAIMED', attempts=(jobboard.attempts + 1),
   token=greatest(jobboard.token + 1, %(p_now)s), who=%(p_who)s, keeper=%(p_keeper)s, lock_until=(%(p_now)s +
-  %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s), returned=NULL WHERE jobboard.id IN
+  %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s), returned=NULL, spare='' WHERE jobboard.id IN
   (%(p_ids_1)s, …) AND coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =

@@ -35,8 +35,8 @@ WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jo
  LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
 UPDATE jobboard FORCE INDEX (PRIMARY) SET state='CLAIMED', attempts=(jobboard.attempts + %(attempts_1)s),
   token=greatest(jobboard.token + %(token_1)s, %(p_now)s), who=%(p_who)s, keeper=%(p_keeper)s, lock_until=(%(p_now)s
-  + %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s), returned=NULL WHERE jobboard.id IN (…) AND
-  coalesce((SELECT jobboard_sides.version
+  + %(p_ttl)s), modified_on=%(p_now)s, wake_at=(%(p_now)s + %(p_ttl)s), returned=NULL, spare='' WHERE jobboard.id IN
+  (…) AND coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s;

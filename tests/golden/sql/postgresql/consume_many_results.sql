@@ -16,7 +16,7 @@ taken_jobboard AS
   jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state,
   jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
   jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group,
-  jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned,
+  jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare,
   wanted_jobboard.result),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
