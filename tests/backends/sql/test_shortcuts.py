@@ -135,6 +135,16 @@ def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
 
 
 @pytest.mark.backends("mariadb")
+def test_a_batch_of_posts_goes_as_bytes(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a text the driver looks at each character."""
+    cursor = board.engine._live.links.run(lambda link: link.cursor)
+    run, sent = cursor.execute, []
+    monkeypatch.setattr(cursor, "execute", lambda text, values=None: [sent.append(values), run(text, values)])
+    board.post_many([Posting("ü")] * 2)
+    assert [type(values["p_drafts"]) for values in sent if values] == [bytes]
+
+
+@pytest.mark.backends("mariadb")
 def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(
     board: JobBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
