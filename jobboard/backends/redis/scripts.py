@@ -1,4 +1,4 @@
-"""The Lua scripts: read from ``lua/``, each behind ``board.lua``, and packed as requests."""
+"""The Lua scripts: read from ``lua/``, each behind ``writes.lua`` and ``board.lua``, and packed as requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READ_ONLY = frozenset({"read", "listed", "newest", "remembered", "look", "page",
 NEEDS_ROOM = frozenset({"insert", "commit"})
 """All scripts but these go on when the server's memory is full, so that a full board drains."""
 
-_ALL = ("board", "damage", "limits", "waiters")
+_ALL = ("writes", "board", "damage", "limits", "waiters")
 _MORE = {"take": "ready", "look": "ready", "peek": "ready", "bide": "ready", "insert": "posting", "commit": "posting"}
 """What stands before the script itself. A function costs each call that it stands before."""
 
@@ -45,6 +45,7 @@ _WORDS = {
     "OVERDUE": "100",  # how many a take sweeps at most
     "LATER": str(60 * 1_000_000),  # after how many µs it looks again at a scope in which somebody has a claim
     "DROPPED": "200",  # how many side records a tidying drops before others have their turn
+    "WORDS": "4000",  # Lua unpacks no more than 8000
     "MOST": "1000",  # a script that has met so many strays looks no further
 }
 """What scripts have in capitals. As locals of theirs, all these would cost each call more than what most of them do."""

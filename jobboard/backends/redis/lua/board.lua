@@ -1,5 +1,5 @@
 -- What all scripts begin with: the containers, the record of a job, and the one way to move it. The Lua twin of
--- jobboard/states.py, and tested against it.
+-- jobboard/states.py, and tested against it. Behind writes.lua.
 --
 -- KEYS     the containers, in the order of keys.py: every script declares them all
 -- ARGV[1]  the arguments of the script, one msgpack array; what is in it stands at the top of each script
@@ -12,10 +12,9 @@
 -- A record has false where Python has None. Its stamp rises with each write of a job, and no two jobs have one sequence,
 -- so that no two versions of any job are the same bytes: these are its tag.
 
-local KEYS, call = KEYS, redis.call
 local STATUS = {U = 'unclaimed', S = 'scheduled', C = 'claimed', T = 'trashed'}
 local args = cmsgpack.unpack(ARGV[1])
-local time = call('TIME')
+local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 -- As Redis reads a number: Lua's own text of it is cut short.
@@ -88,16 +87,24 @@ local function limited()
   return found and found.limits and true or false
 end
 
--- The next place in the order of posts, or version of a side record. Where the counter is damaged it goes on from the
--- time in ms, which no board has counted as far as.
-local function next_sequence()
-  local number = redis.pcall('HINCRBY', META, 'sequence', 1)
-  local counts = type(number) == 'number' and number > 0 and number < SEQUENCES
-  if counts and (number > 1 or call('EXISTS', JOBS) == 0) then return number end
-  damage().note(META, 'sequence', 'it counts no posts', call('HGET', META, 'sequence') or '')
-  number = math.floor(now / 1000)
-  call('HSET', META, 'sequence', exact(number))
-  return number
+-- The next place in the order of posts, or version of a side record; `more`: how many the caller will still ask for, at
+-- most, which are counted at once. Those that are left over are nobody's. Where the counter is damaged it goes on from
+-- the time in ms, which no board has counted as far as.
+local given, counted = 0, 0
+
+local function next_sequence(more)
+  given = given + 1
+  if given <= counted then return given end
+  local step = 1 + (more or 0)
+  local last = redis.pcall('HINCRBY', META, 'sequence', step)
+  local counts = type(last) == 'number' and last >= step and last < SEQUENCES
+  if not (counts and (last > step or call('EXISTS', JOBS) == 0)) then
+    damage().note(META, 'sequence', 'it counts no posts', call('HGET', META, 'sequence') or '')
+    last = math.floor(now / 1000) + step
+    call('HSET', META, 'sequence', exact(last))
+  end
+  given, counted = last - step + 1, last
+  return given
 end
 
 -- As what a side record is listed: by its kind and key, an outcome by its version, so that the last one stands last.
@@ -149,6 +156,8 @@ local function done(status, id, token)
 end
 
 local function answer(parts, slot, number, try)
+  -- What it tells of is there before it.
+  write_all()
   local field = 'answer\0' .. (slot or args[1])
   local blob = cmsgpack.pack(now, now + HOUR) .. '\147' .. cmsgpack.pack(number or args[2], try or args[3])
     .. '\220' .. string.char(math.floor(#parts / 256), #parts % 256) .. table.concat(parts)
@@ -330,14 +339,14 @@ end
 local function lift(job, busy)
   local id, record = job.id, job.record
   if job.state == 'U' then
-    call('ZREM', READY, id)
-    call('ZREM', NAMES, named(id, record))
+    write('ZREM', READY, id)
+    write('ZREM', NAMES, named(id, record))
     if laned() then limits().take_out(job) end
   elseif job.state == 'T' then
-    call('ZREM', TRASH, buried(id, record))
+    write('ZREM', TRASH, buried(id, record))
   elseif job.clock then
-    call('ZREM', job.clock, id)
-    if not busy then call('ZREM', BUSY, id) end
+    write('ZREM', job.clock, id)
+    if not busy then write('ZREM', BUSY, id) end
     if job.state == 'C' and laned() then limits().leave(job) end
   end
 end
@@ -351,8 +360,8 @@ end
 -- A live job holds its key by a side record, with its sequence or a later one as the version.
 local function lock(job, version)
   local field = 'key\0' .. job.record[KEY]
-  call('HSET', SIDES, field, cmsgpack.pack(version, false) .. job.id)
-  if job.record[KEY_UNTIL] then call('ZREM', ENDS, field) end
+  write('HSET', SIDES, field, cmsgpack.pack(version, false) .. job.id)
+  if job.record[KEY_UNTIL] then write('ZREM', ENDS, field) end
 end
 
 -- A job that goes lets go of its key, once its window has ended; unless another has it: one of the two was damaged then.
@@ -360,7 +369,7 @@ local function unlock(job)
   local field, till = job.record[KEY] and 'key\0' .. job.record[KEY], job.record[KEY_UNTIL]
   local held = field and call('HGET', SIDES, field)
   if not held or string.sub(held, -#job.id) ~= job.id then return end
-  if till and till > now then put(field, job.id, till) else call('HDEL', SIDES, field) end
+  if till and till > now then put(field, job.id, till) else write('HDEL', SIDES, field) end
 end
 
 -- Who holds this key: the uuid of a job that lives, or whose window runs, and that job, unless it has left the board.
@@ -394,34 +403,34 @@ function store(job, quiet)
   if state ~= job.state or clock ~= job.clock then
     lift(job, clock)
     if state == 'U' then
-      call('ZADD', READY, place(record), id)
-      call('ZADD', NAMES, 0, named(id, record))
+      write('ZADD', READY, place(record), id)
+      write('ZADD', NAMES, 0, named(id, record))
       if laned() then limits().put_in(job) end
       came[#came + 1] = job
     elseif state == 'T' then
-      call('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
+      write('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
       -- What arrives in the trash has never had its key here.
       if job.state then unlock(job) end
       if not quiet then tell('TRASHED', job) end
     else
-      call('ZADD', BUSY, place(record), id)
+      write('ZADD', BUSY, place(record), id)
     end
   end
   if clock then
-    call('ZADD', clock, record[LOCK_UNTIL], id)
+    write('ZADD', clock, record[LOCK_UNTIL], id)
     remind(clock, id, record[LOCK_UNTIL])
   end
   record[STAMP] = math.max(record[STAMP] + 1, now)
   job.blob, job.state, job.clock = cmsgpack.pack(record), state, clock
-  call('HSET', JOBS, id, job.blob)
+  write('HSET', JOBS, id, job.blob)
 end
 
 local function drop(job)
   local id = job.id
   if job.state ~= 'T' then unlock(job) end
   lift(job)
-  call('HDEL', JOBS, id)
-  call('HDEL', POSTINGS, id)
+  write('HDEL', JOBS, id)
+  write('HDEL', POSTINGS, id)
 end
 
 -- What a claim makes of a job; written down by store().
@@ -441,13 +450,15 @@ local function revived(job)
 end
 
 -- A job as clients read it: as it is stored. They settle it by the time that goes with it.
-local function shown(job)
-  return {job.id, job.blob or cmsgpack.pack(job.record), call('HGET', POSTINGS, job.id) or '', job.odd}
+local function shown(job, posting)
+  return {job.id, job.blob or cmsgpack.pack(job.record), posting or call('HGET', POSTINGS, job.id) or '', job.odd}
 end
 
 local function all_shown(jobs)
-  local list = {}
-  for index, job in ipairs(jobs) do list[index] = shown(job) end
+  local list, ids = {}, {}
+  for index, job in ipairs(jobs) do ids[index] = job.id end
+  local postings = ids[2] and call('HMGET', POSTINGS, unpack(ids)) or {}
+  for index, job in ipairs(jobs) do list[index] = shown(job, postings[index]) end
   return list
 end
 
@@ -455,6 +466,7 @@ end
 local function reply(value)
   if (came[1] or limits_made and limits_made.freed[1]) and anybody() then waiters().serve() end
   if limits_made then limits_made.flush() end
+  write_all()
   if notes then return cmsgpack.pack(value) .. cmsgpack.pack(notes) end
   return cmsgpack.pack(value)
 end

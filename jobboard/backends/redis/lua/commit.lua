@@ -30,7 +30,7 @@ for _, change in ipairs(changes) do
     if place(record) ~= place(job.record) then uproot(job) end
     if other then
       posted = posted + 1
-      call('HSET', POSTINGS, id, ARGV[posted])
+      write('HSET', POSTINGS, id, ARGV[posted])
     end
     job.record = record
     store(job, true)

@@ -26,7 +26,7 @@ local function replace(job, draft, posting)
   record[PRIORITY], record[VERSION], record[STATE], record[LOCK_UNTIL] = priority, version, till and 'S' or 'U', till or false
   record[ATTEMPTS], record[RETRIES], record[TOKEN], record[WHO], record[KEEPER], record[MODIFIED_ON] =
     0, 0, made[job.id] and record[TOKEN] or next_token(record), false, false, now
-  call('HSET', POSTINGS, job.id, posting)
+  write('HSET', POSTINGS, job.id, posting)
   store(job)
   tell('POSTED', job)
 end
@@ -42,7 +42,8 @@ for index, draft in ipairs(drafts) do
     if came and load(id) then
       status, whose = 'live', id
     elseif not holder then
-      status, whose, answers[index], made[id] = 'ok', id, post(draft, ARGV[index + 1]).record[SEQUENCE], true
+      local job = post(draft, ARGV[index + 1], false, #drafts - index)
+      status, whose, answers[index], made[id] = 'ok', id, job.record[SEQUENCE], true
     elseif draft[11] and job and (job.record[STATE] == 'U' or job.record[STATE] == 'S') then
       replace(job, draft, ARGV[index + 1])
       status, whose, renewed[holder] = 'replaced', holder, true
