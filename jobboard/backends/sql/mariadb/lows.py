@@ -5,8 +5,7 @@ that were done since. *Behind the lows* of its connection it looks for
 
 - *young* jobs, whose id is above ``low``, along the primary key: those posted lately, whatever their priority;
 - of the older ones those that are *known*, by their ids;
-- where many of a priority wait, young or not, those from its *floor* on, along the index that skims use: few of these
-  are dead;
+- where many of a priority wait, young or not, the first ones from its *floor* on, an id, along the primary key as well;
 - jobs that have come back since ``back``, along an index of their own. What becomes ready but by its post has the time
   written beside it, and whoever claims it takes that away.
 
@@ -46,8 +45,8 @@ FEW = 100
 KNOWN = 500
 """And so many of all."""
 FLOORS = 3
-"""How many priorities may have a floor: each is a part of each look's statement. An empty range is left only at the
-next job that is there, so that it would be dear to look at those of which few wait."""
+"""How many priorities may have a floor: each is a part of each look's statement, and is looked for among all jobs from
+there on, so that it would be dear to look in this way for those of which few wait."""
 RETURNED = 500
 """How many that have come back are looked at one by one."""
 

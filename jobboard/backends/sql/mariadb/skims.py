@@ -79,9 +79,9 @@ class SkimStatements:
     def __init__(self, st: Statements) -> None:
         name = st.jobs.c.name == text("name")
         self.skims = {False: _skim(st, _first(st, "ready")), True: _skim(st, _first(st, "by_name", name), name)}
-        self.behind = {False: _skim(st, _behind(st, "ready")), True: _skim(st, _behind(st, "by_name", name), name)}
+        self.behind = {False: _skim(st, _behind(st)), True: _skim(st, _behind(st, name), name)}
         self.mark = _mark(st)
-        kept = {False: _kept(st, "ready"), True: _kept(st, "by_name", name)}
+        kept = {False: _kept(st), True: _kept(st, name)}
         there = {False: _there(st, "ready"), True: _there(st, "by_name", name)}
         self.survey = {named: _survey(st, kept[named], kept[named]) for named in kept}
         self.net = {named: _survey(st, kept[named], there[named]) for named in kept}
@@ -208,10 +208,10 @@ def _first(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> s
     return by_index(first.limit(param("reach", sa.Integer())), st.jobs, f"{st.tables.prefix}_{index}").subquery("first")
 
 
-def _behind(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+def _behind(st: Statements, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
     """The first ones behind the lows: all that are young, known or have come back, and some behind each floor."""
     some = sa.literal(RETURNED + 1, sa.Integer(), literal_execute=True)
-    parts = _parts(st, index, param("reach", sa.Integer()), some, st.readable(), *conditions)
+    parts = _parts(st, param("reach", sa.Integer()), some, st.readable(), *conditions)
     # One may be found in several ways.
     id_, priority, returned = sa.union_all(*parts).subquery("found").c
     each = sa.select(id_, priority, sa.func.max(returned).label("returned")).group_by(id_, priority)
@@ -219,11 +219,10 @@ def _behind(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> 
 
 
 def _parts(
-    st: Statements, index: str, of_each: Any, came_back: Any, *conditions: sa.ColumnElement[bool]
+    st: Statements, of_each: Any, came_back: Any, *conditions: sa.ColumnElement[bool]
 ) -> Iterator[sa.Select[Any]]:
     """What is behind the lows.
 
-    :param index: by which priorities are looked at.
     :param of_each: how many behind each floor.
     :param came_back: how many that have come back; None: all.
     """
@@ -242,18 +241,20 @@ def _parts(
     for number, rank in enumerate(ranks):
         here = (c.priority == rank, c.id >= param(f"floor{number}"))
         behind = sa.select(*_place(st)).where(*here, *conditions).order_by(c.id).limit(of_each)
-        yield by_index(behind, st.jobs, f"{st.tables.prefix}_{index}")
+        # Not by the index of the ready ones: told of a priority, the optimiser may well leave the floor out, as it
+        # counts the dead entries behind it, and walk through all that are before.
+        yield by_index(behind, st.jobs, PRIMARY)
 
 
 def _place(st: Statements, returned: int = 0) -> tuple[Any, ...]:
     return st.jobs.c.id, st.jobs.c.priority, sa.literal_column(str(returned)).label("returned")
 
 
-def _kept(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
+def _kept(st: Statements, *conditions: sa.ColumnElement[bool]) -> sa.FromClause:
     """What is ready behind the lows."""
     some = sa.literal(FEW + 1, sa.Integer(), literal_execute=True)
     # Jobs of any version, as not every index tells of it.
-    parts = _parts(st, index, some, None, st.mine, st.jobs.c.state == literal(UNCLAIMED), *conditions)
+    parts = _parts(st, some, None, st.mine, st.jobs.c.state == literal(UNCLAIMED), *conditions)
     return sa.union(*(each.with_only_columns(st.jobs.c.id, st.jobs.c.priority) for each in parts)).subquery("seen")
 
 
@@ -297,14 +298,16 @@ def _mark(st: Statements) -> Prepared:
 
 def _overdue(st: Statements) -> Compound:
     c = st.jobs.c
-    late = sa.select(c.id).where(st.mine, c.wake_at >= param("since"), c.wake_at <= now).order_by(c.wake_at)
-    late = late.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
-    first = by_index(late, st.jobs, f"{st.tables.prefix}_wake").subquery("late")
-    ids = sa.select(sa.literal_column("JSON_ARRAYAGG(late.id)", sa.String)).select_from(first)
+    # The first ones, overdue or not: between two bounds the optimiser may well take the board alone, and walk from the
+    # start of its entries, as it counts the dead ones between them, too.
+    first = sa.select(c.id, c.wake_at).where(st.mine, c.wake_at >= param("since")).order_by(c.wake_at)
+    first = first.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+    late = by_index(first, st.jobs, f"{st.tables.prefix}_wake").subquery("late")
+    ids = sa.select(sa.literal_column("JSON_ARRAYAGG(late.id)", sa.String)).where(late.c.wake_at <= now)
     return Compound(
         "DECLARE l_ids LONGTEXT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
-        _into("l_ids", ids.scalar_subquery()),
+        _into("l_ids", ids.select_from(late).scalar_subquery()),
         "COMMIT;",
         Prepared(sa.select(sa.literal_column("l_ids"))),
     )
