@@ -3,7 +3,7 @@
 A shortcut is done as a whole and keeps its answer, or nothing is done. There are three outcomes:
 
 - It returns what it did.
-- None or False: this database has no shortcut for it. The call goes the general way.
+- None: this database has no shortcut for it. The call goes the general way.
 - :class:`~jobboard.sql.links.ConstraintViolated`: something is in the way, or the call's own repetition has overtaken
   it. The call goes the general way as its own repetition, which looks under a lock for what was done.
 """
@@ -58,13 +58,10 @@ class Shortcuts:
         return None
 
     def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
-        """As :meth:`consume`, of claims that have entered these scopes; whose scopes are to be looked at yet."""
-        return list(entered) if self.consume(acts, nonce) else None
-
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        """End these claims, all of them, and leave their outcomes."""
+        """End these claims, all of them, and leave their outcomes; whose of the ``entered`` scopes are to be looked at
+        yet."""
         if not of_one_token(acts) or left_by(acts) is not NOTHING:
-            return False
+            return None
         params = {**self.store.base, "p_uuids": [act.uuid for act in acts], "p_token": acts[0].holder.token}
 
         def work(run: Runner, _: Items | None) -> tuple[bool, Items]:
@@ -72,7 +69,7 @@ class Shortcuts:
             # Without an answer the transaction is taken back.
             return (True, [whole(len(acts))]) if done == len(acts) else (False, [])
 
-        return self.store.transact(nonce, work)
+        return list(entered) if self.store.transact(nonce, work) else None
 
 
 def shortcuts_for(store: SQLStore) -> Shortcuts:

@@ -204,9 +204,6 @@ class MariaDBShortcuts(Shortcuts):
         look = self._run(work)
         return nothing_ready(self.store) if look is None and limits is None else look
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        return self.end(acts, {}, nonce) is not None
-
     def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):

@@ -150,9 +150,6 @@ class PostgreSQLShortcuts(Shortcuts):
             records.sort(key=serving_order)
         return Glance(records, False, left)
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        return self.end(acts, {}, nonce) is not None
-
     def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None:

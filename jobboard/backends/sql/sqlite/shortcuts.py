@@ -202,9 +202,6 @@ class SQLiteShortcuts(Shortcuts):
         link.many(self._sql.entry, [{**self.store.base, **each, "p_version": version} for each in entries])
         return bool(link.cursor.rowcount == len(entries))
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        return self.end(acts, {}, nonce) is not None
-
     def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):
