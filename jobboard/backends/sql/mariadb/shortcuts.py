@@ -148,7 +148,9 @@ class MariaDBShortcuts(Shortcuts):
         else:
             statement = self._sql.insert_many
             rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
-            params["p_drafts"] = _as_json(rows)
+            # Of a text the driver looks at each character for what is to be escaped: a quarter of what a batch costs
+            # the client. Bytes it writes down in hex, twice as long.
+            params["p_drafts"] = _as_json(rows).encode()
         rows = self._run(lambda link: link.compound(statement, params))
         places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
         return [draft.record(*places[draft.uuid]) for draft in drafts]
@@ -228,16 +230,6 @@ class MariaDBShortcuts(Shortcuts):
         return [] if not left_ones or (once and rows[0][0] == len(left_ones)) else list(entered)
 
 
-class _Bytes(sa.types.UserDefinedType[str]):
-    """A text as its bytes, which the driver writes down in hex, twice as long. Of a text it looks at each character for
-    what is to be escaped: that was a quarter of what a batch of posts cost the client."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
-        return str.encode
-
-
 def _as_json(rows: list[list[Any]]) -> str:
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
@@ -265,7 +257,7 @@ def _insert_one(st: Statements) -> Prepared:
 
 
 def _insert_many(st: Statements) -> Prepared:
-    drafts = sa.text(_DRAFTS).bindparams(param("drafts", _Bytes()))
+    drafts = sa.text(_DRAFTS).bindparams(param("drafts", sa.LargeBinary()))
     c: dict[str, sa.ColumnElement[Any]] = {
         name: sa.literal_column(f"draft.{name}") for name in (*_GIVEN, "due", "delay")
     }
