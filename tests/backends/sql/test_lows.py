@@ -70,6 +70,24 @@ def test_looks_begin_behind_what_is_done(board: JobBoard) -> None:
     assert taken(board).name == "last"
 
 
+def test_the_first_of_many_young_jobs_comes_first(board: JobBoard) -> None:
+    without_net(board)
+    board.post_many([{"name": "many"}] * (skims.SPARES[-1] + 2) + [{"name": "urgent", "priority": "HIGH"}])
+    assert [job.name for job in board.claim_many("anna", 2)] == ["urgent", "many"]
+
+
+def test_the_first_of_many_known_jobs_comes_first(board: JobBoard, engine: sa.Engine) -> None:
+    found = without_net(board)
+    with open_transaction(engine) as connection:
+        late = [{"name": "many"}] * (skims.SPARES[0] + 2) + [{"name": "urgent", "priority": "HIGH"}]
+        board.post_many(late, connection=connection)
+        work_off(board)
+        assert len(found._known) == len(late)
+    # It has risen, as the looks have met them locked.
+    board.engine._shortcuts._skims.queues._queues[None].spare = skims.SPARES[0]
+    assert [job.name for job in board.claim_many("anna", 2)] == ["urgent", "many"]
+
+
 @pytest.mark.parametrize("rows", [1, lows.FEW, lows.FEW + 1, lows.FEW + 2])
 def test_posts_that_are_not_committed_are_found_when_they_are(board: JobBoard, engine: sa.Engine, rows: int) -> None:
     found = without_net(board)

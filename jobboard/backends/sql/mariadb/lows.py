@@ -100,11 +100,14 @@ class Lows:
         """
         params: dict[str, Any] = {"p_low": self._low, "p_back": self._back, "p_known": json.dumps(self._known)}
         params["p_wake"] = 0 if afresh else self._wake
-        for number in range(FLOORS):
-            # Nothing has a priority that is NULL.
-            floor = self._floors[number] if number < len(self._floors) else (None, None)
+        for number, floor in enumerate(self._floors):
             params |= zip((f"p_rank{number}", f"p_floor{number}"), floor, strict=True)
         return params
+
+    @property
+    def floors(self) -> int:
+        """How many there are."""
+        return len(self._floors)
 
     @property
     def blank(self) -> bool:
@@ -148,8 +151,9 @@ class Lows:
             self._known += known
             if floor is not None:
                 self._floors.append((priority, floor))
-        few = len(self._known) <= KNOWN and len(self._floors) <= FLOORS
-        self._low, self._back, self._wake = bound.drawn if few else -1, bound.now, _before(told.wake, bound.now)
+        self._low, self._back, self._wake = bound.drawn, bound.now, _before(told.wake, bound.now)
+        if len(self._known) > KNOWN or len(self._floors) > FLOORS:
+            self._low, self._known, self._floors = -1, [], []
         if afresh:
             at, rarely = time.monotonic(), RARELY * seconds
             self._soon, self._late = at + max(LAG, rarely), at + max(AFRESH, rarely)
