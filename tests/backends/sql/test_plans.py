@@ -91,7 +91,7 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
                 if re.search(r"\bplans\b", statement) and not told:
                     run.execute(explain + statement, *params)
                     found.append("\n".join(str(row) for row in run.fetchall()))
-            if "SET TRANSACTION" in text:
+            if "SET TRANSACTION" in seen.written(text):
                 # It begins one, as which those plans would count.
                 run.execute("ROLLBACK")
             return execute(text, *params)

@@ -284,7 +284,7 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
         if pin == "write":
             board.post("late", connection=connection)
         young = pages_of_a_job(board, engine)
-        for _ in range(6):
+        for _ in range(12):
             board.post_many([{"name": "a"}] * 100)
             board.consume_many(board.claim_many("anna", 100), "anna")
         # A probe comes after every 300 takes, and ten of the jobs above count as one.

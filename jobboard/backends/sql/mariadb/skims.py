@@ -64,8 +64,8 @@ class Skimmed(NamedTuple):
 
 
 class _SkimQueue(Queue):
-    # Two for each job that was done. A skim costs what it takes to pass some three hundred.
-    many = 512
+    # Two for each job that was done. A skim costs what it takes a plain look to pass a thousand.
+    many = 2048
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Skims:
 
 
 def _answers(link: Link, skim: Compound, params: dict[str, Any]) -> list[Row]:
-    rows = [*link.rows(skim, params)]
+    rows = [*link.often(skim, params)]
     while link.cursor.nextset():
         rows += link.cursor.fetchall()
     return rows
