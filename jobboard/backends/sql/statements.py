@@ -359,11 +359,9 @@ class Statements:
     def _answers(self, dialect: Dialect) -> None:
         t = self.tables.answers
         mine = sa.and_(t.c.handle == text("handle"), t.c.slot == param("slot"))
-        values = {"call": param("call"), "answer": text("answer")}
-        again = {**values, "stamp": restamped(t)}
+        again = {"call": param("call"), "answer": text("answer"), "stamp": restamped(t)}
         key = {"handle": text("handle"), "slot": param("slot")}
-        self.answer = Prepared(sa.update(t).where(mine, t.c.call < param("call")).values(again))
-        self.answer_first = Prepared(sa.insert(t).values({**key, **values, "stamp": now}))
+        self.answer, self.answer_first = self.answering(text("answer"))
         self.answer_again = Prepared(sa.update(t).where(mine, t.c.call <= param("call")).values(again))
         self.slot = Prepared(sa.select(t.c.call, t.c.answer).where(mine).with_for_update())
         blank = {**key, "call": sa.literal(0), "answer": sa.literal(""), "stamp": now}
@@ -374,6 +372,15 @@ class Statements:
         self.answers_gone = Prepared(
             sa.delete(t).where(t.c.handle.in_(elements("handles", sa.String())), old), "p_handles"
         )
+
+    def answering(self, answer: sa.ColumnElement[str]) -> tuple[Prepared, Prepared]:
+        """What keeps an answer in a slot that has one of an earlier call, and what does so in one that is new."""
+        t = self.tables.answers
+        key = {"handle": text("handle"), "slot": param("slot")}
+        values = {"call": param("call"), "answer": answer}
+        mine = (*(t.c[name] == value for name, value in key.items()), t.c.call < param("call"))
+        again = sa.update(t).where(*mine).values({**values, "stamp": restamped(t)})
+        return Prepared(again), Prepared(sa.insert(t).values({**key, **values, "stamp": now}))
 
     def _purging(self, by_uuid: sa.ColumnElement[bool]) -> None:
         c = self.jobs.c

@@ -85,7 +85,7 @@ def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
         def explained(text: str, *params: Any) -> Any:
             for each in statements_in(seen.written(text)):
                 # What is local to a compound statement is unknown outside of it.
-                alone = re.sub(r"^IF .* THEN\n|\bINTO l_\w+(, l_\w+)*\s*$", "", each)
+                alone = re.sub(r"^(?:ELSE)?IF .* THEN\n|\bINTO l_\w+(, l_\w+)*\s*$", "", each)
                 statement = re.sub(r"\bl_\w+", "1", alone.replace("l_ids", "'[1]'"))
                 told = statement.lstrip().startswith(("INSERT", "EXPLAIN", "ANALYZE"))
                 if re.search(r"\bplans\b", statement) and not told:

@@ -150,10 +150,10 @@ def test_a_row_that_is_too_long_for_one_text_is_read_by_columns(
 ) -> None:
     # What MariaDB answers where a text would be longer than max_allowed_packet.
     monkeypatch.setitem(board.engine._shortcuts._sql.picks, False, Prepared(sa.select(sa.null())))
-    board.post("a", details={"n": 1})
-    job = board.claim_next("anna")
-    assert job.details == {"n": 1}
-    board.consume(job, "anna")
+    board.post_many([Posting("a", details={"n": n}) for n in range(2)])
+    jobs = board.claim_many("anna", 2)
+    assert [job.details for job in jobs] == [{"n": 0}, {"n": 1}]
+    board.consume_many(jobs, "anna")
 
 
 @pytest.mark.backends("mariadb")

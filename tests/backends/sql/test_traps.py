@@ -235,7 +235,7 @@ def _error(board: JobBoard, code: Any) -> Exception:
 def test_a_row_is_locked_between_its_reading_and_its_update(
     board: JobBoard, spy: Any, make_board: Callable[..., Any]
 ) -> None:
-    board.post("a")
+    board.post_many([{"name": "a"}] * 2)
     other = make_board()
     found: list[Any] = []
 
@@ -244,10 +244,10 @@ def test_a_row_is_locked_between_its_reading_and_its_update(
             found.append(Background(lambda: other.claim_next("bert")).wait())
 
     with spy(board, before):
-        job = board.claim_next("anna")
-    assert job is not None
+        jobs = board.claim_many("anna", 2)
+    assert len(jobs) == 2
     assert found == [None]
-    board.consume(job, "anna")
+    board.consume_many(jobs, "anna")
 
 
 @pytest.mark.parametrize(

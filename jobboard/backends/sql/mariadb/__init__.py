@@ -1,2 +1,5 @@
-"""MariaDB's own statements: ``shortcuts``; and where indexes are full of dead entries, takes as ``skims``, which pass
-them, from the ``lows`` on."""
+"""MariaDB's own statements, put together from what ``compounds`` has.
+
+``shortcuts`` are those of every verb, ``singles`` takes of one job. Where indexes are full of dead entries, takes go as
+``skims``, which pass them, from the ``lows`` on.
+"""

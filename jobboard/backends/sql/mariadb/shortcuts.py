@@ -17,7 +17,9 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import answered, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.mariadb.skims import Skims, as_text
+from jobboard.backends.sql.mariadb.compounds import ALL, as_text, committed
+from jobboard.backends.sql.mariadb.singles import Singles
+from jobboard.backends.sql.mariadb.skims import Skims
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
@@ -36,10 +38,6 @@ from jobboard.states import SCHEDULED, UNCLAIMED, Record
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_ALL = """IF ROW_COUNT() <> %(p_count)s THEN
-  SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
-END IF;"""
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 # The longest comes last: what stands behind it is found only by reading it.
@@ -83,36 +81,30 @@ SET listed.value = REPLACE(listed.value, gone.part, ''), listed.version = listed
 WHERE MOD(LENGTH(listed.value), {length}) = 0;
 SELECT ROW_COUNT(); END"""
 
-_NOTHING = Compound("DO 0;")
+_NOTHING = Compound("DECLARE l_now BIGINT; DECLARE l_told LONGTEXT;")
 
 
 class MariaDBStatements:
     def __init__(self, statements: Statements) -> None:
         self._st = st = statements
-        self.insert_one = self._committed(_insert_one(st))
-        self.insert_many = self._committed(_insert_many(st))
+        self.insert_one = committed(st, _insert_one(st))
+        self.insert_many = committed(st, _insert_many(st))
         self.picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
-        self.claim = self._committed(st.claim_ruled, _ALL, lists=("p_ids",))
+        self.claim = committed(st, st.claim_ruled, ALL, lists=("p_ids",))
         sides = st.product.dialect.identifier_preparer.format_table(st.tables.sides)
         entered = (_list(_ENTER, sides), _list(_ENTERED, sides))
         # The jobs come first, then the gate, then the lists: in this order all lock them.
-        self.claim_entering = self._committed(st.claim_ruled, _ALL, *entered, lists=("p_ids",))
+        self.claim_entering = committed(st, st.claim_ruled, ALL, *entered, lists=("p_ids",))
         self._exit = _list(_EXIT, sides)
         self._ends: dict[tuple[Leaves, bool], Compound] = {}
-
-    def _committed(self, *parts: Prepared | str, lists: Sequence[str] = ()) -> Compound:
-        st = self._st
-        # First the slot: in this order a repetition locks, too.
-        kept = (st.answer, "IF ROW_COUNT() = 0 THEN", st.answer_first, "END IF;")
-        return Compound(*kept, *parts, "COMMIT;", lists=lists)
 
     def end(self, leaves: Leaves, exits: bool) -> Compound:
         """:param exits: these claims leave scopes. It answers how many."""
         if (leaves, exits) not in self._ends:
-            left = () if leaves == "nothing" else (_leave(self._st, leaves), _ALL)
+            left = () if leaves == "nothing" else (_leave(self._st, leaves), ALL)
             leaving = (self._exit,) if exits else ()
-            parts = (*left, self._st.consume, _ALL, *leaving)
-            self._ends[leaves, exits] = self._committed(*parts, lists=("p_uuids",))
+            parts = (*left, self._st.consume, ALL, *leaving)
+            self._ends[leaves, exits] = committed(self._st, *parts, lists=("p_uuids",))
         return self._ends[leaves, exits]
 
 
@@ -121,6 +113,7 @@ class MariaDBShortcuts(Shortcuts):
         super().__init__(store)
         self._able: bool | None = None
         self._sql = store.statements.part(MariaDBStatements)
+        self._singles = store.statements.part(Singles)
         self._skims = Skims(store.statements)
 
     def _run(self, work: Callable[[Link], T]) -> T:
@@ -175,6 +168,8 @@ class MariaDBShortcuts(Shortcuts):
 
         def work(link: Link) -> Glance | None:
             skimmed = self._skims.look(link, request, params)
+            if skimmed is None and limits is None and request.limit == 1:
+                return self._singles.take(link, request, params, nonce)
             texts = [row[0] for row in link.often(pick, params)] if skimmed is None else skimmed.texts
             if None in texts:
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")

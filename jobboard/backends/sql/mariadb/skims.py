@@ -33,6 +33,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.mariadb.compounds import as_text, into, variable
 from jobboard.backends.sql.mariadb.lows import FEW, RETURNED, Lows, Told, Watermark
 from jobboard.backends.sql.statements import SWEEP, Statements, now
 from jobboard.backends.sql.tables import literal
@@ -55,7 +56,7 @@ _FOUND = "JSON_TABLE(l_ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS found"
 class Skimmed(NamedTuple):
     """What a skim and the locks after it have come to.
 
-    :param texts: the rows that are locked now, each as :func:`as_text` has it.
+    :param texts: the rows that are locked now, each as :func:`~jobboard.backends.sql.mariadb.compounds.as_text` has it.
     :param glance: where there are none, what is told.
     """
 
@@ -85,9 +86,9 @@ class SkimStatements:
         self.first = {named: _survey(st, there, there) for named, there in self._there.items()}
         self.probes = {False: _probe(st, "ready"), True: _probe(st, "by_name", name)}
         self.overdue = _overdue(st)
-        self._behind: dict[tuple[bool, int], Behind] = {}
+        self._behind: dict[tuple[bool, int], BehindLows] = {}
 
-    def behind(self, named: bool, floors: int) -> Behind:
+    def behind(self, named: bool, floors: int) -> BehindLows:
         """What reads behind lows with so many floors: each part of a statement costs the server, also where there is
         nothing to find."""
         if (named, floors) not in self._behind:
@@ -95,11 +96,11 @@ class SkimStatements:
             kept = _kept(self._st, floors, *conditions)
             look = _skim(self._st, _behind(self._st, floors, *conditions), *conditions)
             survey, net = (_survey(self._st, kept, there) for there in (kept, self._there[named]))
-            self._behind[named, floors] = Behind(look, survey, net)
+            self._behind[named, floors] = BehindLows(look, survey, net)
         return self._behind[named, floors]
 
 
-class Behind(NamedTuple):
+class BehindLows(NamedTuple):
     look: Compound
     survey: Compound
     net: Compound
@@ -176,43 +177,36 @@ def _answers(link: Link, skim: Compound, params: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def as_text(st: Statements, event: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-    """A row, the time and the next event as one text: to tell of each column costs the server and the driver more."""
-    # Of columns with different collations it takes none unless it is told of one.
-    uuid, *rest = st.tables.record
-    return sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, now, event)
-
-
 def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> Compound:
     """:param found: the first jobs: ids, priorities, and whether they came back."""
     c = st.jobs.c
     event = st.first_event(c.wake_at > param("wake")).scalar_subquery()
-    sure = st.first_event(c.wake_at == _variable("l_event")).scalar_subquery()
+    sure = st.first_event(c.wake_at == variable("l_event")).scalar_subquery()
     ids = sa.text("JSON_ARRAYAGG(first.id ORDER BY first.priority, first.id LIMIT :p_reach)")
     ids = ids.bindparams(param("reach", sa.Integer()))
     # In the order of the ids, and no more of them than are wanted: to sort them would be to lock them all.
     pick = (
-        sa.select(as_text(st, _variable("l_event"))).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
+        sa.select(as_text(st, variable("l_event"))).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
     )
-    pick = pick.where(c.id == _variable("found.id"), st.ready_condition(), *conditions)
+    pick = pick.where(c.id == variable("found.id"), st.ready_condition(), *conditions)
     pick = by_index(pick.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)
-    seen = sa.func.coalesce(sa.func.json_length(_variable("l_ids")), _variable("0"))
+    seen = sa.func.coalesce(sa.func.json_length(variable("l_ids")), variable("0"))
     return Compound(
         "DECLARE l_now, l_event, l_sure, l_came BIGINT; DECLARE l_ids LONGTEXT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
-        _into("l_now, l_event", now, event),
-        _into("l_ids, l_came", ids, _variable("COALESCE(SUM(first.returned), 0)"), of=found),
+        into("l_now, l_event", now, event),
+        into("l_ids, l_came", ids, variable("COALESCE(SUM(first.returned), 0)"), of=found),
         "COMMIT;",
         "IF NOT %(p_swept)s AND l_event <= l_now THEN",
-        _into("l_sure", sure),
+        into("l_sure", sure),
         "IF l_sure IS NULL THEN",
-        _into("l_event", event),
+        into("l_event", event),
         "END IF; END IF;",
         "IF %(p_swept)s OR l_event IS NULL OR l_event > l_now THEN",
         Prepared(locking(pick, st.product)),
         "END IF;",
         # Last: if the rules have changed since the rows were picked by them, it shows.
-        Prepared(sa.select(_variable("l_now"), _variable("l_event"), st.gate(), seen, _variable("l_came"))),
+        Prepared(sa.select(variable("l_now"), variable("l_event"), st.gate(), seen, variable("l_came"))),
     )
 
 
@@ -253,7 +247,7 @@ def _parts(
     yield by_index(sa.select(*_place(st)).where(*young, *conditions), st.jobs, PRIMARY)
     source = sa.text(_KNOWN).bindparams(text("known"))
     known = sa.select(*_place(st)).prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs)
-    yield by_index(known.where(c.id == _variable("known.id"), *conditions), st.jobs, PRIMARY)
+    yield by_index(known.where(c.id == variable("known.id"), *conditions), st.jobs, PRIMARY)
     back = sa.select(*_place(st, 1)).where(c.returned > param("back"), *conditions)
     if came_back is not None:
         back = back.order_by(c.returned).limit(came_back)
@@ -290,21 +284,21 @@ def _survey(st: Statements, committed: sa.FromClause, there: sa.FromClause) -> C
     event = st.first_event(st.jobs.c.wake_at > param("wake"))
     return Compound(
         "DECLARE l_wake BIGINT; DECLARE l_committed, l_there LONGTEXT;",
-        _into("l_committed", _firsts(committed)),
+        into("l_committed", _firsts(committed)),
         "COMMIT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
         # Where others write, a read of what is committed looks each dead entry's row up: all that are still to come.
-        _into("l_there, l_wake", _firsts(there), event.scalar_subquery()),
+        into("l_there, l_wake", _firsts(there), event.scalar_subquery()),
         "COMMIT;",
-        Prepared(sa.select(*map(_variable, ("l_committed", "l_there", "l_wake")))),
+        Prepared(sa.select(*map(variable, ("l_committed", "l_there", "l_wake")))),
     )
 
 
 def _firsts(seen: sa.FromClause) -> sa.ScalarSelect[str]:
     """The first ids of each priority."""
-    ids = _variable(f"GROUP_CONCAT(seen.id ORDER BY seen.id LIMIT {FEW + 1})").label("ids")
+    ids = variable(f"GROUP_CONCAT(seen.id ORDER BY seen.id LIMIT {FEW + 1})").label("ids")
     each = sa.select(seen.c.priority, ids).group_by(seen.c.priority).subquery("found")
-    told = sa.select(_variable("JSON_ARRAYAGG(JSON_ARRAY(found.priority, found.ids))"))
+    told = sa.select(variable("JSON_ARRAYAGG(JSON_ARRAY(found.priority, found.ids))"))
     return told.select_from(each).scalar_subquery()
 
 
@@ -327,19 +321,10 @@ def _overdue(st: Statements) -> Compound:
     return Compound(
         "DECLARE l_ids LONGTEXT;",
         "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
-        _into("l_ids", ids.select_from(late).scalar_subquery()),
+        into("l_ids", ids.select_from(late).scalar_subquery()),
         "COMMIT;",
         Prepared(sa.select(sa.literal_column("l_ids"))),
     )
-
-
-def _into(variables: str, *values: sa.ColumnElement[Any] | sa.TextClause, of: sa.FromClause | None = None) -> Prepared:
-    select = sa.select(*values).suffix_with(f"INTO {variables}")
-    return Prepared(select if of is None else select.select_from(of))
-
-
-def _variable(name: str) -> sa.ColumnElement[Any]:
-    return sa.literal_column(name)
 
 
 # Whether plain looks are dear

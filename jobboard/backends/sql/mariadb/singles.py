@@ -1,0 +1,83 @@
+"""A take of one job by one request: it looks, locks, claims, keeps the answer and commits.
+
+One of several jobs takes two: no statement of MariaDB's both changes rows and tells of them, and variables hold one
+row.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobboard.backends.sql.answers import slot_of
+from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.mariadb.compounds import as_text, into, kept, variable
+from jobboard.backends.sql.statements import Statements, now
+from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
+from jobboard.backends.sql.writing import claimed
+from jobboard.primitives import Nonce
+from jobboard.sql.claims import locking
+from jobboard.sql.dialects import by_key
+from jobboard.sql.links import ConstraintViolated, Link
+from jobboard.sql.prepared import Compound, Prepared, param, text
+
+_NOT_RULED = """IF ROW_COUNT() <> 1 THEN
+  SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'the rules are others now';
+END IF;"""
+
+
+class Singles:
+    def __init__(self, st: Statements) -> None:
+        self._takes = {False: _take(st, "ready"), True: _take(st, "by_name", st.jobs.c.name == text("name"))}
+
+    def take(self, link: Link, request: TakeRequest, params: dict[str, Any], nonce: Nonce) -> Glance:
+        """:param params: of the board and the request."""
+        asked = {**params, **request.lease, **slot_of(nonce), "p_swept": request.swept}
+        # One column: each costs the driver 16 us.
+        [(told,)] = link.compound(self._takes[request.names is not None], asked)
+        row = json.loads(told)
+        if len(row) > RECORD:
+            return Glance([claimed(row, request.lease, row[RECORD])], False, 0)
+        id_, instant, event, gate = row
+        if id_ is not None:
+            raise ConstraintViolated("a row can't be claimed, or is longer, as JSON, than a packet may be")
+        left = None if event is None else event - instant
+        return Glance([], left is not None and left <= 0, left, gate=gate, since=event or 0)
+
+
+def _take(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+    c = st.jobs.c
+    instant, event, id_ = (variable(name, sa.BigInteger) for name in ("l_now", "l_event", "l_id"))
+    # In JSON a variable by itself is a text.
+    numbers = [each + 0 for each in (id_, instant, event)]
+    next_event = st.first_event().scalar_subquery()
+    sound = sa.and_(c.attempts < MAX_ATTEMPTS, c.token < MAX_TOKEN)
+    found = (c.id, c.token, sa.case((sound, as_text(st, numbers[2], numbers[1]))))
+    pick = st.in_order(sa.select(*found).where(st.ready_condition(), *conditions), index)
+    # As the claim writes it.
+    token = sa.func.greatest(variable("l_token", sa.BigInteger) + 1, instant)
+    blank = sa.literal(" ", sa.String(), literal_execute=True)
+    ruled = (c.id == id_, st.gate() == param("gate"))
+    claim = by_key(sa.update(st.jobs).where(*ruled).values(st.claim.values(instant)), st.jobs)
+    return Compound(
+        "DECLARE l_now, l_event, l_id, l_token BIGINT; DECLARE l_told LONGTEXT CHARACTER SET utf8mb4;",
+        into("l_now, l_event", now, next_event),
+        # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
+        "IF %(p_swept)s OR l_event IS NULL OR l_event > l_now THEN",
+        Prepared(locking(pick, st.product).suffix_with("INTO l_id, l_token, l_told")),
+        "IF l_told IS NOT NULL THEN",
+        *kept(st, sa.func.concat(id_, blank, token)),
+        Prepared(claim),
+        _NOT_RULED,
+        Prepared(sa.select(variable("l_told"))),
+        "ELSEIF l_id IS NULL THEN",
+        # Whoever has claimed it in between has left an event.
+        into("l_event", next_event),
+        "END IF; END IF;",
+        "IF l_told IS NULL THEN",
+        Prepared(sa.select(sa.func.json_array(*numbers, st.gate()))),
+        "END IF;",
+        "COMMIT;",
+    )
