@@ -50,6 +50,10 @@ there on, so that it would be dear to look in this way for those of which few wa
 RETURNED = 500
 """How many that have come back are looked at one by one."""
 
+SOON = 10
+"""Where lows are of no use, a survey that trusts none comes after so many times what the last one took: it costs as
+much as a few of the looks that go without. One that a stall made long would hold the next off for minutes."""
+
 Found = Mapping[int, Sequence[int]]
 """The first ids of each priority, one more than :data:`FEW` at most."""
 
@@ -155,8 +159,8 @@ class Lows:
         if len(self._known) > KNOWN or len(self._floors) > FLOORS:
             self._low, self._known, self._floors = -1, [], []
         if afresh:
-            at, rarely = time.monotonic(), RARELY * seconds
-            self._soon, self._late = at + max(LAG, rarely), at + max(AFRESH, rarely)
+            at = time.monotonic()
+            self._soon, self._late = at + max(LAG, SOON * seconds), at + max(AFRESH, RARELY * seconds)
 
 
 def _found(told: str | None) -> Found:
