@@ -22,6 +22,9 @@ _MANY_NAMES = 50
 _WALK = 500
 """How many names a walk from name to name finds at least, if there are as many."""
 
+_STRETCH = 300
+"""How many entries of the index a step of MySQL's walk reads."""
+
 _MANY_LANES = 64
 """Past how many groups a walk compares each job with them."""
 
@@ -204,17 +207,40 @@ def lanes_of(full: Sequence[Lane]) -> tuple[int, dict[str, Any]]:
 
 def names_there(statements: Statements, reads: Reads) -> list[str]:
     """The names of what is ready."""
-    statement, found = statements.part(_NameWalk).statement, list[str]()
-    while True:
-        some = [name for (name,) in reads(statement, {"p_after": found[-1] if found else ""})]
+    family = statements.product.dialect.name in ("mysql", "mariadb")
+    walk: _NameWalk | _NameSteps = statements.part(_NameSteps) if family else statements.part(_NameWalk)
+    found, more = list[str](), True
+    while more:
+        some, more = walk.some(reads(walk.statement, {"p_after": found[-1] if found else ""}))
         found += some
-        # Not every server walks on for as long as it takes.
-        if len(some) < _WALK:
-            return found
+    return found
+
+
+class _NameSteps:
+    """The names of what is ready, behind ``p_after``: those that a stretch of the index has. What has more entries is
+    passed over by the next. MySQL would walk from name to name by all entries before each of them."""
+
+    def __init__(self, statements: Statements) -> None:
+        jobs = statements.jobs
+        ready = (statements.mine, jobs.c.state == literal(UNCLAIMED), jobs.c.name > text("after"))
+        entries = sa.select(jobs.c.name).where(*ready).order_by(jobs.c.name)
+        entries = entries.limit(sa.literal(_STRETCH, sa.Integer(), literal_execute=True))
+        name = by_index(entries, jobs, f"{statements.tables.prefix}_by_name").subquery("stretch").c.name
+        self.statement = Prepared(sa.select(name, sa.func.count()).group_by(name).order_by(name))
+
+    @staticmethod
+    def some(rows: Sequence[Row]) -> tuple[list[str], bool]:
+        """And whether there may be more."""
+        return [name for name, _ in rows], sum(number for _, number in rows) == _STRETCH
 
 
 class _NameWalk:
     """The names of what is ready, behind ``p_after``: a walk along the index from name to name."""
+
+    @staticmethod
+    def some(rows: Sequence[Row]) -> tuple[list[str], bool]:
+        """And whether there may be more: not every server walks on for as long as it takes."""
+        return [name for (name,) in rows], len(rows) >= _WALK
 
     def __init__(self, statements: Statements) -> None:
         self._st = statements

@@ -208,7 +208,7 @@ def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -
     link = board.engine._opened.links.run(lambda link: link)
     if link.dialect.name == "postgresql":
         link.cursor.execute("ALTER TABLE fresh SET (autovacuum_enabled = false)")
-    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
+    read = READS[link.dialect.name]
 
     def batch() -> None:
         jobs = board.claim_many("anna", 20)
@@ -229,6 +229,41 @@ def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -
     with read(link, "fresh") as grown:
         batch()
     assert grown() < 2 * spent + 100
+
+
+def test_a_take_beside_a_paused_name_is_as_short_behind_many_of_its_jobs(make_board: Callable[..., JobBoard]) -> None:
+    """It learns which names there are, from step to step along their index."""
+    board = make_board(table="paused")
+    link = board.engine._opened.links.run(lambda link: link)
+    read = READS[link.dialect.name]
+    board.post_many([{"name": name} for name in ("a", "b", "c") for _ in range(500)])
+    board.pause(["a"])
+
+    def taken() -> int:
+        board.claim_next("anna")
+        with read(link, "paused") as spent:
+            assert board.claim_next("anna").name == "b"
+        return spent()
+
+    few = taken()
+    for name in ("a", "c"):
+        board.post_many([{"name": name}] * 4000)
+    assert taken() < 1.5 * few + 20
+
+
+@pytest.mark.parametrize("names", [0, 1, 5])
+@pytest.mark.parametrize("stretch", [1, 2, 3])
+def test_the_names_that_are_there(
+    make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, names: int, stretch: int
+) -> None:
+    for limit in ("_STRETCH", "_WALK"):
+        monkeypatch.setattr(f"jobboard.backends.sql.looking.{limit}", stretch)
+    board = make_board(table=f"names{stretch}x{names}")
+    wanted = [f"n{n}" for n in range(names)]
+    board.post_many([{"name": name} for n, name in enumerate(wanted) for _ in range(n + 1)])
+    claimed = board.post("claimed", priority="HIGH")
+    assert board.claim_next("anna") == claimed
+    assert board.engine._opened.names_but([]) == wanted
 
 
 @contextlib.contextmanager
@@ -266,3 +301,7 @@ def _buffers(link: Any, table: str) -> Iterator[Callable[[], int]]:
 
     before = pages()
     yield lambda: pages() - before
+
+
+READS = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}
+"""How much a connection has read."""
