@@ -272,6 +272,15 @@ def test_a_skim_that_breaks_off_leaves_nothing_uncommitted_to_be_read(
 # How dear takes are
 
 
+def test_skims_are_planned_by_their_values(board: JobBoard) -> None:
+    """Of a named statement these are no constants to the server, which then walks the events that are done, too."""
+    for _ in range(4):
+        work_off(board)
+    named = board.engine._live.links.run(lambda link: link._named)
+    assert named._calls
+    assert [text for text in named._calls if "READ UNCOMMITTED" in text] == []
+
+
 @pytest.mark.parametrize("pin", ["read", "write"])
 def test_a_job_costs_the_same_behind_a_pinned_snapshot(
     make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, pin: str
