@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
-from jobboard.backends.sql.tables import LAYOUT, MIN_READER, Tables, finds_returned
+from jobboard.backends.sql.tables import LAYOUT, MIN_READER, PURGED, Tables, finds_returned
 from jobboard.codec import failures_as_json
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
-from jobboard.states import Failure
+from jobboard.states import TRASHED, Failure
 
 Migration = Callable[[Connection, Tables], None]
 
@@ -56,9 +56,9 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 
 def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
-    comes back is found apart. What was trashed and what was purged share an index. On SQLite
-    jobs in groups have indexes of their own."""
-    _added(connection, tables.jobs, *(tables.jobs.c[name] for name in ("key_until", "returned", "spare")))
+    comes back is found apart. What was trashed and what was purged share an index, by when it was, and a claim
+    moves fewer entries. On SQLite jobs in groups have indexes of their own."""
+    _added(connection, tables.jobs, *(tables.jobs.c[name] for name in ("key_until", "returned", "spare", "gone_on")))
     if finds_returned(connection.dialect):
         tables.returned.create(connection, checkfirst=True)
     if connection.dialect.name == "postgresql":
@@ -68,12 +68,21 @@ def _side_records(connection: Connection, tables: Tables) -> None:
         for index in (*tables.halves, tables.by_group_covering):
             index.drop(connection, checkfirst=True)
             index.create(connection)
-    if connection.dialect.name != "sqlite":
-        was = sa.Table(tables.jobs.name, sa.MetaData(), sa.Column("state"))
-        for name in ("trash", "purged"):
-            sa.Index(f"{tables.prefix}_{name}", was.c.state).drop(connection, checkfirst=True)
-        tables.trash.create(connection)
+    c = tables.jobs.c
+    gone = sa.case((c.state == str(TRASHED), c.modified_on), else_=-c.modified_on)
+    connection.execute(sa.update(tables.jobs).where(c.state.in_([str(TRASHED), PURGED])).values(gone_on=gone))
+    _anew(connection, tables, tables.trash, "purged")
+    _anew(connection, tables, tables.serving)
+    _anew(connection, tables, tables.wake)
     sa.Table(f"{tables.prefix}_entities", sa.MetaData()).drop(connection, checkfirst=True)
+
+
+def _anew(connection: Connection, tables: Tables, index: sa.Index, *others: str) -> None:
+    """Replace the index of this name, and drop those of the others."""
+    was = sa.Table(tables.jobs.name, sa.MetaData(), sa.Column("id"))
+    for name in (index.name, *(f"{tables.prefix}_{other}" for other in others)):
+        sa.Index(name, was.c.id).drop(connection, checkfirst=True)
+    index.create(connection)
 
 
 MIGRATIONS: Mapping[int, Migration] = {1: _failures_groups_and_ranks, 2: _side_records}

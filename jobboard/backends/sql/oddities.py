@@ -16,7 +16,7 @@ from jobboard.backends.sql.writing import set_aside
 from jobboard.primitives import RANKS
 from jobboard.sql.claims import locking
 from jobboard.sql.prepared import Prepared, Runner, param
-from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 
 if TYPE_CHECKING:
     from jobboard.backends.sql.store import SQLStore
@@ -45,6 +45,7 @@ def _unclaimable(st: Statements) -> list[Sign]:
 def _odd(st: Statements) -> list[Sign]:
     c = st.jobs.c
     ranked = c.priority.between(RANKS[0], RANKS[-1])
+    shown = sa.and_(c.gone_on.is_not(None), c.gone_on > 0)
     live = c.state.in_([literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)])
     return [
         *_unclaimable(st),
@@ -54,6 +55,8 @@ def _odd(st: Statements) -> list[Sign]:
         (sa.and_(c.state == literal(SCHEDULED), c.lock_until.is_(None)), "it is scheduled, and for no time"),
         (sa.and_(live, c.lock_until.is_not(None), c.wake_at.is_(None)), "nobody looks at it when its time has come"),
         (sa.and_(live, c.key.is_not(None), c.live_key.is_(None)), "its key is not held: another job may have it"),
+        (sa.and_(c.state == literal(TRASHED), sa.not_(shown)), "it is in the trash, and nobody finds it there"),
+        (sa.and_(live, shown), "it is counted as in the trash, and is not there"),
         (sa.and_(c.errors.is_not(None), c.errors.not_like("[{%}]")), "its errors are no list of failures"),
         (c.job_group == "", "its group is an empty text, which no post can give it"),
     ]

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.statements import Statements, claimable, logical_state, not_exhausted, now
-from jobboard.backends.sql.tables import RECORD, literal
+from jobboard.backends.sql.tables import RECORD, has_partial_indexes, literal
 from jobboard.primitives import Seen
 from jobboard.sql.prepared import Prepared, Row, elements, param
 from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
@@ -24,6 +24,7 @@ class Reader:
         self._st: Statements = store.statements
         self._jobs = jobs = self._st.jobs
         self._mine = self._st.mine
+        self._dialect = self._st.product.dialect
         self._record = (*self._st.tables.record, now)
         c = jobs.c
         self._live = sa.or_(*(c.state == literal(state) for state in (UNCLAIMED, SCHEDULED, CLAIMED)))
@@ -66,16 +67,17 @@ class Reader:
         if states < LIVE:
             stored = [c.state == literal(state) for state in sorted(states)]
             conditions.append(sa.or_(sa.false(), *stored, *([claimable(self._jobs)] if UNCLAIMED in states else [])))
+        # Not partial, this one has those of each state together.
+        sorted_apart = len(states) == 1 and UNCLAIMED not in states and not has_partial_indexes(self._dialect)
+        index = "ready" if sorted_apart else "serving"
         lists = () if unnamed else ("p_names",)
         select = sa.select(*self._record).where(*conditions)
         if first:
-            return Prepared(self._st.in_order(select, "serving"), *lists)
+            return Prepared(self._st.in_order(select, index), *lists)
         # One walk for the rest of this priority and one for those after it: told of both at once, SQLite and PostgreSQL
         # walk to their place from the beginning of the index.
         rest = (c.priority == param("priority"), c.id > param("id"))
-        parts = [
-            self._st.in_order(select.where(*place), "serving") for place in (rest, (c.priority > param("priority"),))
-        ]
+        parts = [self._st.in_order(select.where(*place), index) for place in (rest, (c.priority > param("priority"),))]
         both = sa.union_all(*(sa.select(part.subquery()) for part in parts)).subquery()
         ordered = sa.select(both).order_by(both.c.priority, both.c.id)
         return Prepared(ordered.limit(param("limit", sa.Integer())), *lists)
@@ -89,8 +91,8 @@ class Reader:
 
     def _trash_statement(self, first: bool) -> Prepared:
         c = self._jobs.c
-        trashed = sa.select(*self._record, c.modified_on.label("trashed_on")).where(
-            self._mine, c.state == literal(TRASHED)
+        trashed = sa.select(*self._record, c.gone_on.label("trashed_on")).where(
+            self._mine, c.state == literal(TRASHED), c.gone_on > 0
         )
         lapsed = sa.select(*self._record, c.lock_until.label("trashed_on")).where(
             *(self._mine, c.wake_at <= now, c.state == literal(CLAIMED), c.lock_until <= now),
@@ -98,7 +100,7 @@ class Reader:
         )
         parts = []
         behind: tuple[sa.ColumnElement[bool], ...] = ()
-        for part, instant in ((trashed, c.modified_on), (lapsed, c.lock_until)):
+        for part, instant in ((trashed, c.gone_on), (lapsed, c.lock_until)):
             if not first:
                 earlier = sa.and_(instant == param("when"), c.id < param("id"))
                 behind = (instant <= param("when"), sa.or_(instant < param("when"), earlier))
@@ -119,15 +121,19 @@ class Reader:
         return {state: counts[state] for state in State if counts.get(state)}
 
     def _tally_statement(self) -> Prepared:
-        c, state = self._jobs.c, logical_state(self._jobs)
-        stored = sa.select(c.state, literal(""), sa.func.count()).where(self._mine).group_by(c.state)
+        c, state, count = self._jobs.c, logical_state(self._jobs), sa.func.count()
+        # Each by an index that has all that it asks for.
+        ready = sa.select(literal(UNCLAIMED), literal(""), count).where(self._mine, c.state == literal(UNCLAIMED))
+        waits = (self._mine, c.wake_at.is_not(None), c.state != literal(UNCLAIMED))
+        others = sa.select(c.state, literal(""), count).where(*waits).group_by(c.state)
+        trashed = sa.select(literal(TRASHED), literal(""), count).where(self._mine, c.gone_on > 0)
         # Corrected by the few that are overdue, found by the index that has them.
         overdue = (
-            sa.select(c.state, state, sa.func.count())
+            sa.select(c.state, state, count)
             .where(self._mine, c.wake_at <= now, c.lock_until <= now)
             .group_by(c.state, state)
         )
-        return Prepared(sa.union_all(stored, overdue))
+        return Prepared(sa.union_all(ready, others, trashed, overdue))
 
     def boards(self, most: int) -> list[str]:
         found: list[str] = [name for (name,) in self._store.query(self._st.there, p_limit=1)]

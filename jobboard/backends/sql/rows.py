@@ -43,6 +43,7 @@ def changed(record: Record, was: Record) -> dict[str, Any]:
         "p_retries": record.retries,
         "p_live_key": record.key if live else None,
         "p_wake_at": record.lock_until,
+        "p_gone_on": None if live else record.modified_on,
     }
 
 
@@ -58,6 +59,7 @@ def restated(record: Record, was: Record) -> dict[str, Any]:
 
 def inserted(record: Record) -> dict[str, Any]:
     """The parameters that write a new record, beside its board."""
+    live = record.state != TRASHED
     return {
         "p_uuid": record.uuid,
         "p_name": record.name,
@@ -77,8 +79,9 @@ def inserted(record: Record) -> dict[str, Any]:
         "p_retries": record.retries,
         "p_job_group": record.group,
         "p_key_until": record.key_until,
-        "p_live_key": None if record.state == TRASHED else record.key,
+        "p_live_key": record.key if live else None,
         "p_wake_at": record.lock_until,
+        "p_gone_on": None if live else record.modified_on,
     }
 
 

@@ -217,6 +217,7 @@ class Statements:
                 keeper=sa.null(),
                 live_key=sa.null(),
                 modified_on=now,
+                gone_on=now,
                 **gone,
                 **self._gone(),
             ),
@@ -392,10 +393,12 @@ class Statements:
             **{name: sa.null() for name in ("key", "live_key", "who", "keeper", "errors", "job_group")},
             **{name: sa.null() for name in ("key_until", "lock_until", "wake_at")},
             "modified_on": now,
+            "gone_on": -now,
         }
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
         self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
-        found = sa.select(c.id).where(purged, c.modified_on < now - DAY).order_by(c.modified_on).limit(_TIDIED)
+        old = (purged, c.gone_on < _ZERO, c.gone_on > DAY - now)
+        found = sa.select(c.id).where(*old).order_by(c.gone_on.desc()).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_trash"))
 
     def _sides(self, dialect: Dialect) -> None:
@@ -483,11 +486,11 @@ class Statements:
 _INSERTED = (
     *("uuid", "name", "priority", "key", "version", "posting", "state", "attempts", "max_attempts", "token", "who"),
     *("errors", "retries", "job_group", "key_until", "lock_until", "created_on", "modified_on", "board", "live_key"),
-    "wake_at",
+    *("wake_at", "gone_on"),
 )
 _STORED = (
     *("state", "attempts", "token", "who", "keeper", "lock_until", "modified_on", "errors", "retries"),
-    *("live_key", "wake_at"),
+    *("live_key", "wake_at", "gone_on"),
 )
 _POSTED = ("priority", "version", "posting")
 """What else changes where a job gets what another post has brought."""

@@ -53,6 +53,11 @@ def finds_returned(dialect: sa.Dialect) -> bool:
     return dialect.name == "postgresql" or getattr(dialect, "is_mariadb", False)
 
 
+def has_partial_indexes(dialect: sa.Dialect) -> bool:
+    """Where there are none, an index has the rows of every state."""
+    return dialect.name in ("postgresql", "sqlite")
+
+
 def _where(condition: Any) -> dict[str, Any]:
     return {"postgresql_where": condition, "sqlite_where": condition}
 
@@ -104,6 +109,8 @@ class Tables:
             # InnoDB puts a row that grows onto another place, and writes the page anew where it is full: that made four
             # fifths of a claim's log. The first claim empties this, and its owner and lease fit into the row's place.
             sa.Column("spare", Exact(SPARE), server_default=sa.DefaultClause(Spare(SPARE))),
+            # When it went to the trash; and minus that of its purge. An index by state would move with each claim.
+            sa.Column("gone_on", sa.BigInteger),
             **options,
         )
         c = jobs.c
@@ -122,23 +129,15 @@ class Tables:
         self.by_group.ddl_if(dialect="postgresql")
         covering = sa.Index(f"{prefix}_by_group", c.board, c.state, *places, c.version, sqlite_where=grouped)
         self.by_group_covering = covering.ddl_if(dialect="sqlite")
-        # One for both: each index costs each claim something, even where it is partial and gets no entry. But SQLite
-        # uses a partial one only where a statement shows its condition, word for word.
-        gone = (c.board, c.state, c.modified_on, c.id)
-        self.trash = sa.Index(f"{prefix}_trash", *gone, postgresql_where=c.state.in_([str(TRASHED), PURGED]))
-        self.trash.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "sqlite")
-        for name, state in (("trash", TRASHED), ("purged", PURGED)):
-            sa.Index(f"{prefix}_{name}", *gone, sqlite_where=c.state == str(state)).ddl_if(dialect="sqlite")
-        # With the state, jobs are counted without the table. On PostgreSQL it is no part of the key: a plan would take
-        # this index for the ready ones, too, and walk past all that were claimed before them.
-        counted = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, postgresql_include=["state"])
-        keyed = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id, c.state)
-        counted.ddl_if(dialect="postgresql")
-        keyed.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "postgresql")
+        # One for both: each index costs each claim something, even where it is partial and gets no entry.
+        self.trash = sa.Index(f"{prefix}_trash", c.board, c.gone_on, c.id, **_where(c.gone_on.is_not(None)))
+        # Without the state: no claim moves an entry of it.
+        self.serving = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id)
         came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
         self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
         self.returned.ddl_if(callable_=lambda *_, dialect, **kw: finds_returned(dialect))
-        sa.Index(f"{prefix}_wake", c.board, c.wake_at, **_where(c.wake_at.is_not(None)))
+        # With the state, which changes when this does, jobs that are not ready are counted without the table.
+        self.wake = sa.Index(f"{prefix}_wake", c.board, c.wake_at, c.state, **_where(c.wake_at.is_not(None)))
         self.answers = sa.Table(
             f"{prefix}_answers",
             self.metadata,

@@ -114,6 +114,8 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
         "it is scheduled, and for no time": {"state": "SCHEDULED"},
         "nobody looks at it": {"state": "CLAIMED", "lock_until": 1},
         "its key is not held": {"key": "lost"},
+        "it is in the trash, and nobody finds it there": {"state": "TRASHED"},
+        "it is counted as in the trash": {"gone_on": 1},
     }
     places = {}
     for reason, values in odd.items():

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard.backends.sql import migrations
-from jobboard.backends.sql.tables import LAYOUT, MIN_READER
+from jobboard.backends.sql.tables import LAYOUT, MIN_READER, has_partial_indexes
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.priorities import JobPriority
@@ -94,6 +94,10 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     for job in jobs[1:3]:
         board.claim(job, "anna")
         board.abandon(job, "anna", error=f"{job.uuid} 'broke'")
+    trashed = [board.post("b") for _ in range(3)]
+    for job in trashed:
+        board.cancel(job)
+    board.purge(trashed[0])
     board.close()
     table, schema = board.table, board.engine._tables.schema
     with engine.begin() as connection:
@@ -108,12 +112,15 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
             connection.execute(sa.update(old).where(old.c.uuid == job.uuid).values(error=job.error))
         for column in ("errors", "job_group", "key_until"):
             connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column}")
-        if engine.dialect.name == "postgresql":
-            # As layout 2 had them.
-            connection.exec_driver_sql(f"DROP INDEX {table.name}_trash")
-            for name, state in (("trash", "TRASHED"), ("purged", "PURGED")):
-                made = f"CREATE INDEX {table.name}_{name} ON {table.name} (board, modified_on) WHERE state = '{state}'"
-                connection.exec_driver_sql(made)
+        # As layout 2 had them.
+        drop = "DROP INDEX {}" if has_partial_indexes(engine.dialect) else f"DROP INDEX {{}} ON {table.name}"
+        connection.exec_driver_sql(drop.format(f"{table.name}_trash"))
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN gone_on")
+        for name in ("trash", "purged"):
+            connection.exec_driver_sql(f"CREATE INDEX {table.name}_{name} ON {table.name} (board, state, modified_on)")
+        for name, columns in (("serving", "board, priority, id, state"), ("wake", "board, wake_at")):
+            connection.exec_driver_sql(drop.format(f"{table.name}_{name}"))
+            connection.exec_driver_sql(f"CREATE INDEX {table.name}_{name} ON {table.name} ({columns})")
         connection.execute(sa.update(table).values(priority=table.c.priority // 50))
         connection.execute(sa.update(schema).values(layout=1, min_reader=1))
     other = jobboard.fetch("board", board_conf)
@@ -135,8 +142,10 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
             columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
             indexes = {index["name"]: index["column_names"] for index in sa.inspect(connection).get_indexes(table.name)}
         assert columns == {column.name for column in table.columns}
-        assert indexes[f"{table.name}_trash"] == ["board", "state", "modified_on", "id"]
-        assert (f"{table.name}_purged" in indexes) == (engine.dialect.name == "sqlite")
+        assert indexes[f"{table.name}_trash"] == ["board", "gone_on", "id"]
+        assert f"{table.name}_purged" not in indexes
+        assert indexes[f"{table.name}_serving"] == ["board", "priority", "id"]
+        assert indexes[f"{table.name}_wake"] == ["board", "wake_at", "state"]
         assert indexes[f"{table.name}_by_name"][-2:] == ["priority", "id"]
         assert (f"{table.name}_by_name_grouped" in indexes) == (engine.dialect.name == "sqlite")
         assert (f"{table.name}_by_group" in indexes) == (engine.dialect.name in ("sqlite", "postgresql"))
@@ -148,6 +157,10 @@ def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
     assert [failure[1:] for job in jobs for failure in read.get(job.uuid).errors] == [
         (None, 1, f"{job.uuid} 'broke'") for job in jobs[1:3]
     ]
+    assert [job.uuid for job in read.trashed()] == [trashed[2].uuid, trashed[1].uuid]
+    with engine.connect() as connection:
+        purged = connection.execute(sa.select(table.c.uuid).where(table.c.gone_on < 0)).all()
+    assert purged == [(trashed[0].uuid,)]
     assert read.claim_next("anna").uuid == jobs[-1].uuid
     read.close()
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql.statements import HOUR, TIDIED
+from jobboard.backends.sql.statements import DAY, HOUR, TIDIED
 from jobboard.board import JobBoard
 from jobboard.sql.prepared import Prepared
 
@@ -46,6 +46,30 @@ def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: s
     board.engine.tidy()
     assert count(engine, answers, answers.c.stamp < OLD) == OLD - 2 * TIDIED
     assert count(engine, answers, answers.c.handle == board._session.handle) == 1
+
+
+@SQL
+def test_what_was_purged_goes_after_a_day(board: JobBoard, engine: sa.Engine) -> None:
+    """What lies in the trash, for however long, and what is live stay."""
+    jobs = [board.post("a") for _ in range(5)]
+    for job in jobs[:4]:
+        board.cancel(job)
+    for job in jobs[:2]:
+        board.purge(job)
+    table = board.table
+    aged = sa.update(table).where(table.c.uuid.not_in([jobs[1].uuid, jobs[3].uuid]))
+    by = sa.case((table.c.gone_on < 0, DAY), else_=-DAY)
+    with engine.begin() as connection:
+        connection.execute(aged.values(gone_on=table.c.gone_on + by, modified_on=table.c.modified_on - DAY))
+    board.engine.tidy()
+    with engine.connect() as connection:
+        left = connection.execute(sa.select(table.c.uuid, table.c.gone_on).order_by(table.c.id)).all()
+    assert [uuid for uuid, _ in left] == [job.uuid for job in jobs[1:]]
+    assert left[0].gone_on < 0 < left[1].gone_on < left[2].gone_on
+    assert left[3].gone_on is None
+    assert [job.uuid for job in board.trashed()] == [jobs[3].uuid, jobs[2].uuid]
+    board.restore(jobs[2])
+    assert count(engine, table, table.c.gone_on > 0) == 1
 
 
 @SQL

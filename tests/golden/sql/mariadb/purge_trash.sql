@@ -16,10 +16,10 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
-  anon_2, jobboard.modified_on AS trashed_on
+  anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC, jobboard.id
-  DESC
+WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' AND jobboard.gone_on > %(gone_on_1)s ORDER BY
+  jobboard.gone_on DESC, jobboard.id DESC
  LIMIT %(p_limit)s) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS
   priority, anon_4.id AS id, anon_4.`key` AS `key`, anon_4.version AS version, anon_4.posting AS posting,
   anon_4.state AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token,
@@ -50,7 +50,8 @@ FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
 UPDATE jobboard SET name=%(name)s, `key`=NULL, posting=%(posting)s, state='PURGED', who=NULL, keeper=NULL,
   lock_until=NULL, modified_on=TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)), errors=NULL,
-  job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = %(p_id)s;
+  job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-TIMESTAMPDIFF(MICROSECOND, '1970-01-01
+  00:00:00', UTC_TIMESTAMP(6))) WHERE jobboard.id = %(p_id)s;
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =
@@ -72,11 +73,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
-  anon_2, jobboard.modified_on AS trashed_on
+  anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' AND jobboard.modified_on <= %(p_when)s AND
-  (jobboard.modified_on < %(p_when)s OR jobboard.modified_on = %(p_when)s AND jobboard.id < %(p_id)s) ORDER BY
-  jobboard.modified_on DESC, jobboard.id DESC
+WHERE jobboard.board = %(p_board)s AND jobboard.state = 'TRASHED' AND jobboard.gone_on > %(gone_on_1)s AND
+  jobboard.gone_on <= %(p_when)s AND (jobboard.gone_on < %(p_when)s OR jobboard.gone_on = %(p_when)s AND jobboard.id
+  < %(p_id)s) ORDER BY jobboard.gone_on DESC, jobboard.id DESC
  LIMIT %(p_limit)s) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS
   priority, anon_4.id AS id, anon_4.`key` AS `key`, anon_4.version AS version, anon_4.posting AS posting,
   anon_4.state AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token,

@@ -35,7 +35,7 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
   UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard FORCE INDEX (jobboard_serving)
+FROM jobboard FORCE INDEX (jobboard_ready)
 WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
   jobboard.state = 'CLAIMED') AND jobboard.name IN (%(p_names_1)s, …) AND jobboard.state = 'CLAIMED' ORDER BY
   jobboard.priority, jobboard.id

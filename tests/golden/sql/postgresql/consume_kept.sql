@@ -8,7 +8,7 @@ WITH taken_jobboard AS
   jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts,
   jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on,
   jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until, jobboard.board,
-  jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare),
+  jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare, jobboard.gone_on),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, '* 1', CAST(date_part('epoch', statement_timestamp())

@@ -17,7 +17,7 @@ taken_jobboard AS
   jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
   jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group,
   jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare,
-  wanted_jobboard.result),
+  jobboard.gone_on, wanted_jobboard.result),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =

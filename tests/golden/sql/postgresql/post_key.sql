@@ -14,13 +14,13 @@ WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_
 SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 -- with many rows
 INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who,
-  lock_until, created_on, modified_on, errors, retries, job_group, key_until, board, live_key, wake_at) VALUES
-  (%(p_uuid)s::VARCHAR, %(p_name)s::VARCHAR, %(p_priority)s::SMALLINT, %(p_key)s::VARCHAR, %(p_version)s::INTEGER,
-  %(p_posting)s::VARCHAR, %(p_state)s::VARCHAR, %(p_attempts)s::INTEGER, %(p_max_attempts)s::INTEGER,
-  %(p_token)s::BIGINT, %(p_who)s::VARCHAR, %(p_lock_until)s::BIGINT, %(p_created_on)s::BIGINT,
-  %(p_modified_on)s::BIGINT, %(p_errors)s::VARCHAR, %(p_retries)s::INTEGER, %(p_job_group)s::VARCHAR,
-  %(p_key_until)s::BIGINT, %(p_board)s::VARCHAR, %(p_live_key)s::VARCHAR, %(p_wake_at)s::BIGINT) ON CONFLICT DO
-  NOTHING;
+  lock_until, created_on, modified_on, errors, retries, job_group, key_until, board, live_key, wake_at, gone_on)
+  VALUES (%(p_uuid)s::VARCHAR, %(p_name)s::VARCHAR, %(p_priority)s::SMALLINT, %(p_key)s::VARCHAR,
+  %(p_version)s::INTEGER, %(p_posting)s::VARCHAR, %(p_state)s::VARCHAR, %(p_attempts)s::INTEGER,
+  %(p_max_attempts)s::INTEGER, %(p_token)s::BIGINT, %(p_who)s::VARCHAR, %(p_lock_until)s::BIGINT,
+  %(p_created_on)s::BIGINT, %(p_modified_on)s::BIGINT, %(p_errors)s::VARCHAR, %(p_retries)s::INTEGER,
+  %(p_job_group)s::VARCHAR, %(p_key_until)s::BIGINT, %(p_board)s::VARCHAR, %(p_live_key)s::VARCHAR,
+  %(p_wake_at)s::BIGINT, %(p_gone_on)s::BIGINT) ON CONFLICT DO NOTHING;
 SELECT jobboard.uuid, jobboard.id
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR;

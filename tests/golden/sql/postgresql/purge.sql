@@ -9,7 +9,8 @@ WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board
   UPDATE;
 UPDATE jobboard SET name=%(name)s::VARCHAR, key=NULL, posting=%(posting)s::VARCHAR, state='PURGED', who=NULL,
   keeper=NULL, lock_until=NULL, modified_on=CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT),
-  errors=NULL, job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = %(p_id)s::BIGINT;
+  errors=NULL, job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-CAST(date_part('epoch',
+  statement_timestamp()) * 1000000 AS BIGINT)) WHERE jobboard.id = %(p_id)s::BIGINT;
 UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN
   (jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT) THEN CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE

@@ -5,9 +5,9 @@ WHERE jobboard_answers.stamp < (CAST(date_part('epoch', statement_timestamp()) *
  LIMIT 1000;
 SELECT jobboard.id
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jobboard.modified_on <
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_2)s::BIGINT ORDER BY
-  jobboard.modified_on
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jobboard.gone_on < 0 AND
+  jobboard.gone_on > %(param_3)s::BIGINT - CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ORDER
+  BY jobboard.gone_on DESC
  LIMIT 1000;
 SELECT jobboard_sides.kind, jobboard_sides.place
 FROM jobboard_sides

@@ -14,10 +14,10 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
-  anon_2, jobboard.modified_on AS trashed_on
+  anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC,
-  jobboard.id DESC
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' AND jobboard.gone_on >
+  %(gone_on_1)s::BIGINT ORDER BY jobboard.gone_on DESC, jobboard.id DESC
  LIMIT %(p_limit)s::INTEGER) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS
   priority, anon_4.id AS id, anon_4.key AS key, anon_4.version AS version, anon_4.posting AS posting, anon_4.state
   AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token, anon_4.who AS
@@ -54,11 +54,12 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
-  anon_2, jobboard.modified_on AS trashed_on
+  anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' AND jobboard.modified_on <=
-  %(p_when)s::BIGINT AND (jobboard.modified_on < %(p_when)s::BIGINT OR jobboard.modified_on = %(p_when)s::BIGINT AND
-  jobboard.id < %(p_id)s::BIGINT) ORDER BY jobboard.modified_on DESC, jobboard.id DESC
+WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'TRASHED' AND jobboard.gone_on >
+  %(gone_on_1)s::BIGINT AND jobboard.gone_on <= %(p_when)s::BIGINT AND (jobboard.gone_on < %(p_when)s::BIGINT OR
+  jobboard.gone_on = %(p_when)s::BIGINT AND jobboard.id < %(p_id)s::BIGINT) ORDER BY jobboard.gone_on DESC,
+  jobboard.id DESC
  LIMIT %(p_limit)s::INTEGER) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS
   priority, anon_4.id AS id, anon_4.key AS key, anon_4.version AS version, anon_4.posting AS posting, anon_4.state
   AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token, anon_4.who AS

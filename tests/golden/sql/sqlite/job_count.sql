@@ -1,9 +1,15 @@
-SELECT jobboard.state, '' AS anon_1, count(*) AS count_1
+SELECT 'UNCLAIMED' AS anon_1, '' AS anon_2, count(*) AS count_1
 FROM jobboard
-WHERE jobboard.board = ? GROUP BY jobboard.state UNION ALL SELECT jobboard.state, CASE WHEN (jobboard.lock_until IS
+WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' UNION ALL SELECT jobboard.state, '' AS anon_3, count(*) AS
+  count_1
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL AND jobboard.state != 'UNCLAIMED' GROUP BY jobboard.state
+  UNION ALL SELECT 'TRASHED' AS anon_4, '' AS anon_5, count(*) AS count_1
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.gone_on > ? UNION ALL SELECT jobboard.state, CASE WHEN (jobboard.lock_until IS
   NULL OR jobboard.lock_until > CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)) THEN
   jobboard.state WHEN (jobboard.state = 'CLAIMED' AND jobboard.attempts >= jobboard.max_attempts) THEN 'TRASHED'
-  ELSE 'UNCLAIMED' END AS anon_2, count(*) AS count_2
+  ELSE 'UNCLAIMED' END AS anon_6, count(*) AS count_1
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
   INTEGER) AND jobboard.lock_until <= CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) GROUP

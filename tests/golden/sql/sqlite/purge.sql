@@ -8,7 +8,8 @@ FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard SET name=?, "key"=NULL, posting=?, state='PURGED', who=NULL, keeper=NULL, lock_until=NULL,
   modified_on=CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER), errors=NULL, job_group=NULL,
-  key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = ?;
+  key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER)) WHERE jobboard.id = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND

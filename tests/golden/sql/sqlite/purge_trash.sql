@@ -15,9 +15,10 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
-  INTEGER) AS anon_2, jobboard.modified_on AS trashed_on
+  INTEGER) AS anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'TRASHED' ORDER BY jobboard.modified_on DESC, jobboard.id DESC
+WHERE jobboard.board = ? AND jobboard.state = 'TRASHED' AND jobboard.gone_on > ? ORDER BY jobboard.gone_on DESC,
+  jobboard.id DESC
  LIMIT ? OFFSET ?) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS priority,
   anon_4.id AS id, anon_4."key" AS "key", anon_4.version AS version, anon_4.posting AS posting, anon_4.state AS
   state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token, anon_4.who AS who,
@@ -48,7 +49,8 @@ FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard SET name=?, "key"=NULL, posting=?, state='PURGED', who=NULL, keeper=NULL, lock_until=NULL,
   modified_on=CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER), errors=NULL, job_group=NULL,
-  key_until=NULL, live_key=NULL, wake_at=NULL WHERE jobboard.id = ?;
+  key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
+  1000 AS INTEGER)) WHERE jobboard.id = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND
@@ -70,10 +72,11 @@ FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS 
   who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
   jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
   job_group, jobboard.key_until AS key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
-  INTEGER) AS anon_2, jobboard.modified_on AS trashed_on
+  INTEGER) AS anon_2, jobboard.gone_on AS trashed_on
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'TRASHED' AND jobboard.modified_on <= ? AND (jobboard.modified_on < ?
-  OR jobboard.modified_on = ? AND jobboard.id < ?) ORDER BY jobboard.modified_on DESC, jobboard.id DESC
+WHERE jobboard.board = ? AND jobboard.state = 'TRASHED' AND jobboard.gone_on > ? AND jobboard.gone_on <= ? AND
+  (jobboard.gone_on < ? OR jobboard.gone_on = ? AND jobboard.id < ?) ORDER BY jobboard.gone_on DESC, jobboard.id
+  DESC
  LIMIT ? OFFSET ?) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS priority,
   anon_4.id AS id, anon_4."key" AS "key", anon_4.version AS version, anon_4.posting AS posting, anon_4.state AS
   state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token, anon_4.who AS who,

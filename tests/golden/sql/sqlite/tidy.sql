@@ -5,8 +5,8 @@ WHERE jobboard_answers.stamp < (CAST(ROUND((julianday('now') - 2440587.5) * 8640
  LIMIT 1000 OFFSET ?;
 SELECT jobboard.id
 FROM jobboard
-WHERE jobboard.board = ? AND jobboard.state = 'PURGED' AND jobboard.modified_on < CAST(ROUND((julianday('now') -
-  2440587.5) * 86400000) * 1000 AS INTEGER) - ? ORDER BY jobboard.modified_on
+WHERE jobboard.board = ? AND jobboard.state = 'PURGED' AND jobboard.gone_on < 0 AND jobboard.gone_on > ? -
+  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) ORDER BY jobboard.gone_on DESC
  LIMIT 1000 OFFSET ?;
 SELECT jobboard_sides.kind, jobboard_sides.place
 FROM jobboard_sides
