@@ -460,7 +460,7 @@ def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[A
 
 
 def delete_by_index(change: sa.Delete, table: sa.Table, index: str) -> sa.Delete:
-    """As :func:`by_index`. Only the form for several tables takes a hint."""
+    """As :func:`by_index`, by another one than the primary key: beside dead rows MariaDB reads the whole table then."""
     hint = f"FORCE INDEX ({index})"
     name: sa.ColumnClause[Any] = sa.column(table.name)
     for dialect in ("mysql", "mariadb"):

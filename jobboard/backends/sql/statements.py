@@ -156,7 +156,9 @@ class Statements:
         self.store = Prepared(sa.update(jobs).where(*same).values(stored))
         posted = {name: self._typed(name) for name in _POSTED}
         self.restate = Prepared(sa.update(jobs).where(*same).values({**stored, **posted}))
-        self.delete = Prepared(delete_by_index(sa.delete(jobs).where(by_id), jobs, PRIMARY), "p_ids")
+        self.delete = Prepared(
+            delete_by_index(sa.delete(jobs).where(by_uuid), jobs, f"{tables.prefix}_uuid"), "p_uuids"
+        )
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
         self.claim = ClaimStatements(product, jobs, self._claimed, identity, c.state == literal(UNCLAIMED))
@@ -192,20 +194,16 @@ class Statements:
         self.next_board = Prepared(by_index(one, jobs, f"{tables.prefix}_serving"))
 
         self.event = Prepared(sa.select(now, self.first_event().scalar_subquery(), self.gate()))
-        self.overdue = Prepared(
-            locking(
-                sa.select(*tables.record, now)
-                .where(self.mine, c.wake_at >= param("since"), c.wake_at <= now)
-                .order_by(c.wake_at)
-                .limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True)),
-                product,
-            )
-        )
+        late = sa.select(*tables.record, now).where(self.mine, c.wake_at >= param("since"), c.wake_at <= now)
+        late = late.order_by(c.wake_at).limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+        # Without the hint MariaDB reads all of the board's dead entries, where few of its jobs are left.
+        self.overdue = Prepared(locking(by_index(late, jobs, f"{tables.prefix}_wake"), product))
         overdue = by_index(sa.select(*tables.record, now).where(by_id, c.wake_at <= now), jobs, PRIMARY)
+        overdue = overdue.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
         self.overdue_ids = Prepared(locking(overdue, product), "p_ids")
-        gone = {"wake_at": sa.null(), "lock_until": sa.null()}
+        asleep = {"wake_at": sa.null(), "lock_until": sa.null()}
         self.freed = Prepared(
-            sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **gone, **self._returned()), "p_ids"
+            sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **asleep, **self._returned()), "p_ids"
         )
         # Damaged: see oddities.
         self.aside = Prepared(
@@ -218,7 +216,7 @@ class Statements:
                 live_key=sa.null(),
                 modified_on=now,
                 gone_on=now,
-                **gone,
+                **asleep,
                 **self._gone(),
             ),
             "p_ids",
@@ -398,7 +396,7 @@ class Statements:
         self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
         self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
         old = (purged, c.gone_on < _ZERO, c.gone_on > DAY - now)
-        found = sa.select(c.id).where(*old).order_by(c.gone_on.desc()).limit(_TIDIED)
+        found = sa.select(c.uuid).where(*old).order_by(c.gone_on.desc()).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_trash"))
 
     def _sides(self, dialect: Dialect) -> None:

@@ -393,17 +393,17 @@ class SQLStore(Store):
     def _change(self, run: Runner, changes: Sequence[Change], purged: Mapping[str, bool]) -> None:
         """Write what becomes of jobs that were there."""
         st = self.statements
-        ended: list[int] = []
+        ended: list[str] = []
         for before, after, _ in changes:
             if before is None:
                 continue
             if after is None and purged.get(before.record.uuid):
                 run.count(st.purge, {"p_id": before.record.sequence})
             elif after is None:
-                ended.append(before.record.sequence)
+                ended.append(before.record.uuid)
             elif isinstance(after, Record) and not self._update(run, after, before.record):
                 raise Stale([after.uuid])
-        if ended and run.count(st.delete, {"p_ids": ended}) < len(ended):
+        if ended and run.count(st.delete, {**self.base, "p_uuids": ended}) < len(ended):
             raise Stale
 
     def _update(self, run: Runner, after: Record, was: Record) -> int:
@@ -478,7 +478,7 @@ class SQLStore(Store):
 
     def tidy(self, seconds: float) -> bool:
         st, more = self.statements, False
-        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_ids")):
+        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_uuids")):
             if found := [row[0] for row in self.query(old)]:
                 self.clean(gone, **{name: found})
                 more = more or len(found) >= TIDIED

@@ -15,6 +15,7 @@ from jobboard.backends.sql.mariadb import lows, skims
 from jobboard.backends.sql.writing import RowWriter
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
+from jobboard.job import Act
 from jobboard.sql.prepared import Compound
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
@@ -319,6 +320,63 @@ def test_a_job_that_falls_due_costs_the_same_behind_a_pinned_snapshot(
             board.consume_many(board.claim_many("anna", 100), "anna")
         # Where it is looked for row by row, each of these thousand adds two pages and more.
         assert pages_of_a_job(board, engine, delay=0.001) < young + 300
+
+
+def test_what_writes_to_few_jobs_meets_no_dead_rows(make_board: Callable[..., JobBoard], engine: sa.Engine) -> None:
+    """Statistics leave dead rows out, by which the whole table is smaller than a look at some rows."""
+    board = make_board(table="dead")
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
+        connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
+        for _ in range(30):
+            board.post_many([{"name": "a", "details": {"text": "x" * 1000}}] * 100)
+            board.consume_many(board.claim_many("anna", 100), "anna")
+        board.post_many([{"name": "a"}] * 3)
+        held = board.claim_many("anna", 3)
+        with engine.connect() as other:
+            other.exec_driver_sql(f"ANALYZE TABLE {board.table.name}")
+        ends = [*(Act(job, "consume") for job in held[:2]), Act(held[2], "abandon")]
+        # All rows are on some 250 pages.
+        assert pages_of(lambda: board.finish_many(ends, "anna"), engine) < 200
+
+
+def test_many_that_lapse_at_once_cost_the_same_behind_a_pinned_snapshot(
+    make_board: Callable[..., JobBoard], engine: sa.Engine
+) -> None:
+    """Also where others are at the first ones."""
+    board = make_board(table="lapses")
+    c = board.table.c
+
+    def lapses() -> int:
+        board.post_many([{"name": "a"}] * 150)
+        jobs = board.claim_many("anna", 150, expiry=0.5)
+        assert len(set(jobs)) == 150
+        eventually(lambda: board.get(jobs[-1].uuid).state == UNCLAIMED)
+        again: list[Any] = []
+        with open_transaction(engine) as holder:
+            first = [job.uuid for job in jobs[:60]]
+            holder.execute(sa.select(c.id).where(c.uuid.in_(first), c.board == board.name).with_for_update()).all()
+            pages = pages_of(lambda: again.extend(board.claim_many("bert", 150)), engine)
+        assert [job.uuid for job in again] == [job.uuid for job in jobs[60:]]
+        board.consume_many([*again, *board.claim_many("bert", 60)], "bert")
+        return pages
+
+    lapses()
+    young = lapses()
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
+        connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
+        # The ends of their leases lie ahead, where a look at what is overdue stops only behind all that are dead.
+        for _ in range(40):
+            board.post_many([{"name": "a"}] * 100)
+            board.consume_many(board.claim_many("anna", 100), "anna")
+        assert lapses() < young + 5000
+
+
+def pages_of(work: Callable[[], object], engine: sa.Engine) -> int:
+    with engine.connect() as connection:
+        read = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
+        before = int(connection.exec_driver_sql(read).one()[1])
+        work()
+        return int(connection.exec_driver_sql(read).one()[1]) - before
 
 
 def pages_of_a_job(board: JobBoard, engine: sa.Engine, jobs: int = 21, delay: float | None = None) -> int:

@@ -46,6 +46,8 @@ from jobboard.states import UNCLAIMED
 
 SPARES = (8, 40, 200, 1000)
 """How many more jobs than wanted a skim reads, as others may be at the first ones; and how many if that was too few."""
+_OVERDUE = 10 * SWEEP
+"""How many jobs that are overdue are looked at: others may be sweeping the first ones."""
 A_MS = 500
 """How many pages are read in a millisecond, at most."""
 
@@ -159,9 +161,9 @@ class Skims:
         if queue is None or not queue.dear:
             return None
         [(told,)] = _answers(link, self._sql.overdue, params)
-        ids = json.loads(told or "[]")
-        # Of so many others may be at the first ones, and there may be more.
-        return ids if len(ids) < SWEEP else None
+        ids: list[int] = json.loads(told or "[]")
+        # Of so many others may be at all, and there may be more.
+        return ids if len(ids) < _OVERDUE else None
 
     def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
         queue.spare = SPARES[0]
@@ -317,7 +319,7 @@ def _overdue(st: Statements) -> Compound:
     # The first ones, overdue or not: between two bounds the optimiser may well take the board alone, and walk from the
     # start of its entries, as it counts the dead ones between them, too.
     first = sa.select(c.id, c.wake_at).where(st.mine, c.wake_at >= param("since")).order_by(c.wake_at)
-    first = first.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
+    first = first.limit(sa.literal(_OVERDUE, sa.Integer(), literal_execute=True))
     late = by_index(first, st.jobs, f"{st.tables.prefix}_wake").subquery("late")
     ids = sa.select(sa.literal_column("JSON_ARRAYAGG(late.id)", sa.String)).where(late.c.wake_at <= now)
     return Compound(

@@ -61,7 +61,7 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
   UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard
+FROM jobboard FORCE INDEX (jobboard_wake)
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at >= %(p_since)s AND jobboard.wake_at <=
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;

@@ -6,4 +6,5 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
-DELETE jobboard FROM jobboard FORCE INDEX (PRIMARY) WHERE jobboard.id IN (%(p_ids_1)s, …);
+DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND
+  jobboard.board = %(p_board)s;

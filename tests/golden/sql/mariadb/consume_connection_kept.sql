@@ -6,7 +6,8 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
-DELETE jobboard FROM jobboard FORCE INDEX (PRIMARY) WHERE jobboard.id IN (%(p_ids_1)s, …);
+DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND
+  jobboard.board = %(p_board)s;
 INSERT INTO jobboard_outcomes (uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts,
   token, who, created_on, begun, modified_on, until, errors, retries, job_group, result, refused) VALUES
   (%(p_uuid)s, %(p_board)s, %(p_name)s, %(p_priority)s, %(p_id)s, %(p_key)s, %(p_version)s, %(p_posting)s,

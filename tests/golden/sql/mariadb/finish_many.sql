@@ -11,7 +11,8 @@ UPDATE jobboard SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)
   'UNCLAIMED') THEN TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) END, spare='',
   gone_on=%(p_gone_on)s WHERE jobboard.id = %(p_id)s AND jobboard.token = %(p_was_token)s AND jobboard.state =
   %(p_was_state)s;
-DELETE jobboard FROM jobboard FORCE INDEX (PRIMARY) WHERE jobboard.id IN (…);
+DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND
+  jobboard.board = %(p_board)s;
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =

@@ -4,7 +4,7 @@ WHERE jobboard_answers.stamp < (TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00'
   %(param_2)s ORDER BY jobboard_answers.stamp
  LIMIT 1000;
 ROLLBACK;
-SELECT jobboard.id
+SELECT jobboard.uuid
 FROM jobboard FORCE INDEX (jobboard_trash)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'PURGED' AND jobboard.gone_on < 0 AND jobboard.gone_on >
   %(param_3)s - TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.gone_on DESC

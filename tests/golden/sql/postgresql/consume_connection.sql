@@ -8,4 +8,5 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.ke
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR FOR
   UPDATE;
-DELETE FROM jobboard WHERE jobboard.id IN (%(p_ids_1)s::BIGINT, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') =
+  %(p_board)s::VARCHAR;

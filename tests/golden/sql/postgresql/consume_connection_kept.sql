@@ -8,7 +8,8 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.ke
 FROM jobboard
 WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR FOR
   UPDATE;
-DELETE FROM jobboard WHERE jobboard.id IN (%(p_ids_1)s::BIGINT, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') =
+  %(p_board)s::VARCHAR;
 INSERT INTO jobboard_outcomes (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts,
   token, who, created_on, begun, modified_on, until, errors, retries, job_group, result, refused) VALUES
   (%(p_uuid)s::VARCHAR, %(p_board)s::VARCHAR, %(p_name)s::VARCHAR, %(p_priority)s::SMALLINT, %(p_id)s::BIGINT,

@@ -13,7 +13,8 @@ UPDATE jobboard SET state=%(p_state)s::VARCHAR, attempts=%(p_attempts)s::INTEGER
   live_key=%(p_live_key)s::VARCHAR, wake_at=%(p_wake_at)s::BIGINT, returned=CASE WHEN (%(p_state)s::VARCHAR =
   'UNCLAIMED') THEN txid_current() END, gone_on=%(p_gone_on)s::BIGINT WHERE jobboard.id = %(p_id)s::BIGINT AND
   jobboard.token = %(p_was_token)s::BIGINT AND jobboard.state = %(p_was_state)s::VARCHAR;
-DELETE FROM jobboard WHERE jobboard.id IN (%(p_ids_1)s::BIGINT, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (%(p_uuids_1)s::VARCHAR, …) AND coalesce(jobboard.board, '') =
+  %(p_board)s::VARCHAR;
 SELECT pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS pg_notify_1;
 UPDATE jobboard_answers SET call=%(p_call)s::BIGINT, answer=%(p_answer)s::VARCHAR, stamp=CASE WHEN
   (jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -

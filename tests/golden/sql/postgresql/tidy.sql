@@ -3,7 +3,7 @@ FROM jobboard_answers
 WHERE jobboard_answers.stamp < (CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT) - %(param_2)s::BIGINT ORDER BY jobboard_answers.stamp
  LIMIT 1000;
-SELECT jobboard.id
+SELECT jobboard.uuid
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.state = 'PURGED' AND jobboard.gone_on < 0 AND
   jobboard.gone_on > %(param_3)s::BIGINT - CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ORDER

@@ -7,4 +7,4 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."k
   1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
-DELETE FROM jobboard WHERE jobboard.id IN (?, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;

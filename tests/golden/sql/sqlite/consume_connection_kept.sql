@@ -7,7 +7,7 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."k
   1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
-DELETE FROM jobboard WHERE jobboard.id IN (?, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 INSERT INTO jobboard_outcomes (uuid, board, name, priority, id, "key", version, posting, attempts, max_attempts,
   token, who, created_on, begun, modified_on, until, errors, retries, job_group, result, refused) VALUES (?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;

@@ -8,7 +8,7 @@ FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard SET state=?, attempts=?, token=?, who=?, keeper=?, lock_until=?, modified_on=?, errors=?, retries=?,
   live_key=?, wake_at=?, gone_on=? WHERE jobboard.id = ? AND jobboard.token = ? AND jobboard.state = ?;
-DELETE FROM jobboard WHERE jobboard.id IN (?, …);
+DELETE FROM jobboard WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
   AS INTEGER) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle = ? AND jobboard_answers.slot = ? AND

@@ -3,7 +3,7 @@ FROM jobboard_answers
 WHERE jobboard_answers.stamp < (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) - ?
   ORDER BY jobboard_answers.stamp
  LIMIT 1000 OFFSET ?;
-SELECT jobboard.id
+SELECT jobboard.uuid
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.state = 'PURGED' AND jobboard.gone_on < 0 AND jobboard.gone_on > ? -
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) ORDER BY jobboard.gone_on DESC
