@@ -181,19 +181,19 @@ def test_several_that_fit_only_in_part(board: JobBoard) -> None:
 @pytest.mark.backends("mariadb")
 @pytest.mark.parametrize("between", ["claim", "lower"])
 def test_what_happens_between_the_look_and_the_claim(board: JobBoard, other: JobBoard, spy: Any, between: str) -> None:
-    """The last slot is another's then, or there is none."""
-    board.set_limit("mail", concurrency=3)
-    board.post_many([Posting("mail")] * 5)
+    """The last slots are another's then, or there are none."""
+    board.set_limit("mail", concurrency=4)
+    board.post_many([Posting("mail")] * 6)
     held = [take(board), take(other)]
     met: list[Any] = []
 
     def before(text: str) -> None:
         if text.startswith("BEGIN NOT ATOMIC") and not met:
             met.append(between)
-            met.append(take(other) if between == "claim" else other.set_limit("mail", concurrency=2))
+            met.append(other.claim_many("bert", 2) if between == "claim" else other.set_limit("mail", concurrency=2))
 
     with spy(board, before):
-        assert board.claim_next("anna") is None
+        assert board.claim_many("anna", 2) == []
     assert met
     other.consume(held[1], "anna")
     assert board.claim_next("anna") is not None

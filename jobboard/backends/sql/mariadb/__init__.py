@@ -1,5 +1,5 @@
 """MariaDB's own statements, put together from what ``compounds`` has.
 
-``shortcuts`` are those of every verb, ``singles`` takes of one job. Where indexes are full of dead entries, takes go as
-``skims``, which pass them, from the ``lows`` on.
+``shortcuts`` are those of every verb, ``singles`` takes of one job; ``lists`` is what these do to the lists of scopes.
+Where indexes are full of dead entries, takes go as ``skims``, which pass them, from the ``lows`` on.
 """

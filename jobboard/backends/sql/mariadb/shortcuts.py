@@ -18,16 +18,17 @@ import sqlalchemy as sa
 from jobboard.backends.sql.answers import answered, taken, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
 from jobboard.backends.sql.mariadb.compounds import ALL, as_text, committed
-from jobboard.backends.sql.mariadb.singles import Singles
+from jobboard.backends.sql.mariadb.lists import TEXT, ScopeLists
+from jobboard.backends.sql.mariadb.singles import Singles, one_rule
 from jobboard.backends.sql.mariadb.skims import Skims
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
-from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
+from jobboard.backends.sql.scopes import entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal, place_of
 from jobboard.backends.sql.writing import claimed
-from jobboard.engine import GATE, SCOPE, Limits
+from jobboard.engine import Limits
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
@@ -39,47 +40,14 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 # The longest comes last: what stands behind it is found only by reading it.
 _DRAFTS = f"""JSON_TABLE(CONVERT(:p_drafts USING utf8mb4), '$[*]' COLUMNS (
-  uuid VARCHAR(64) {_TEXT} PATH '$[0]', name VARCHAR(255) {_TEXT} PATH '$[1]', priority SMALLINT PATH '$[2]',
-  version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) {_TEXT} PATH '$[5]',
+  uuid VARCHAR(64) {TEXT} PATH '$[0]', name VARCHAR(255) {TEXT} PATH '$[1]', priority SMALLINT PATH '$[2]',
+  version INT PATH '$[3]', max_attempts INT PATH '$[4]', job_group VARCHAR(255) {TEXT} PATH '$[5]',
   due BIGINT PATH '$[6]', delay BIGINT PATH '$[7]', posting LONGTEXT CHARACTER SET utf8mb4 PATH '$[8]')) AS draft"""
 _RESULTS = f"""JSON_TABLE(:p_results, '$[*]' COLUMNS (
-  uuid VARCHAR(64) {_TEXT} PATH '$[0]', result LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS act"""
+  uuid VARCHAR(64) {TEXT} PATH '$[0]', result LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS act"""
 _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
-
-_EXITS = f"""JSON_TABLE({{}}, '$[*]' COLUMNS (place VARCHAR(64) {_TEXT} PATH '$[0]',
-  part VARCHAR({ENTRY}) {_TEXT} PATH '$[1]')) AS gone"""
-# Lists of scopes. Where the gate is another now, or a list has no room for sure, not all of them get this version.
-_LISTS = {
-    "entries": f"""JSON_TABLE(:p_entries, '$[*]' COLUMNS (place VARCHAR(64) {_TEXT} PATH '$[0]',
-  `key` LONGTEXT {_TEXT} PATH '$[1]', part LONGTEXT {_TEXT} PATH '$[2]', room INT PATH '$[3]')) AS entry""",
-    "given": _EXITS.format(":p_exits"),
-    "held": _EXITS.format("l_exits"),
-    "length": str(ENTRY),
-    "scope": f"'{SCOPE}'",
-    "gate": f"gate.board = :p_board AND gate.kind = '{GATE[0]}' AND gate.place = '{place_of(GATE[1])}'",
-}
-_ENTER = """INSERT INTO {sides} (board, kind, place, `key`, value, version)
-SELECT STRAIGHT_JOIN :p_board, {scope}, entry.place, entry.`key`, entry.part, :p_version
-FROM {entries}, {sides} AS gate WHERE {gate} AND gate.version = :p_gate LOCK IN SHARE MODE
-ON DUPLICATE KEY UPDATE version = IF(MOD(LENGTH({sides}.value), {length}) = 0 AND
-  LENGTH({sides}.value) <= entry.room, VALUES(version), {sides}.version),
-  value = IF({sides}.version = :p_version, CONCAT({sides}.value, VALUES(value)), {sides}.value)"""
-_ENTERED = """IF (SELECT STRAIGHT_JOIN COUNT(*) FROM {entries}, {sides} AS listed WHERE listed.board = :p_board
-  AND listed.kind = {scope} AND listed.place = entry.place AND listed.version = :p_version) <> :p_number THEN
-  SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims have room for sure';
-END IF"""
-# Who has locked a list may be about to write down that one of these claims has lapsed: nobody waits for that.
-_EXIT = """BEGIN DECLARE l_exits LONGTEXT;
-SELECT STRAIGHT_JOIN JSON_ARRAYAGG(JSON_ARRAY(gone.place, gone.part)) INTO l_exits FROM {given}, {sides} AS listed
-WHERE listed.board = :p_board AND listed.kind = {scope} AND listed.place = gone.place FOR UPDATE SKIP LOCKED;
-UPDATE {held} STRAIGHT_JOIN {sides} AS listed ON listed.board = :p_board AND listed.kind = {scope}
-  AND listed.place = gone.place
-SET listed.value = REPLACE(listed.value, gone.part, ''), listed.version = listed.version + 1
-WHERE MOD(LENGTH(listed.value), {length}) = 0;
-SELECT ROW_COUNT(); END"""
 
 _NOTHING = Compound("DECLARE l_now BIGINT; DECLARE l_told LONGTEXT;")
 
@@ -91,18 +59,16 @@ class MariaDBStatements:
         self.insert_many = committed(st, _insert_many(st))
         self.picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
         self.claim = committed(st, st.claim_ruled, ALL, lists=("p_ids",))
-        sides = st.product.dialect.identifier_preparer.format_table(st.tables.sides)
-        entered = (_list(_ENTER, sides), _list(_ENTERED, sides))
+        self._lists = st.part(ScopeLists)
         # The jobs come first, then the gate, then the lists: in this order all lock them.
-        self.claim_entering = committed(st, st.claim_ruled, ALL, *entered, lists=("p_ids",))
-        self._exit = _list(_EXIT, sides)
-        self._ends: dict[tuple[Leaves, bool], Compound] = {}
+        self.claim_entering = committed(st, st.claim_ruled, ALL, *self._lists.enter, lists=("p_ids",))
+        self._ends: dict[tuple[Leaves, int], Compound] = {}
 
-    def end(self, leaves: Leaves, exits: bool) -> Compound:
-        """:param exits: these claims leave scopes. It answers how many."""
+    def end(self, leaves: Leaves, exits: int) -> Compound:
+        """:param exits: so many scopes are left; 2: several. It answers how many were, unless that is 0."""
         if (leaves, exits) not in self._ends:
             left = () if leaves == "nothing" else (_leave(self._st, leaves), ALL)
-            leaving = (self._exit,) if exits else ()
+            leaving = ((), (self._lists.exit_one,), (self._lists.exit,))[exits]
             parts = (*left, self._st.consume, ALL, *leaving)
             self._ends[leaves, exits] = committed(self._st, *parts, lists=("p_uuids",))
         return self._ends[leaves, exits]
@@ -168,8 +134,8 @@ class MariaDBShortcuts(Shortcuts):
 
         def work(link: Link) -> Glance | None:
             skimmed = self._skims.look(link, request, params)
-            if skimmed is None and limits is None and request.limit == 1:
-                return self._singles.take(link, request, params, nonce)
+            if skimmed is None and request.limit == 1 and (rule := one_rule(limits, request.names)) is not None:
+                return self._singles.take(link, request, {**params, **rule}, nonce)
             texts = [row[0] for row in link.often(pick, params)] if skimmed is None else skimmed.texts
             if None in texts:
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
@@ -218,9 +184,11 @@ class MariaDBShortcuts(Shortcuts):
         left_ones = [[place_of(scope.key), part] for scope, part in exits(acts, entered)]
         # One statement changes a row once.
         once = 0 < len(left_ones) == len({place for place, _ in left_ones})
-        if once:
+        if once and len(left_ones) == 1:
+            [(params["p_place"], params["p_part"])] = left_ones
+        elif once:
             params["p_exits"] = _as_json(sorted(left_ones))
-        statement = self._sql.end(left.leaves, once)
+        statement = self._sql.end(left.leaves, min(len(left_ones), 2) if once else 0)
         rows = self._run(lambda link: link.compound(statement, params))
         return [] if not left_ones or (once and rows[0][0] == len(left_ones)) else list(entered)
 
@@ -279,11 +247,3 @@ def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Pr
     row = as_text(st, st.first_event().scalar_subquery())
     select = st.in_order(sa.select(row).where(st.ready_condition(), *conditions), index)
     return Prepared(locking(select, st.product))
-
-
-def _list(template: str, sides: str) -> Prepared:
-    """A statement about lists of scopes, in the table ``sides``."""
-    names = ("board", "entries", "exits", "version", "gate", "number")
-    written = template.format(sides=sides, **_LISTS)
-    binds = [text(name) if name in names[:3] else param(name) for name in names if f":p_{name}" in written]
-    return Prepared(sa.text(written).bindparams(*binds))

@@ -16,18 +16,13 @@ DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN
 IF ROW_COUNT() <> %(p_count)s THEN
   SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
 END IF;
-BEGIN DECLARE l_exits LONGTEXT;
-SELECT STRAIGHT_JOIN JSON_ARRAYAGG(JSON_ARRAY(gone.place, gone.part)) INTO l_exits FROM JSON_TABLE(%(p_exits)s,
-  '$[*]' COLUMNS (place VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-  part VARCHAR(54) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]')) AS gone, jobboard_sides AS listed
-WHERE listed.board = %(p_board)s AND listed.kind = 'scope' AND listed.place = gone.place FOR UPDATE SKIP LOCKED;
-UPDATE JSON_TABLE(l_exits, '$[*]' COLUMNS (place VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH
-  '$[0]',
-  part VARCHAR(54) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]')) AS gone STRAIGHT_JOIN
-  jobboard_sides AS listed ON listed.board = %(p_board)s AND listed.kind = 'scope'
-  AND listed.place = gone.place
-SET listed.value = REPLACE(listed.value, gone.part, ''), listed.version = listed.version + 1
-WHERE MOD(LENGTH(listed.value), 54) = 0;
+BEGIN DECLARE l_locked INT;
+SELECT 1 INTO l_locked FROM jobboard_sides AS listed
+WHERE listed.board = %(p_board)s AND listed.kind = 'scope' AND listed.place = %(p_place)s FOR UPDATE SKIP LOCKED;
+UPDATE jobboard_sides AS listed SET listed.value = REPLACE(listed.value, %(p_part)s, ''), listed.version =
+  listed.version + 1
+WHERE l_locked = 1 AND listed.board = %(p_board)s AND listed.kind = 'scope' AND listed.place = %(p_place)s
+  AND MOD(LENGTH(listed.value), 54) = 0;
 SELECT ROW_COUNT(); END;
 COMMIT;
 END;
