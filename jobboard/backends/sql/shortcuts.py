@@ -108,4 +108,5 @@ def of_one_token(acts: Sequence[Finish]) -> bool:
 def nothing_ready(store: SQLStore) -> Glance:
     """What a look found that found no job: when to look again."""
     [(now, event, gate)] = store.query(store.statements.event)
-    return Glance([], event is not None and event <= now, None if event is None else event - now, gate=gate)
+    left = None if event is None else event - now
+    return Glance([], left is not None and left <= 0, left, gate=gate, since=event or 0)

@@ -237,9 +237,8 @@ class Statements:
         locked: bool = True,
         chosen: bool = False,
     ) -> Prepared:
-        """Lock the first ready rows in serving order. Also answers the time and the next event."""
-        event = self.first_event().scalar_subquery()
-        select = sa.select(*self.tables.record, now, event).where(self.ready_condition(chosen), *conditions)
+        """Lock the first ready rows in serving order. Also answers the time."""
+        select = sa.select(*self.tables.record, now).where(self.ready_condition(chosen), *conditions)
         ordered = self.in_order(select, index)
         return Prepared(locking(ordered, self.product) if locked else ordered, *lists)
 

@@ -50,12 +50,15 @@ class RowWriter:
 
         :param more: parameters of ``pick`` beside those of the request.
         """
+        if not request.swept:
+            # Before anything is locked: others pass that over, and would be served what comes behind it.
+            [(now, event, _)] = run.rows(self.st.event, self._board)
+            if event is not None and event <= now:
+                return Glance([], True, 0, since=event), []
         rows: Sequence[Row] = run.rows(pick, {**self._board, **request.params, **more})
         if not rows:
             return Glance([], False, 0), []
-        now, event = rows[0][RECORD : RECORD + 2]
-        if not request.swept and event is not None and event <= now:
-            return Glance([], True, 0), []
+        now = rows[0][RECORD]
         rows = self._claim(run, rows, request, now)
         records = [claimed(row, request.lease, now) for row in rows]
         return Glance(records, False, 0), taken(records)

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.backends.sql import dear
 from jobboard.board import JobBoard
 from jobboard.job import Act, Posting, boottime
+from jobboard.sql.links import Link
+from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LIMIT
 
@@ -93,3 +96,57 @@ def test_of_several_names_the_next_is_found_at_once(
         assert len(seen.texts) == 2
         connection.rollback()
     assert [board.claim_next("anna", names=names) for _ in range(3)] == [first, second, None]
+
+
+def first_ones_left(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What another would be served after each request that this board makes from now on."""
+    c = board.table.c
+    ready = sa.select(c.uuid).where(c.board == board.name, c.state == str(UNCLAIMED)).order_by(c.priority, c.id)
+    # InnoDB locks what it sorts.
+    ready = ready.with_hint(board.table, f"FORCE INDEX ({board.table.name}_ready)", "mariadb").limit(1)
+    left: list[str] = []
+    depth = 0
+
+    def watched(request: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            depth += 1
+            try:
+                told = request(*args, **kwargs)
+            finally:
+                depth -= 1
+            if depth:
+                return told
+            with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+                left.append(connection.execute(ready.with_for_update(skip_locked=True)).scalar_one())
+            return told
+
+        return look
+
+    for name in ("rows", "often", "count", "single", "compound"):
+        monkeypatch.setattr(Link, name, watched(getattr(Link, name)))
+    return left
+
+
+@pytest.mark.parametrize("names", [None, ["resize"], ["resize", "crop"]])
+def test_who_is_about_to_sweep_holds_nothing_back(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, names: list[str] | None
+) -> None:
+    """Others may have seen the same sweep, or done it, and are served what no-one else has locked."""
+    lapsed, *jobs = board.post_many([Posting("resize")] * 5)
+    board.claim(lapsed, "anna", expiry=0.05)
+    eventually(lambda: board.get(lapsed.uuid).state == UNCLAIMED)
+    left = first_ones_left(board, engine, monkeypatch)
+    assert board.claim_many("bert", 2, names=names) == [lapsed, jobs[0]]
+    assert set(left) <= {lapsed.uuid, jobs[0].uuid, jobs[1].uuid}
+
+
+@pytest.mark.parametrize("names", [None, ["resize"]])
+def test_to_find_out_what_looks_cost_holds_nothing_back(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, names: list[str] | None
+) -> None:
+    monkeypatch.setattr(dear, "FIRST", 1)
+    jobs = board.post_many([Posting("resize")] * 3)
+    left = first_ones_left(board, engine, monkeypatch)
+    assert board.claim_next("anna", names=names) == jobs[0]
+    assert left == [*[jobs[0].uuid] * (len(left) - 1), jobs[1].uuid]

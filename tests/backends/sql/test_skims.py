@@ -16,6 +16,7 @@ from jobboard.backends.sql.writing import RowWriter
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Act
+from jobboard.sql.links import Link
 from jobboard.sql.prepared import Compound
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
@@ -85,6 +86,24 @@ def test_a_post_that_commits_late_is_next(
     queue = board.engine._shortcuts._skims.queues._queues[None]
     assert queue.spare == next((spare for spare in skims.SPARES if spare >= rows), skims.SPARES[-1])
     assert [job.uuid for job in board.claim_many("anna", rows)] == [job.uuid for job in late]
+
+
+def test_what_a_skim_has_locked_it_takes(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that is less than was asked for: others pass it over meanwhile, and are served what is behind it."""
+    jobs = board.post_many([{"name": "a"}] * 30)
+    held = 2 + skims.SPARES[0]
+    c = board.table.c
+    rolled_back: list[None] = []
+    rollback = Link.rollback
+    with open_transaction(engine) as holder:
+        ids = [job.uuid for job in jobs[:held]]
+        holder.execute(sa.select(c.id).where(c.uuid.in_(ids), c.board == board.name).with_for_update()).all()
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "rollback", lambda link: (rolled_back.append(None), rollback(link))[1])
+            assert board.claim_many("anna", 3) == jobs[held : held + 1]
+        assert len(rolled_back) == 1, "that of the watermark, before the look"
+        # The next one reads more.
+        assert board.claim_many("anna", 3) == jobs[held + 1 : held + 4]
 
 
 def test_a_post_that_is_rolled_back_was_never_there(board: JobBoard, engine: sa.Engine) -> None:
@@ -330,13 +349,19 @@ def test_what_writes_to_few_jobs_meets_no_dead_rows(make_board: Callable[..., Jo
         for _ in range(30):
             board.post_many([{"name": "a", "details": {"text": "x" * 1000}}] * 100)
             board.consume_many(board.claim_many("anna", 100), "anna")
-        board.post_many([{"name": "a"}] * 3)
-        held = board.claim_many("anna", 3)
-        with engine.connect() as other:
-            other.exec_driver_sql(f"ANALYZE TABLE {board.table.name}")
-        ends = [*(Act(job, "consume") for job in held[:2]), Act(held[2], "abandon")]
+
+        def ends() -> int:
+            board.post_many([{"name": "a"}] * 3)
+            held = board.claim_many("anna", 3)
+            with engine.connect() as other:
+                other.exec_driver_sql(f"ANALYZE TABLE {board.table.name}")
+            acts = [*(Act(job, "consume") for job in held[:2]), Act(held[2], "abandon")]
+            pages = pages_of(lambda: board.finish_many(acts, "anna"), engine)
+            board.consume(taken(board), "anna")
+            return pages
+
         # All rows are on some 250 pages.
-        assert pages_of(lambda: board.finish_many(ends, "anna"), engine) < 200
+        assert min(ends() for _ in range(3)) < 200
 
 
 def test_many_that_lapse_at_once_cost_the_same_behind_a_pinned_snapshot(
@@ -361,17 +386,18 @@ def test_many_that_lapse_at_once_cost_the_same_behind_a_pinned_snapshot(
         return pages
 
     lapses()
-    young = lapses()
+    young = min(lapses() for _ in range(2))
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
         # The ends of their leases lie ahead, where a look at what is overdue stops only behind all that are dead.
         for _ in range(40):
             board.post_many([{"name": "a"}] * 100)
             board.consume_many(board.claim_many("anna", 100), "anna")
-        assert lapses() < young + 5000
+        assert min(lapses() for _ in range(3)) < young + 5000
 
 
 def pages_of(work: Callable[[], object], engine: sa.Engine) -> int:
+    """The server counts what others read, too."""
     with engine.connect() as connection:
         read = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
         before = int(connection.exec_driver_sql(read).one()[1])

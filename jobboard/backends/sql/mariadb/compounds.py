@@ -27,13 +27,11 @@ def committed(st: Statements, *parts: Prepared | str, lists: Sequence[str] = ())
     return Compound(*kept(st), *parts, "COMMIT;", lists=lists)
 
 
-def as_text(
-    st: Statements, event: sa.ColumnElement[Any], instant: sa.ColumnElement[Any] = now
-) -> sa.ColumnElement[str]:
-    """A row, the time and the next event as one text: to tell of each column costs the server and the driver more."""
+def as_text(st: Statements, instant: sa.ColumnElement[Any] = now) -> sa.ColumnElement[str]:
+    """A row and the time as one text: to tell of each column costs the server and the driver more."""
     # Of columns with different collations it takes none unless it is told of one.
     uuid, *rest = st.tables.record
-    return sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, instant, event)
+    return sa.func.json_array(sa.collate(uuid, "utf8mb4_bin"), *rest, instant)
 
 
 def into(variables: str, *values: Any, of: sa.FromClause | None = None) -> Prepared:

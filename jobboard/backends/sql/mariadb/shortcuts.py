@@ -131,6 +131,7 @@ class MariaDBShortcuts(Shortcuts):
     def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
         """None: not all of these jobs have room for sure."""
         pick, params = self._sql.picks[request.names is not None], {**self.store.base, **request.params}
+        params["p_swept"] = request.swept
 
         def work(link: Link) -> Glance | None:
             skimmed = self._skims.look(link, request, params)
@@ -143,14 +144,10 @@ class MariaDBShortcuts(Shortcuts):
             if not rows:
                 link.rollback()
                 return None if skimmed is None else skimmed.glance
-            instant, event = rows[0][RECORD : RECORD + 2]
-            if skimmed is None and event is not None and event <= instant and not request.swept:
-                link.rollback()
-                return Glance([], True, event - instant, since=event)
+            instant = rows[0][RECORD]
             records = [claimed(row, request.lease, instant) for row in rows]
             kept = answered(nonce, taken(records))
             ids = [record.sequence for record in records]
-            params["p_count"] = len(ids)
             entries = [] if limits is None else entries_of(limits, records)
             if entries is None:
                 link.rollback()
@@ -159,7 +156,8 @@ class MariaDBShortcuts(Shortcuts):
                 told = sorted([each[f"p_{name}"] for name in ("place", "key", "part", "room")] for each in entries)
                 kept |= {"p_entries": _as_json(told), "p_number": len(told), "p_version": secrets.randbits(62)}
             claim = self._sql.claim_entering if entries else self._sql.claim
-            link.compound(claim, {**params, **request.lease, **kept, "p_now": instant, "p_ids": ids})
+            kept |= {"p_now": instant, "p_ids": ids, "p_count": len(ids)}
+            link.compound(claim, {**params, **request.lease, **kept})
             if skimmed is None:
                 self._skims.queues.taken(request, len(records))
             return Glance(records, False, 0)
@@ -244,6 +242,8 @@ def _returning(st: Statements, insert: sa.Insert) -> Prepared:
 
 
 def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Prepared:
-    row = as_text(st, st.first_event().scalar_subquery())
-    select = st.in_order(sa.select(row).where(st.ready_condition(), *conditions), index)
+    event = st.first_event().scalar_subquery()
+    # Not only found out afterwards: others pass over what is locked, and would be served what comes behind it.
+    timely = sa.or_(param("swept", sa.Boolean()), event.is_(None), event > now)
+    select = st.in_order(sa.select(as_text(st)).where(st.ready_condition(), timely, *conditions), index)
     return Prepared(locking(select, st.product))

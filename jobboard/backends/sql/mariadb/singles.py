@@ -54,7 +54,7 @@ class Singles:
 
     def take(self, link: Link, request: TakeRequest, params: dict[str, Any], nonce: Nonce) -> Glance:
         """:param params: of the board, of the request, and of a limit if there is one."""
-        asked = {**params, **request.lease, **slot_of(nonce), "p_swept": request.swept}
+        asked = {**params, **request.lease, **slot_of(nonce)}
         # One column: each costs the driver 16 us.
         [(told,)] = link.compound(self._takes[request.names is not None, "p_room" in params], asked)
         row = json.loads(told)
@@ -75,7 +75,7 @@ def _take(st: Statements, ruled: bool, index: str, *conditions: sa.ColumnElement
     numbers = [each + 0 for each in (id_, instant, event)]
     next_event = st.first_event().scalar_subquery()
     sound = sa.and_(c.attempts < MAX_ATTEMPTS, c.token < MAX_TOKEN)
-    told = sa.case((sound, as_text(st, numbers[2], numbers[1])))
+    told = sa.case((sound, as_text(st, numbers[1])))
     found, variables = [c.id, c.token, told], "l_id, l_token, l_told"
     if ruled:
         found, variables = [*found, c.uuid, c.name, c.job_group], f"{variables}, l_uuid, l_name, l_group"

@@ -48,7 +48,7 @@ SPARES = (8, 40, 200, 1000)
 """How many more jobs than wanted a skim reads, as others may be at the first ones; and how many if that was too few."""
 _OVERDUE = 10 * SWEEP
 """How many jobs that are overdue are looked at: others may be sweeping the first ones."""
-A_MS = 500
+A_MS = 100
 """How many pages are read in a millisecond, at most."""
 
 _KNOWN = "JSON_TABLE(:p_known, '$[*]' COLUMNS (id BIGINT PATH '$')) AS known"
@@ -67,8 +67,9 @@ class Skimmed(NamedTuple):
 
 
 class _SkimQueue(Queue):
-    # Two for each job that was done. A skim costs what it takes a plain look to pass a thousand.
-    many = 2048
+    # Of the indexes alone, where a thousand jobs that were done fill some ten. A skim costs what it takes a plain look
+    # to pass those.
+    many = 12
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +115,10 @@ class Skims:
         self._sql = statements.part(SkimStatements)
 
     def look(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> Skimmed | None:
-        """None: the plain look is to be had."""
+        """None: the plain look is to be had.
+
+        It lets go of no job that it has locked: others pass that over, and are served what comes behind it.
+        """
         queue = self.queues.of(request)
         if queue is None or queue.quiet():
             return None
@@ -128,7 +132,7 @@ class Skims:
             queue.spare = spare
             reach = request.limit + spare
             skim = self._sql.behind(named, lows.floors).look if behind else self._sql.skims[named]
-            asked = {**params, **lows.params(not behind), "p_reach": reach, "p_swept": request.swept}
+            asked = {**params, **lows.params(not behind), "p_reach": reach}
             *picked, (at, event, gate, seen, came) = _answers(link, skim, asked)
             glance = Glance([], False, None if event is None else event - at, gate=gate, since=event or 0)
             skimmed = Skimmed([text for text, *_ in picked], glance)
@@ -136,6 +140,11 @@ class Skims:
                 return skimmed._replace(glance=glance._replace(overdue=True))
             if came <= RETURNED and (seen < reach or len(skimmed.texts) == request.limit):
                 return skimmed
+            if skimmed.texts:
+                # These are locked. The next look reads more; at the end of that the plain one goes on from here.
+                longer = SPARES[SPARES.index(spare) + 1 :]
+                queue.spare = (*longer, spare)[0]
+                return skimmed if longer else None
             behind = behind and came <= RETURNED
             link.rollback()
         return None
@@ -167,8 +176,7 @@ class Skims:
 
     def _pages(self, link: Link, named: bool, params: dict[str, Any], queue: _SkimQueue) -> int:
         queue.spare = SPARES[0]
-        [(told,)] = link.rows(self._sql.probes[named], {**params, "p_limit": 1})
-        link.rollback()
+        [(told,)] = _answers(link, self._sql.probes[named], params)
         return pages(told)
 
 
@@ -189,9 +197,7 @@ def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bo
     ids = sa.text("JSON_ARRAYAGG(first.id ORDER BY first.priority, first.id LIMIT :p_reach)")
     ids = ids.bindparams(param("reach", sa.Integer()))
     # In the order of the ids, and no more of them than are wanted: to sort them would be to lock them all.
-    pick = (
-        sa.select(as_text(st, variable("l_event"))).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
-    )
+    pick = sa.select(as_text(st)).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
     pick = pick.where(c.id == variable("found.id"), st.ready_condition(), *conditions)
     pick = by_index(pick.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)
     seen = sa.func.coalesce(sa.func.json_length(variable("l_ids")), variable("0"))
@@ -206,7 +212,8 @@ def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bo
         "IF l_sure IS NULL THEN",
         into("l_event", event),
         "END IF; END IF;",
-        "IF %(p_swept)s OR l_event IS NULL OR l_event > l_now THEN",
+        # Nor is any locked where those that came back were too many to tell which are first.
+        f"IF l_came <= {RETURNED} AND (%(p_swept)s OR l_event IS NULL OR l_event > l_now) THEN",
         Prepared(locking(pick, st.product)),
         "END IF;",
         # Last: if the rules have changed since the rows were picked by them, it shows.
@@ -334,9 +341,17 @@ def _overdue(st: Statements) -> Compound:
 # Whether plain looks are dear
 
 
-def _probe(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Prepared:
-    look = sa.select(st.jobs.c.id, st.first_event().scalar_subquery()).where(st.readable(), *conditions)
-    return _Analyzed(locking(st.in_order(look, index), st.product))
+def _probe(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
+    """It locks nothing; see :meth:`Skims.look`."""
+    c = st.jobs.c
+    # By nothing that the index has not got.
+    ready = sa.select(c.id).where(st.mine, c.state == literal(UNCLAIMED), *conditions)
+    first = st.in_order(ready, index).limit(sa.literal(1, sa.Integer(), literal_execute=True)).scalar_subquery()
+    return Compound(
+        "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;",
+        _Analyzed(sa.select(first, st.first_event().scalar_subquery())),
+        "COMMIT;",
+    )
 
 
 class _Analyzed(Prepared):

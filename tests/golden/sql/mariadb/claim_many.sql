@@ -2,16 +2,20 @@ SELECT json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.pri
   jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token,
   jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)), (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1)) AS json_array_1
+  UTC_TIMESTAMP(6))) AS json_array_1
 FROM jobboard FORCE INDEX (jobboard_ready)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
   coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s ORDER BY jobboard.priority,
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND (%(p_swept)s = 1 OR
+  (SELECT jobboard.wake_at AS event
+FROM jobboard
+WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
+ LIMIT 1) IS NULL OR (SELECT jobboard.wake_at AS event
+FROM jobboard
+WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
+ LIMIT 1) > TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))) ORDER BY jobboard.priority,
   jobboard.id
  LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
 BEGIN NOT ATOMIC

@@ -12,8 +12,8 @@ SELECT jobboard.id, jobboard.token, CASE WHEN (jobboard.attempts < 2147483647 AN
   9223372036854775807) THEN json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.priority,
   jobboard.id, jobboard.`key`, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts,
   jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on,
-  jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until, l_now + 0,
-  l_event + 0) END AS anon_1, jobboard.uuid, jobboard.name, jobboard.job_group
+  jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until, l_now + 0) END AS
+  anon_1, jobboard.uuid, jobboard.name, jobboard.job_group
 FROM jobboard FORCE INDEX (jobboard_ready)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
   coalesce((SELECT jobboard_sides.version

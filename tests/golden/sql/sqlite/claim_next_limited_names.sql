@@ -48,10 +48,7 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."k
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_2
+  1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
   jobboard_sides.version

@@ -9,14 +9,19 @@ WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sid
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = ? AND jobboard.priority < ? ORDER BY
   jobboard.priority, jobboard.id
  LIMIT 1 OFFSET ?;
+SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at
+  AS event
+FROM jobboard
+WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
+ LIMIT 1 OFFSET ?) AS anon_2, coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = ? AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS coalesce_1;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
   jobboard.retries, jobboard.job_group, jobboard.key_until, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) *
-  1000 AS INTEGER) AS anon_1, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = ? AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1 OFFSET ?) AS anon_2
+  1000 AS INTEGER) AS anon_1
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= ? AND coalesce((SELECT
   jobboard_sides.version
