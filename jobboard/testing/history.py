@@ -30,10 +30,10 @@ class HistoryEntry(NamedTuple):
 
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
-    ``rank`` (of the priority, 0 first), ``ready`` (claimable at once), ``name`` and ``group`` go with a post.
-    ``chosen``: the board chose this job for a claim, out of all of them. ``uuid`` is empty where a post or a claim was
-    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted:
-    which schedule it was, and for which due time.
+    ``rank`` (of the priority, 0 first), ``name`` and ``group`` go with a post; ``ready`` (claimable at once) with that
+    and with an abandon. ``chosen``: the board chose this job for a claim, out of all of them, or of those ``among``
+    these names. ``uuid`` is empty where a post or a claim was never answered. ``keeps``: a consume that leaves an
+    outcome. ``occasion``, of a job that a schedule has posted: which schedule it was, and for which due time.
     """
 
     began: float
@@ -48,6 +48,7 @@ class HistoryEntry(NamedTuple):
     rank: int = 0
     ready: bool = True
     chosen: bool = False
+    among: tuple[str, ...] | None = None
     name: str = ""
     occasion: str | None = None
     keeps: bool = False
@@ -247,21 +248,19 @@ def disorder(
 ) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
-    Better: of a higher priority, or of the same and surely posted earlier. It counts only for jobs that nobody has
-    touched before: what lapses and comes due is judged by tests of its own. Any job may have been touched by a claim
-    that was never answered. What was perhaps paused, or had to wait for a limit, is passed over.
+    Better: of a higher priority, or of the same and surely posted earlier. It waits from its post, or from when its
+    holder gave it back, until somebody touches it: what lapses and comes due is judged by tests of its own. Any job may
+    have been touched by a claim that was never answered. What was perhaps paused, or had to wait for a limit, is passed
+    over.
 
     :param contended: judge claims that overlap others, too. What one of those took was not waiting all the time; what
         none of them took was.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
-    posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST) if entry.ready}
-    touched: dict[str, float] = defaultdict(lambda: math.inf)
-    for entry in entries:
-        if entry.verb != Verb.POST and entry.outcome != "refused":
-            touched[entry.uuid] = min(touched[entry.uuid], entry.began)
-    waiting = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
+    posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST)}
+    waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
+    ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = sorted(_happened(entries, Verb.CLAIM, perhaps=True), key=_when)
     crowds = Crowds(entries, limits)
     faults = []
@@ -269,17 +268,37 @@ def disorder(
         post = posts.get(claim.uuid)
         if post is None or not claim.chosen or claim.outcome != "ok" or claim.ended > doubtful:
             continue
-        for better in waiting:
+        for better in ordered:
             if (better.rank, better.ended) >= (post.rank, post.began):
                 break
+            if claim.among is not None and better.name not in claim.among:
+                continue
             if _paused(better.name, claim, pauses, perhaps=True):
                 continue
-            if better.ended < claim.began and touched[better.uuid] > claim.ended:
+            if any(since < claim.began and claim.ended < until for since, until in waits[better.uuid]):
                 if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
                     continue
                 faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
                 break
     return faults
+
+
+def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
+    """From when until when one job could surely be claimed, and was not."""
+    done = [entry for entry in history if entry.outcome != "refused"]
+    found = []
+    for begin in done:
+        if begin.outcome != "ok" or not begin.ready:
+            continue
+        # Whoever has it next may have ended that, too, by the time at which this act is answered.
+        if begin.verb == Verb.POST:
+            touched = (entry.began for entry in done if entry is not begin)
+        elif begin.verb == Verb.ABANDON and begin.token is not None:
+            touched = (e.began for e in done if e.ended > begin.began and e.token != begin.token)
+        else:
+            continue
+        found.append((begin.ended, min(touched, default=math.inf)))
+    return found
 
 
 def claimed_while_paused(entries: Sequence[HistoryEntry], pauses: Sequence[Pausing]) -> list[str]:

@@ -89,10 +89,11 @@ class Recorder:
         for job in jobs:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
-            chosen = "names" not in arguments
+            names = arguments.get("names")
+            among = None if names is None else tuple(names)
             occasion = None if job.schedule is None else f"{job.schedule[0]} at {job.schedule[1].isoformat()}"
             claim = HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until)
-            self._put(claim._replace(chosen=chosen, occasion=occasion))
+            self._put(claim._replace(chosen=True, among=among, occasion=occasion))
         return jobs
 
     def claim_next(self, who: str, **arguments: Any) -> Job | None:
@@ -142,7 +143,8 @@ class Recorder:
                 unknown = isinstance(failure, ConnectionFailure) and failure.outcome == "unknown"
                 outcome = "unknown" if unknown else "refused"
             until = job.claim.deadline if verb == Verb.EXTEND and job.claim is not None else None
-            self._write(number, entry._replace(ended=ended, outcome=outcome, until=until))
+            ready = job.seen_state == UNCLAIMED
+            self._write(number, entry._replace(ended=ended, outcome=outcome, until=until, ready=ready))
             outcomes.append(outcome)
         return outcomes
 

@@ -153,6 +153,47 @@ FINE = {
         ],
         {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
+    "a job that was given back meanwhile": (
+        [
+            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+            entry(3.4, ABANDON, "a", token=1),
+            entry(3, CLAIM, "b", token=1, chosen=True, process="q", ended=4.5),
+        ],
+        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    ),
+    "a job that was given back for later, or was taken at once": (
+        [
+            *(entry(n, POST, uuid) for n, uuid in enumerate("abc")),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+            entry(3, ABANDON, "a", token=1, ready=False),
+            entry(4, CLAIM, "b", token=1, chosen=True),
+            entry(5, ABANDON, "b", token=1),
+            entry(5.2, CLAIM, "b", token=2, ended=7, process="q"),
+            entry(6, CLAIM, "c", token=1, chosen=True),
+        ],
+        {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abc"},
+    ),
+    "a job that is done before its post is answered, and one whose next claim is over before it is given back": (
+        [
+            entry(0, POST, "a", ended=4),
+            entry(1, CLAIM, "a", token=1, chosen=True),
+            entry(2, ABANDON, "a", token=1, ended=5),
+            entry(3, CLAIM, "a", token=2, chosen=True, process="q"),
+            entry(4, CONSUME, "a", token=2, process="q"),
+            entry(5.5, POST, "b"),
+            entry(7, CLAIM, "b", token=1, chosen=True),
+        ],
+        {"b": LeftJob(State.CLAIMED, 1)},
+    ),
+    "a job of another name": (
+        [
+            entry(0, POST, "a", name="mail"),
+            entry(1, POST, "b", name="resize"),
+            entry(2, CLAIM, "b", token=1, chosen=True, among=("resize", "print")),
+        ],
+        {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)},
+    ),
     "a job that was not ready, or not looked for": (
         [
             entry(0, POST, "a", ready=False),
@@ -239,6 +280,23 @@ FAULTY = {
     "out of order: b": (
         [entry(0, POST, "a"), entry(1, POST, "b"), entry(2, CLAIM, "b", token=1, chosen=True)],
         {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)},
+    ),
+    "out of order: b was served while a": (
+        [
+            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
+            entry(2, CLAIM, "a", token=1, chosen=True),
+            entry(3, ABANDON, "a", token=1),
+            entry(4, CLAIM, "b", token=1, chosen=True),
+            entry(5, CLAIM, "a", token=2, chosen=True),
+        ],
+        {uuid: LeftJob(State.CLAIMED, 2) for uuid in "ab"},
+    ),
+    "out of order: c was served while b": (
+        [
+            *(entry(n, POST, uuid, name=name) for n, (uuid, name) in enumerate(["ax", "by", "cy"])),
+            entry(4, CLAIM, "c", token=1, chosen=True, among=("y",)),
+        ],
+        {uuid: LeftJob(State.CLAIMED, 1) for uuid in "abc"},
     ),
     "out of order: a": (
         [

@@ -243,9 +243,10 @@ class Statements:
         return Prepared(locking(ordered, self.product) if locked else ordered, *lists)
 
     def pick_ids(self, *conditions: sa.ColumnElement[bool], locked: bool = True) -> Prepared:
-        """Those of the rows in ``p_ids`` that are still ready."""
+        """Those of the rows in ``p_ids`` that are still ready. A walk to them along another index would lock what lies
+        between them for a moment, and others pass that over."""
         chosen = self.jobs.c.id.in_(elements("ids"))
-        return self.pick(chosen, *conditions, index=None, lists=("p_ids",), locked=locked, chosen=True)
+        return self.pick(chosen, *conditions, index=PRIMARY, lists=("p_ids",), locked=locked, chosen=True)
 
     def part(self, kind: Callable[..., T], *args: Hashable) -> T:
         """What has more statements, made of these; it is shared as these are, and so remembers nothing else."""
@@ -324,7 +325,7 @@ class Statements:
     def in_order(self, select: sa.Select[Any], index: str | None) -> sa.Select[Any]:
         select = select.order_by(self.jobs.c.priority, self.jobs.c.id).limit(param("limit", sa.Integer()))
         if index is not None:
-            select = by_index(select, self.jobs, f"{self.tables.prefix}_{index}")
+            select = by_index(select, self.jobs, index if index == PRIMARY else f"{self.tables.prefix}_{index}")
         return select
 
     def _returned(self, state: sa.ColumnElement[str] | None = None) -> dict[str, sa.ColumnElement[Any]]:
