@@ -153,9 +153,10 @@ class Statements:
         same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
         returned = self._returned(text("state"))
         stored = {**{name: self._typed(name) for name in _STORED}, **returned, **self._grown()}
-        self.store = Prepared(sa.update(jobs).where(*same).values(stored))
+        found = by_key(sa.update(jobs).where(*same), jobs)
+        self.store = Prepared(found.values(stored))
         posted = {name: self._typed(name) for name in _POSTED}
-        self.restate = Prepared(sa.update(jobs).where(*same).values({**stored, **posted}))
+        self.restate = Prepared(found.values({**stored, **posted}))
         self.delete = Prepared(
             delete_by_index(sa.delete(jobs).where(by_uuid), jobs, f"{tables.prefix}_uuid"), "p_uuids"
         )
@@ -164,18 +165,14 @@ class Statements:
         self.claim = ClaimStatements(product, jobs, self._claimed, identity, c.state == literal(UNCLAIMED))
         consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
         # Of rows that are locked, if the rules are still those by which they were chosen.
-        ruled = sa.update(jobs).where(by_id, self.gate() == param("gate")).values(self._claimed(param("now")))
-        self.claim_ruled = Prepared(by_key(ruled, jobs), "p_ids")
-        self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
-        self.renew = Prepared(
-            sa.update(jobs).where(by_id).values(lock_until=param("until")),
-            "p_ids",
+        chosen = by_key(sa.update(jobs).where(by_id), jobs)
+        self.claim_ruled = Prepared(
+            chosen.where(self.gate() == param("gate")).values(self._claimed(param("now"))), "p_ids"
         )
+        self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
+        self.renew = Prepared(chosen.values(lock_until=param("until")), "p_ids")
         self.revive = Prepared(
-            sa.update(jobs)
-            .where(by_id)
-            .values(state=literal(CLAIMED), lock_until=param("until"), wake_at=param("until")),
-            "p_ids",
+            chosen.values(state=literal(CLAIMED), lock_until=param("until"), wake_at=param("until")), "p_ids"
         )
 
         self.ready = self.pick()
@@ -202,14 +199,10 @@ class Statements:
         overdue = overdue.limit(sa.literal(SWEEP, sa.Integer(), literal_execute=True))
         self.overdue_ids = Prepared(locking(overdue, product), "p_ids")
         asleep = {"wake_at": sa.null(), "lock_until": sa.null()}
-        self.freed = Prepared(
-            sa.update(jobs).where(by_id).values(state=literal(UNCLAIMED), **asleep, **self._returned()), "p_ids"
-        )
+        self.freed = Prepared(chosen.values(state=literal(UNCLAIMED), **asleep, **self._returned()), "p_ids")
         # Damaged: see oddities.
         self.aside = Prepared(
-            sa.update(jobs)
-            .where(by_id)
-            .values(
+            chosen.values(
                 state=literal(TRASHED),
                 errors=text("errors"),
                 keeper=sa.null(),
@@ -221,7 +214,7 @@ class Statements:
             ),
             "p_ids",
         )
-        self.refiled = Prepared(sa.update(jobs).where(by_id).values(wake_at=c.lock_until), "p_ids")
+        self.refiled = Prepared(chosen.values(wake_at=c.lock_until), "p_ids")
         # Begins to write, and changes nothing.
         self.touch = Prepared(sa.update(jobs).where(c.id == -1).values(version=c.version))
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
@@ -393,8 +386,9 @@ class Statements:
             "modified_on": now,
             "gone_on": -now,
         }
-        self.purge = Prepared(sa.update(self.jobs).where(c.id == param("id")).values(empty))
-        self.purged_again = Prepared(sa.delete(self.jobs).where(by_uuid, purged), "p_uuids")
+        self.purge = Prepared(by_key(sa.update(self.jobs).where(c.id == param("id")), self.jobs).values(empty))
+        again = sa.delete(self.jobs).where(by_uuid, purged)
+        self.purged_again = Prepared(delete_by_index(again, self.jobs, f"{self.tables.prefix}_uuid"), "p_uuids")
         old = (purged, c.gone_on < _ZERO, c.gone_on > DAY - now)
         found = sa.select(c.uuid).where(*old).order_by(c.gone_on.desc()).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_trash"))

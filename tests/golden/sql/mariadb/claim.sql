@@ -10,12 +10,12 @@ SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboar
 FROM jobboard_sides FORCE INDEX (PRIMARY)
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
   (%(p_places_1)s, …) ORDER BY jobboard_sides.place FOR UPDATE;
-UPDATE jobboard SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)s, who=%(p_who)s,
-  keeper=%(p_keeper)s, lock_until=%(p_lock_until)s, modified_on=%(p_modified_on)s, errors=%(p_errors)s,
-  retries=%(p_retries)s, live_key=%(p_live_key)s, wake_at=%(p_wake_at)s, returned=CASE WHEN (%(p_state)s =
-  'UNCLAIMED') THEN TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) END, spare='',
-  gone_on=%(p_gone_on)s WHERE jobboard.id = %(p_id)s AND jobboard.token = %(p_was_token)s AND jobboard.state =
-  %(p_was_state)s;
+UPDATE jobboard FORCE INDEX (PRIMARY) SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)s,
+  who=%(p_who)s, keeper=%(p_keeper)s, lock_until=%(p_lock_until)s, modified_on=%(p_modified_on)s,
+  errors=%(p_errors)s, retries=%(p_retries)s, live_key=%(p_live_key)s, wake_at=%(p_wake_at)s, returned=CASE WHEN
+  (%(p_state)s = 'UNCLAIMED') THEN TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) END,
+  spare='', gone_on=%(p_gone_on)s WHERE jobboard.id = %(p_id)s AND jobboard.token = %(p_was_token)s AND
+  jobboard.state = %(p_was_state)s;
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =

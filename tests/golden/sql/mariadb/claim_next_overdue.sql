@@ -65,8 +65,8 @@ FROM jobboard FORCE INDEX (jobboard_wake)
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at >= %(p_since)s AND jobboard.wake_at <=
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
-UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL, returned=TIMESTAMPDIFF(MICROSECOND,
-  '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) WHERE jobboard.id IN (…);
+UPDATE jobboard FORCE INDEX (PRIMARY) SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL,
+  returned=TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) WHERE jobboard.id IN (…);
 COMMIT;
 BEGIN NOT ATOMIC
 DECLARE l_now, l_event, l_id, l_token BIGINT; DECLARE l_told LONGTEXT CHARACTER SET utf8mb4;

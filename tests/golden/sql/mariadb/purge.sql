@@ -5,10 +5,10 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE;
-UPDATE jobboard SET name=%(name)s, `key`=NULL, posting=%(posting)s, state='PURGED', who=NULL, keeper=NULL,
-  lock_until=NULL, modified_on=TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)), errors=NULL,
-  job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-TIMESTAMPDIFF(MICROSECOND, '1970-01-01
-  00:00:00', UTC_TIMESTAMP(6))) WHERE jobboard.id = %(p_id)s;
+UPDATE jobboard FORCE INDEX (PRIMARY) SET name=%(name)s, `key`=NULL, posting=%(posting)s, state='PURGED', who=NULL,
+  keeper=NULL, lock_until=NULL, modified_on=TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)),
+  errors=NULL, job_group=NULL, key_until=NULL, live_key=NULL, wake_at=NULL, gone_on=(-TIMESTAMPDIFF(MICROSECOND,
+  '1970-01-01 00:00:00', UTC_TIMESTAMP(6))) WHERE jobboard.id = %(p_id)s;
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
   '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =

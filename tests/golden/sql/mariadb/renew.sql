@@ -5,5 +5,5 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
   UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard FORCE INDEX (jobboard_uuid)
 WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s FOR UPDATE SKIP LOCKED;
-UPDATE jobboard SET lock_until=%(p_until)s WHERE jobboard.id IN (…);
+UPDATE jobboard FORCE INDEX (PRIMARY) SET lock_until=%(p_until)s WHERE jobboard.id IN (…);
 COMMIT;
