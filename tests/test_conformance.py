@@ -19,7 +19,7 @@ def board_conf(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> dict[s
     return {**conf, "table": SHARED} if "table" in conf else conf
 
 
-@pytest.mark.backends(*(selected_backends() if FULL else ("sqlite", "redis")))
+@pytest.mark.backends(*(selected_backends() if FULL else ("sqlite", "postgresql", "mariadb", "redis")))
 class TestModel(Model):  # type: ignore[no-redef]
     """Any order of verbs; each verb by itself, from each state, is tested on every backend. Lua says the rules once
-    more; the others have them of the engine."""
+    more, and so do the shortcuts of the SQL boards; the others have them of the engine alone."""
