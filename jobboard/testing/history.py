@@ -284,9 +284,9 @@ def disorder(
 
 
 def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
-    """From when until when one job could surely be claimed, and was not."""
+    """From when until when one job could surely be claimed, and was not. An act that is refused may hold it, too."""
     done = [entry for entry in history if entry.outcome != "refused"]
-    found = []
+    found: list[tuple[float, float]] = []
     for begin in done:
         if begin.outcome != "ok" or not begin.ready:
             continue
@@ -298,6 +298,13 @@ def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
         else:
             continue
         found.append((begin.ended, min(touched, default=math.inf)))
+    for act in history:
+        if act.outcome == "refused":
+            found = [
+                part
+                for since, until in found
+                for part in ((since, min(until, act.began)), (max(since, act.ended), until))
+            ]
     return found
 
 

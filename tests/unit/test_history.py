@@ -186,6 +186,14 @@ FINE = {
         ],
         {"b": LeftJob(State.CLAIMED, 1)},
     ),
+    "a job that somebody was about who was refused": (
+        [
+            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
+            entry(2, CONSUME, "a", ended=4, outcome="refused", process="q"),
+            entry(3, CLAIM, "b", token=1, chosen=True),
+        ],
+        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    ),
     "a job of another name": (
         [
             entry(0, POST, "a", name="mail"),
@@ -290,6 +298,15 @@ FAULTY = {
             entry(5, CLAIM, "a", token=2, chosen=True),
         ],
         {uuid: LeftJob(State.CLAIMED, 2) for uuid in "ab"},
+    ),
+    "out of order: b was served while a was": (
+        [
+            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
+            entry(2, CONSUME, "a", outcome="refused", process="q"),
+            entry(3, CLAIM, "b", token=1, chosen=True),
+            entry(4, CONSUME, "a", outcome="refused", process="q"),
+        ],
+        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
     ),
     "out of order: c was served while b": (
         [
