@@ -127,7 +127,7 @@ class Candidates:
 
     def _behind(self, after: tuple[int, int] | None, request: TakeRequest, reads: Reads) -> list[tuple[int, int]]:
         """(priority, id) of the first ones behind ``after``."""
-        params: dict[str, Any] = {"p_readable": request.readable, "p_gate": request.gate}
+        params: dict[str, Any] = {"p_readable": request.readable, "p_gate": request.gate, "p_limit": request.limit}
         if after is not None:
             params |= {"p_priority": after[0], "p_id": after[1]}
         lanes, given = lanes_of(request.full)

@@ -258,11 +258,15 @@ class Statements:
         return found
 
     def candidates(self, limit: int, *conditions: sa.ColumnElement[bool], index: str | None = None) -> sa.Select[Any]:
-        """The ids of the first ready rows, unlocked."""
+        """The ids of the first ready rows, unlocked; ``limit`` is ``p_limit``, too."""
         c = self.jobs.c
         select = sa.select(c.id, c.priority).where(self.ready_condition(), *conditions)
+        ordered = self.in_order(select, index)
+        if self.product.compound:
+            # By its own parameter, as each text is prepared once on a connection.
+            return ordered
         # Written out, or PostgreSQL plans it anew each time.
-        return self.in_order(select, index).limit(sa.literal(limit, sa.Integer(), literal_execute=True))
+        return ordered.limit(sa.literal(limit, sa.Integer(), literal_execute=True))
 
     def ready_condition(self, chosen: bool = False) -> sa.ColumnElement[bool]:
         """And the gate is as ``p_gate`` has it: of what is ready then, who takes has chosen the names."""

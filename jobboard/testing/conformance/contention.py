@@ -57,7 +57,7 @@ MIXED = [Claimant(1), Claimant(2, NAMES[:2]), Claimant(3, gives_back=2)]
 
 
 def posting(dice: random.Random, priority: str | None = None) -> Posting:
-    return Posting(dice.choice(NAMES), priority=priority or dice.choice(PRIORITIES))
+    return Posting(dice.choice(NAMES), group=dice.choice("xyz"), priority=priority or dice.choice(PRIORITIES))
 
 
 def post(board: JobBoard, folder: Path) -> None:
@@ -85,7 +85,11 @@ def shared(board: JobBoard) -> bool:
 class TestContention:
     any_driver = True
 
-    @pytest.mark.parametrize("workers", [alike(1), alike(4), MIXED], ids=["one", "four", "mixed"])
+    @pytest.mark.parametrize(
+        ("workers", "limited"),
+        [(alike(1), False), (alike(4), False), (MIXED, False), (MIXED, True)],
+        ids=["one", "four", "mixed", "limited"],
+    )
     def test_nobody_is_served_before_a_better_one(
         self,
         board: JobBoard,
@@ -93,7 +97,9 @@ class TestContention:
         board_conf: dict[str, Any],
         tmp_path: Path,
         workers: list[Claimant],
+        limited: bool,
     ) -> None:
+        """Limited: by limits with room for all, which take other ways."""
         if not board.characteristics.exact_order:
             return
         folder = tmp_path / "history"
@@ -114,12 +120,14 @@ class TestContention:
         start = child if shared(board) else thread
         first = Recorder(board, "first", to_file(folder / "first"))
         dice = random.Random(workers[0].together)
+        for name in NAMES if limited else ():
+            first.set_limit(name, per="group", concurrency=BEFORE + MEANWHILE)
         first.post_many([posting(dice) for _ in range(BEFORE)])
         answers = [start(worker, f"worker {number}") for number, worker in enumerate(workers)]
         post(board, folder)
         assert [answer() for answer in answers] == [[]] * WORKERS
         entries = from_files(file for file in folder.iterdir() if file.name != "over")
-        assert judge(entries, left_on(board), contended=True) == []
+        assert judge(entries, left_on(board), contended=True, limits=first.limits) == []
         assert left_over(left_on(board)) == []
         self.catches(entries)
 

@@ -180,24 +180,25 @@ def _waits(connection: sa.Connection, kind: str) -> bool:
 
 
 @pytest.mark.backends("mariadb")
-@pytest.mark.parametrize("names", [None, ["mail", "resize"]])
-def test_a_claim_that_has_locked_its_job(board: JobBoard, other: JobBoard, spy: Any, names: Any) -> None:
+@pytest.mark.parametrize("among", ["all", "names", "where"])
+def test_a_claim_that_has_locked_its_job(board: JobBoard, other: JobBoard, spy: Any, among: str) -> None:
     """It meets the gate, or is waited for."""
+    wish = {"all": {}, "names": {"names": ["mail", "resize"]}, "where": {"where": board.table.c.attempts == 0}}[among]
     board.post_many([Posting("mail")] * 4)
     take(board)
     settings: list[Background] = []
     answers = "UPDATE " + f"{board.table.name}_answers"
 
     def before(text: str) -> None:
-        # Of the first, what has locked the jobs goes on in another request; of the other, the gate is behind it.
-        claims = text.startswith(answers) if names else text.startswith("BEGIN NOT ATOMIC")
+        # What has locked the jobs goes on in another request; the general way has the gate behind it then.
+        claims = text.startswith(answers if among == "where" else "BEGIN NOT ATOMIC")
         if claims and not settings:
             settings.append(Background(lambda: other.set_limit("mail", concurrency=3)))
             eventually(lambda: set_by(other))
             assert settings[0].running
 
     with spy(board, before):
-        assert len(board.claim_many("anna", 2, names=names)) == 2
+        assert len(board.claim_many("anna", 2, **wish)) == 2
     settings[0].wait()
     assert other.claim_next("bert") is None
     assert board.stats().claimed == 3

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import answered, taken, whole
-from jobboard.backends.sql.looking import Glance, TakeRequest
+from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest
 from jobboard.backends.sql.mariadb.compounds import ALL, as_text, committed
 from jobboard.backends.sql.mariadb.lists import TEXT, ScopeLists
 from jobboard.backends.sql.mariadb.singles import Singles, one_rule
@@ -32,6 +32,7 @@ from jobboard.engine import Limits
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
+from jobboard.sql.dialects import PRIMARY
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Compound, Prepared, elements, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED, Record
@@ -58,6 +59,7 @@ class MariaDBStatements:
         self.insert_one = committed(st, _insert_one(st))
         self.insert_many = committed(st, _insert_many(st))
         self.picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
+        self.pick_ids = _pick(st, PRIMARY, st.jobs.c.id.in_(elements("ids")), lists=("p_ids",))
         self.claim = committed(st, st.claim_ruled, ALL, lists=("p_ids",))
         self._lists = st.part(ScopeLists)
         # The jobs come first, then the gate, then the lists: in this order all lock them.
@@ -81,6 +83,7 @@ class MariaDBShortcuts(Shortcuts):
         self._sql = store.statements.part(MariaDBStatements)
         self._singles = store.statements.part(Singles)
         self._skims = Skims(store.statements)
+        self._candidates = store.statements.part(Candidates)
 
     def _run(self, work: Callable[[Link], T]) -> T:
         if self._able is None:
@@ -115,7 +118,7 @@ class MariaDBShortcuts(Shortcuts):
         return [draft.record(*places[draft.uuid]) for draft in drafts]
 
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance | None:
-        return self._taken(request, None, nonce) if request.direct else None
+        return self._taken(request, None, nonce) if request.where is None else None
 
     def overdue(self, request: TakeRequest, since: int) -> list[int] | None:
         # Of several names it is not known whether looks are dear.
@@ -124,20 +127,24 @@ class MariaDBShortcuts(Shortcuts):
         return self._run(lambda link: self._skims.overdue(link, request, {**self.store.base, "p_since": since}))
 
     def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
-        look = self._taken(request, limits, nonce) if request.direct else None
+        look = self._taken(request, limits, nonce) if request.where is None else None
         # Of what others hold, or has to wait, the general way tells more.
         return look if look is not None and look.records else None
 
     def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
         """None: not all of these jobs have room for sure."""
-        pick, params = self._sql.picks[request.names is not None], {**self.store.base, **request.params}
-        params["p_swept"] = request.swept
+        params = {**self.store.base, **request.params, "p_swept": request.swept}
 
         def work(link: Link) -> Glance | None:
-            skimmed = self._skims.look(link, request, params)
-            if skimmed is None and request.limit == 1 and (rule := one_rule(limits, request.names)) is not None:
+            skimmed = self._skims.look(link, request, params) if request.direct else None
+            if skimmed is not None:
+                texts = skimmed.texts
+            elif not request.direct:
+                texts = self._among(link, request, params)
+            elif request.limit == 1 and (rule := one_rule(limits, request.names)) is not None:
                 return self._singles.take(link, request, {**params, **rule}, nonce)
-            texts = [row[0] for row in link.often(pick, params)] if skimmed is None else skimmed.texts
+            else:
+                texts = [row[0] for row in link.often(self._sql.picks[request.names is not None], params)]
             if None in texts:
                 raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
             rows = [json.loads(each) for each in texts]
@@ -158,12 +165,24 @@ class MariaDBShortcuts(Shortcuts):
             claim = self._sql.claim_entering if entries else self._sql.claim
             kept |= {"p_now": instant, "p_ids": ids, "p_count": len(ids)}
             link.compound(claim, {**params, **request.lease, **kept})
-            if skimmed is None:
+            if skimmed is None and request.direct:
                 self._skims.queues.taken(request, len(records))
             return Glance(records, False, 0)
 
         look = self._run(work)
         return nothing_ready(self.store) if look is None and limits is None else look
+
+    def _among(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> list[str]:
+        """The first jobs of several names, locked, as texts. They are found without a lock."""
+        for ids in self._candidates.lists(request, lambda each, more: link.often(each, {**params, **more})):
+            if not ids:
+                break
+            if texts := [row[0] for row in link.rows(self._sql.pick_ids, {**params, "p_ids": ids})]:
+                return texts
+            [(instant, event, gate)] = link.rows(self.statements.event, params)
+            if gate != request.gate or not (request.swept or event is None or event > instant):
+                break
+        return []
 
     def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
         left = left_by(acts)
@@ -241,9 +260,9 @@ def _returning(st: Statements, insert: sa.Insert) -> Prepared:
     return Prepared(insert.returning(sa.func.concat_ws(blank, c.id, c.created_on, c.uuid)))
 
 
-def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool]) -> Prepared:
+def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool], lists: Sequence[str] = ()) -> Prepared:
     event = st.first_event().scalar_subquery()
     # Not only found out afterwards: others pass over what is locked, and would be served what comes behind it.
     timely = sa.or_(param("swept", sa.Boolean()), event.is_(None), event > now)
     select = st.in_order(sa.select(as_text(st)).where(st.ready_condition(), timely, *conditions), index)
-    return Prepared(locking(select, st.product))
+    return Prepared(locking(select, st.product), *lists)

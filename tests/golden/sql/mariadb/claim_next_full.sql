@@ -133,7 +133,7 @@ WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jo
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND (jobboard.job_group IS
   NULL OR jobboard.job_group != %(p_group_of0)s OR jobboard.name != %(p_name_of0)s) ORDER BY jobboard.priority,
   jobboard.id
- LIMIT 1;
+ LIMIT %(p_limit)s;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,

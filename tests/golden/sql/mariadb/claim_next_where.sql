@@ -6,7 +6,7 @@ FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
   '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND jobboard.priority <
   %(priority_1)s ORDER BY jobboard.priority, jobboard.id
- LIMIT 1;
+ LIMIT %(p_limit)s;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1, (SELECT jobboard.wake_at AS
   event
 FROM jobboard
