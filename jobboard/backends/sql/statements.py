@@ -153,23 +153,20 @@ class Statements:
         same = (c.id == param("id"), c.token == param("was_token"), c.state == text("was_state"))
         returned = self._returned(text("state"))
         stored = {**{name: self._typed(name) for name in _STORED}, **returned, **self._grown()}
-        found = by_key(sa.update(jobs).where(*same), jobs)
+        found = self._update(*same)
         self.store = Prepared(found.values(stored))
         posted = {name: self._typed(name) for name in _POSTED}
         self.restate = Prepared(found.values({**stored, **posted}))
-        self.delete = Prepared(
-            delete_by_index(sa.delete(jobs).where(by_uuid), jobs, f"{tables.prefix}_uuid"), "p_uuids"
-        )
+        self.delete = self._delete(by_uuid)
         # As they lie in a record.
         identity = {3: c.id, 10: c.token}
         self.claim = ClaimStatements(product, jobs, self._claimed, identity, c.state == literal(UNCLAIMED))
-        consumed = sa.delete(jobs).where(by_uuid, c.token == param("token"), held(jobs))
         # Of rows that are locked, if the rules are still those by which they were chosen.
-        chosen = by_key(sa.update(jobs).where(by_id), jobs)
+        chosen = self._update(by_id)
         self.claim_ruled = Prepared(
             chosen.where(self.gate() == param("gate")).values(self._claimed(param("now"))), "p_ids"
         )
-        self.consume = Prepared(delete_by_index(consumed, jobs, f"{tables.prefix}_uuid"), "p_uuids")
+        self.consume = self._delete(by_uuid, c.token == param("token"), held(jobs))
         self.renew = Prepared(chosen.values(lock_until=param("until")), "p_ids")
         self.revive = Prepared(
             chosen.values(state=literal(CLAIMED), lock_until=param("until"), wake_at=param("until")), "p_ids"
@@ -221,6 +218,15 @@ class Statements:
         self._answers(dialect)
         self._purging(by_uuid)
         self._sides(dialect)
+
+    def _update(self, *conditions: sa.ColumnElement[bool]) -> sa.Update:
+        """Of jobs with ids that are among the conditions."""
+        return by_key(sa.update(self.jobs).where(*conditions), self.jobs)
+
+    def _delete(self, *conditions: sa.ColumnElement[bool]) -> Prepared:
+        """Of jobs with ``p_uuids``, which are among the conditions."""
+        delete = sa.delete(self.jobs).where(*conditions)
+        return Prepared(delete_by_index(delete, self.jobs, f"{self.tables.prefix}_uuid"), "p_uuids")
 
     def pick(
         self,
@@ -390,9 +396,8 @@ class Statements:
             "modified_on": now,
             "gone_on": -now,
         }
-        self.purge = Prepared(by_key(sa.update(self.jobs).where(c.id == param("id")), self.jobs).values(empty))
-        again = sa.delete(self.jobs).where(by_uuid, purged)
-        self.purged_again = Prepared(delete_by_index(again, self.jobs, f"{self.tables.prefix}_uuid"), "p_uuids")
+        self.purge = Prepared(self._update(c.id == param("id")).values(empty))
+        self.purged_again = self._delete(by_uuid, purged)
         old = (purged, c.gone_on < _ZERO, c.gone_on > DAY - now)
         found = sa.select(c.uuid).where(*old).order_by(c.gone_on.desc()).limit(_TIDIED)
         self.purged_old = Prepared(by_index(found, self.jobs, f"{self.tables.prefix}_trash"))
