@@ -444,19 +444,11 @@ def database(dialect: Dialect) -> Database:
     return _PRODUCTS.get(dialect.name, Database)(dialect)
 
 
-def storage(table: sa.Table, **parameters: float) -> None:
-    """PostgreSQL's storage parameters, for when the table is created."""
-    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    statement = "ALTER TABLE %(table)s SET (" + listed + ")"
-    change: Any = sa.DDL(statement)  # type: ignore[no-untyped-call]
-    sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))
-
-
-def by_index(select: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[Any]:
-    """Have a select walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it
-    reads, and a walk along another index meets rows that do not belong."""
+def by_index(statement: sa.Select[Any], table: sa.FromClause, index: str) -> sa.Select[Any]:
+    """Have it walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it reads,
+    and a walk along another index meets rows that do not belong."""
     hint = f"FORCE INDEX ({index})"
-    return select.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
+    return statement.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
 
 
 def delete_by_index(change: sa.Delete, table: sa.Table, index: str) -> sa.Delete:

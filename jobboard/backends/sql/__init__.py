@@ -8,7 +8,8 @@ Rows
     knows, ``answers`` keeps what calls did. ``reading`` shows, ``writing`` changes many, ``oddities`` are damaged ones.
 Takes
     ``taking`` carries out what ``looking`` asks for: by the ``shortcuts`` of a database, which are in ``postgresql``,
-    ``mariadb`` and ``sqlite``, or else in the general way. ``dear`` notices looks that meet many dead entries.
+    ``mariadb`` and ``sqlite``, or else in the general way. ``heads`` finds the first job of each group, and ``dear``
+    notices looks that meet many dead entries.
 Limits
     ``scopes`` is how a scope is stored. In the general way ``ahead`` shows what may be had. ``settling`` waits for
     claims that a new limit was too late for.

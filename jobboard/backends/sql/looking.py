@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql.sqlite.heads import Heads
+from jobboard.backends.sql.heads import Heads
+from jobboard.backends.sql.mariadb.heads import MariaDBHeads
+from jobboard.backends.sql.sqlite.heads import SQLiteHeads
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane
@@ -113,7 +115,7 @@ class Candidates:
         self._st = statements
         self._by_names: dict[tuple[int, int, int, bool], Prepared] = {}
         self._outside: dict[tuple[int, int, bool], Prepared] = {}
-        self._heads = statements.part(Heads) if Heads.serve(statements) else None
+        self._heads = _heads_of(statements)
 
     def lists(self, request: TakeRequest, reads: Reads) -> Iterator[list[int]]:
         """The ids of what looks as wished, in serving order, at most ``limit`` in a list. The last list is empty."""
@@ -164,7 +166,8 @@ class Candidates:
             near = self._heads.near(request.limit, lanes, params, reads) if lanes <= _MANY_LANES else []
             if len(near) == request.limit:
                 return near
-            names = names_there(self._st, reads)
+            if self._heads.asks_for_names:
+                names = names_there(self._st, reads)
         return self._heads.first(request.limit, names, request.full, params, reads)
 
     def _but(self, limit: int, lanes: int, first: bool) -> Prepared:
@@ -194,6 +197,14 @@ class Candidates:
             if where is None:
                 self._by_names[count, limit, lanes, first] = statement
         return statement
+
+
+def _heads_of(statements: Statements) -> Heads | None:
+    """None: there is no index of groups, or the server can't do so."""
+    dialect = statements.product.dialect
+    if dialect.name in ("mysql", "mariadb"):
+        return statements.part(MariaDBHeads)
+    return statements.part(SQLiteHeads) if dialect.name == "sqlite" and dialect.update_returning else None
 
 
 def lanes_of(full: Sequence[Lane]) -> tuple[int, dict[str, Any]]:

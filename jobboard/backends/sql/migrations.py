@@ -57,13 +57,13 @@ def _alter(connection: Connection, table: sa.Table, change: str, column: str) ->
 def _side_records(connection: Connection, tables: Tables) -> None:
     """Entities lie among the side records now, and are told anew by each heartbeat. A key may outlive its job, and what
     comes back is found apart. What was trashed and what was purged share an index, by when it was, and a claim
-    moves fewer entries. On SQLite jobs in groups have indexes of their own."""
+    moves fewer entries. Jobs in groups have indexes of their own."""
     _added(connection, tables.jobs, *(tables.jobs.c[name] for name in ("key_until", "returned", "spare", "gone_on")))
     if finds_returned(connection.dialect):
         tables.returned.create(connection, checkfirst=True)
-    if connection.dialect.name == "postgresql":
-        tables.by_group.create(connection, checkfirst=True)
-    if connection.dialect.name == "sqlite":
+    if connection.dialect.name != "sqlite":
+        _anew(connection, tables, tables.by_group)
+    else:
         # The first of them had jobs of any group, under the same name.
         for index in (*tables.halves, tables.by_group_covering):
             index.drop(connection, checkfirst=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.sql.dialects import storage
 from jobboard.sql.expressions import Exact, LongText, Spare, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
@@ -60,6 +59,13 @@ def has_partial_indexes(dialect: sa.Dialect) -> bool:
 
 def _where(condition: Any) -> dict[str, Any]:
     return {"postgresql_where": condition, "sqlite_where": condition}
+
+
+def _storage(table: sa.Table, **parameters: float) -> None:
+    """PostgreSQL's storage parameters, for when the table is created."""
+    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    change: Any = sa.DDL("ALTER TABLE %(table)s SET (" + listed + ")")  # type: ignore[no-untyped-call]
+    sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))
 
 
 class Tables:
@@ -121,12 +127,12 @@ class Tables:
         self._partial("ready", UNCLAIMED, c.priority, c.id)
         self._partial("by_name", UNCLAIMED, c.name, c.priority, c.id)
         self.halves = self._halves()
-        # The first jobs of each group: see lanes and heads. What has no group has no entry. SQLite finds in it all that
-        # it has to know of them: each of the rows would be on another page.
+        # The first jobs of each group: see lanes and heads. SQLite finds in it all that it has to know of them: each of
+        # the rows would be on another page. Where it is not partial it has no state, so that no claim moves an entry.
         grouped = sa.and_(c.state == str(UNCLAIMED), c.job_group.is_not(None))
         places = (c.name, c.job_group, c.priority, c.id)
         self.by_group = sa.Index(f"{prefix}_by_group", c.board, *places, postgresql_where=grouped)
-        self.by_group.ddl_if(dialect="postgresql")
+        self.by_group.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "sqlite")
         covering = sa.Index(f"{prefix}_by_group", c.board, c.state, *places, c.version, sqlite_where=grouped)
         self.by_group_covering = covering.ddl_if(dialect="sqlite")
         # One for both: each index costs each claim something, even where it is partial and gets no entry.
@@ -204,14 +210,14 @@ class Tables:
         )
 
         # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
-        storage(
+        _storage(
             self.jobs,
             fillfactor=70,
             autovacuum_vacuum_scale_factor=0.02,
             autovacuum_vacuum_insert_scale_factor=0.05,
             autovacuum_analyze_scale_factor=0.05,
         )
-        storage(self.answers, fillfactor=50)
+        _storage(self.answers, fillfactor=50)
 
     def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
         """An index of the rows in one state."""

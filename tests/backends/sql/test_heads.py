@@ -1,4 +1,5 @@
-"""Takes on SQLite past jobs of full groups: by a walk, by the first jobs of each group, and whatever was met before."""
+"""Takes on SQLite and MariaDB past jobs of full groups: by a walk, by the first jobs of each group, and
+whatever was met before."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take, uuids
 from tests.backends.sql.test_plans import _instructions
 
-pytestmark = pytest.mark.backends("sqlite")
+pytestmark = pytest.mark.backends("sqlite", "mariadb")
+sqlite = pytest.mark.backends("sqlite")
 
 PREFIXES = (f"heads{n}" for n in itertools.count())
 """Statements are made once for all tables of a prefix: each test has its own."""
@@ -33,10 +35,17 @@ def make_small(make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPa
     """Handles on a board whose walks end after a few jobs, and which compares no more groups than so many."""
 
     def make(far: int = 3, most: int = 5000, handles: int = 1) -> list[JobBoard]:
-        for module in ("heads", "shortcuts"):
-            monkeypatch.setattr(f"jobboard.backends.sql.sqlite.{module}.FAR", far)
-        monkeypatch.setattr("jobboard.backends.sql.sqlite.heads.MOST", most)
-        monkeypatch.setattr("jobboard.backends.sql.sqlite.crowds.AFRESH", 60)
+        small = {
+            ("heads", "sqlite.shortcuts"): ("FAR", far),
+            ("heads", "sqlite.heads", "mariadb.heads", "mariadb.openings"): ("MOST", most),
+            ("sqlite.crowds",): ("AFRESH", 60),
+            ("mariadb.openings",): ("NEAR", (far, far + 1)),
+        }
+        for modules, (name, value) in small.items():
+            for module in modules:
+                monkeypatch.setattr(f"jobboard.backends.sql.{module}.{name}", value)
+        for name, value in (("CROWDED", 60), ("MORE", far + 2)):
+            monkeypatch.setattr(f"jobboard.backends.sql.mariadb.openings.{name}", value)
         prefix = next(PREFIXES)
         return [make_board(table=prefix) for _ in range(handles)]
 
@@ -154,6 +163,7 @@ def crowd(board: JobBoard, number: int = 20) -> tuple[Job, list[Job]]:
     return held, others
 
 
+@sqlite
 @pytest.mark.parametrize("names", [None, ["mail"]])
 @pytest.mark.parametrize("group", [None, "small"])
 def test_past_all_that_a_walk_passes(small: JobBoard, names: list[str] | None, group: str | None, spy: Any) -> None:
@@ -167,6 +177,7 @@ def test_past_all_that_a_walk_passes(small: JobBoard, names: list[str] | None, g
     assert sum(text.startswith("WITH RECURSIVE lane") for text in seen.texts) == 1
 
 
+@sqlite
 def test_a_name_that_is_full(small: JobBoard, spy: Any) -> None:
     small.set_limit("mail", concurrency=1)
     small.post_many([Posting("mail"), Posting("mail", group="a")] * 5)
@@ -216,6 +227,7 @@ def test_a_claim_that_is_no_more_is_not_counted(make_small: MakeSmall) -> None:
     assert take(board) == others[0]
 
 
+@sqlite
 def test_between_two_tries_the_group_opens(make_small: MakeSmall, spy: Any) -> None:
     """The one that has met it begins anew, and looks at it again."""
     board, other = make_small(handles=2)
@@ -267,6 +279,7 @@ def test_list_after_list(make_small: MakeSmall, names: list[str] | None, limit: 
     assert all(len(ids) == limit for ids in found[:-2])
 
 
+@sqlite
 @pytest.mark.parametrize("limit", [Limit("mail", rate=(1, 9.0)), Limit("mail", concurrency=1, binding=False)])
 def test_what_no_list_tells_to_be_full(small: JobBoard, limit: Limit) -> None:
     crowd = small.engine._shortcuts._crowd
@@ -274,6 +287,7 @@ def test_what_no_list_tells_to_be_full(small: JobBoard, limit: Limit) -> None:
     assert crowd.meet([LimitScope("mail", Limit("mail", concurrency=1))], 1)
 
 
+@sqlite
 @pytest.mark.parametrize("names", [None, ["mail"]])
 def test_what_a_take_costs_behind_a_full_group(make_small: MakeSmall, names: list[str] | None) -> None:
     """As much behind 4,000 of its jobs as behind 500; also where some of what comes then has no group."""
@@ -294,13 +308,14 @@ def test_what_a_take_costs_behind_a_full_group(make_small: MakeSmall, names: lis
     assert spent[1] < 1.2 * spent[0]
 
 
+@sqlite
 def test_by_which_indexes_the_first_jobs_are_found(small: JobBoard) -> None:
     """By those of its group, none of whose rows it reads; and those that have no group by their own."""
     heads = small.engine._shortcuts._heads
     heads.first(1, [], [], {"p_readable": 1}, lambda *_: [])
     link = small.engine._opened.links.run(lambda link: link)
     params = {"p_board": small.name, "p_readable": 1, "p_names": "[]", "p_full": "[]"}
-    text, values = heads._firsts[1, False].compiled(link.dialect, params)
+    text, values = heads._made[1, False].compiled(link.dialect, params)
     link.cursor.execute(f"EXPLAIN QUERY PLAN {text}", values)
     plan = [row[3].split("(board")[0] for row in link.cursor.fetchall() if "SEARCH" in row[3]]
     prefix = small.table.name

@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements, now
-from jobboard.sql.prepared import Compound, Prepared, text
+from jobboard.sql.dialects import PRIMARY, by_index
+from jobboard.sql.prepared import Compound, Prepared, param, text
 
 ALL = """IF ROW_COUNT() <> %(p_count)s THEN
   SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
@@ -42,3 +43,19 @@ def into(variables: str, *values: Any, of: sa.FromClause | None = None) -> Prepa
 
 def variable(name: str, type_: Any = None) -> sa.ColumnElement[Any]:
     return sa.literal_column(name, type_)
+
+
+_IDS = "JSON_TABLE(:p_ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS found"
+
+
+def first_of(st: Statements, select: sa.Select[Any], ids: sa.TextClause | None = None) -> sa.Select[Any]:
+    """The first rows in the order of ``p_ids``, and no more of them than are wanted: to sort them would be to lock them
+    all.
+
+    :param ids: others than those.
+    """
+    source = sa.text(_IDS).bindparams(text("ids")) if ids is None else ids
+    chosen = (
+        select.prefix_with("STRAIGHT_JOIN").select_from(source, st.jobs).where(st.jobs.c.id == variable("found.id"))
+    )
+    return by_index(chosen.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)

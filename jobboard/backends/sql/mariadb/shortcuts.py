@@ -17,8 +17,9 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import answered, taken, whole
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest
-from jobboard.backends.sql.mariadb.compounds import ALL, as_text, committed
+from jobboard.backends.sql.mariadb.compounds import ALL, as_text, committed, first_of
 from jobboard.backends.sql.mariadb.lists import TEXT, ScopeLists
+from jobboard.backends.sql.mariadb.openings import Openings, rules_told
 from jobboard.backends.sql.mariadb.singles import Singles, one_rule
 from jobboard.backends.sql.mariadb.skims import Skims
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
@@ -50,6 +51,11 @@ _RESULTS = f"""JSON_TABLE(:p_results, '$[*]' COLUMNS (
   uuid VARCHAR(64) {TEXT} PATH '$[0]', result LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS act"""
 _GIVEN = ("uuid", "name", "priority", "version", "max_attempts", "job_group", "posting")
 
+TRIES = 8
+"""How often a take under limits looks for jobs that others are not quicker at."""
+LOSSES = 2
+"""And how often it finds room that is not there."""
+
 _NOTHING = Compound("DECLARE l_now BIGINT; DECLARE l_told LONGTEXT;")
 
 
@@ -60,6 +66,10 @@ class MariaDBStatements:
         self.insert_many = committed(st, _insert_many(st))
         self.picks = {False: _pick(st, "ready"), True: _pick(st, "by_name", st.jobs.c.name == text("name"))}
         self.pick_ids = _pick(st, PRIMARY, st.jobs.c.id.in_(elements("ids")), lists=("p_ids",))
+        timely = _timely(st)
+        self.pick_first = Prepared(
+            locking(first_of(st, sa.select(as_text(st)).where(st.ready_condition(), timely)), st.product)
+        )
         self.claim = committed(st, st.claim_ruled, ALL, lists=("p_ids",))
         self._lists = st.part(ScopeLists)
         # The jobs come first, then the gate, then the lists: in this order all lock them.
@@ -83,6 +93,7 @@ class MariaDBShortcuts(Shortcuts):
         self._sql = store.statements.part(MariaDBStatements)
         self._singles = store.statements.part(Singles)
         self._skims = Skims(store.statements)
+        self._openings = Openings(store.statements)
         self._candidates = store.statements.part(Candidates)
 
     def _run(self, work: Callable[[Link], T]) -> T:
@@ -127,50 +138,105 @@ class MariaDBShortcuts(Shortcuts):
         return self._run(lambda link: self._skims.overdue(link, request, {**self.store.base, "p_since": since}))
 
     def enter(self, request: TakeRequest, limits: Limits, nonce: Nonce) -> Glance | None:
-        look = self._taken(request, limits, nonce) if request.where is None else None
+        if request.where is not None:
+            return None
+        rules = rules_told(limits, request.names) if request.direct else None
+        beside = rules is not None and self._openings.crowded(request.name)
+        losses: list[ConstraintViolated] = []
+        for _ in range(TRIES):
+            lost = len(losses)
+            look = None
+            try:
+                look = self._taken(request, limits, nonce, rules if beside else None)
+            except ConstraintViolated as error:
+                losses.append(error)
+            if look is not None and (look.records or look.overdue or not beside):
+                break
+            if not beside and rules is not None:
+                self._openings.crowd(request.name)
+                beside = True
+            elif look is None and (rules is None or len(losses) in (lost, LOSSES)):
+                break
+            else:
+                # Others have been quicker at what it has found.
+                self._openings.widen(request.name)
+        if look is not None and look.records:
+            return look
+        if losses:
+            raise losses[-1]
         # Of what others hold, or has to wait, the general way tells more.
-        return look if look is not None and look.records else None
+        return None
 
-    def _taken(self, request: TakeRequest, limits: Limits | None, nonce: Nonce) -> Glance | None:
-        """None: not all of these jobs have room for sure."""
+    def _taken(
+        self, request: TakeRequest, limits: Limits | None, nonce: Nonce, rules: dict[str, str] | None = None
+    ) -> Glance | None:
+        """None: not all of these jobs have room for sure.
+
+        :param rules: by these it looks for the first ones that have room."""
         params = {**self.store.base, **request.params, "p_swept": request.swept}
 
         def work(link: Link) -> Glance | None:
-            skimmed = self._skims.look(link, request, params) if request.direct else None
-            if skimmed is not None:
-                texts = skimmed.texts
-            elif not request.direct:
-                texts = self._among(link, request, params)
-            elif request.limit == 1 and (rule := one_rule(limits, request.names)) is not None:
+            skimmed = None
+            if rules is not None:
+                params["p_ids"] = self._openings.first(link, request, {**params, **rules})
+                if params["p_ids"] is None:
+                    link.rollback()
+                    return None
+            elif request.direct:
+                skimmed = self._skims.look(link, request, params)
+            alone = skimmed is None and request.direct and request.limit == 1
+            if alone and (rule := one_rule(limits, request.names)) is not None:
                 return self._singles.take(link, request, {**params, **rule}, nonce)
-            else:
-                texts = [row[0] for row in link.often(self._sql.picks[request.names is not None], params)]
-            if None in texts:
-                raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
-            rows = [json.loads(each) for each in texts]
-            if not rows:
+            texts = self._texts(link, request, params) if skimmed is None else skimmed.texts
+            records = self._claim(link, request, limits, params, texts, nonce)
+            if not records:
+                [(instant, event, _)] = link.rows(self.statements.event, params) if rules else [(0, None, None)]
                 link.rollback()
-                return None if skimmed is None else skimmed.glance
-            instant = rows[0][RECORD]
-            records = [claimed(row, request.lease, instant) for row in rows]
-            kept = answered(nonce, taken(records))
-            ids = [record.sequence for record in records]
-            entries = [] if limits is None else entries_of(limits, records)
-            if entries is None:
-                link.rollback()
-                return None
-            if entries:
-                told = sorted([each[f"p_{name}"] for name in ("place", "key", "part", "room")] for each in entries)
-                kept |= {"p_entries": _as_json(told), "p_number": len(told), "p_version": secrets.randbits(62)}
-            claim = self._sql.claim_entering if entries else self._sql.claim
-            kept |= {"p_now": instant, "p_ids": ids, "p_count": len(ids)}
-            link.compound(claim, {**params, **request.lease, **kept})
+                nothing = None if rules is None else Glance([], event is not None and event <= instant, None)
+                return None if records is None else nothing if skimmed is None else skimmed.glance
             if skimmed is None and request.direct:
                 self._skims.queues.taken(request, len(records))
             return Glance(records, False, 0)
 
         look = self._run(work)
         return nothing_ready(self.store) if look is None and limits is None else look
+
+    def _texts(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> list[str]:
+        """The first jobs, locked, as texts."""
+        if not request.direct:
+            return self._among(link, request, params)
+        pick = self._sql.pick_first if "p_ids" in params else self._sql.picks[request.names is not None]
+        return [row[0] for row in link.often(pick, params)]
+
+    def _claim(
+        self,
+        link: Link,
+        request: TakeRequest,
+        limits: Limits | None,
+        params: dict[str, Any],
+        texts: Sequence[str],
+        nonce: Nonce,
+    ) -> list[Record] | None:
+        """Claim these, all of them; None: not all of them have room for sure."""
+        if None in texts:
+            raise ConstraintViolated("a row is longer, as JSON, than a packet may be")
+        if not texts:
+            return []
+        rows = [json.loads(each) for each in texts]
+        instant = rows[0][RECORD]
+        records = [claimed(row, request.lease, instant) for row in rows]
+        kept = answered(nonce, taken(records))
+        ids = [record.sequence for record in records]
+        entries = [] if limits is None else entries_of(limits, records)
+        if entries is None:
+            return None
+        if entries:
+            told = sorted([each[f"p_{name}"] for name in ("place", "key", "part", "room")] for each in entries)
+            kept |= {"p_entries": _as_json(told), "p_number": len(told), "p_version": secrets.randbits(62)}
+        claim = self._sql.claim_entering if entries else self._sql.claim
+        kept |= {"p_now": instant, "p_ids": ids, "p_count": len(ids)}
+        link.compound(claim, {**params, **request.lease, **kept})
+        return records
 
     def _among(self, link: Link, request: TakeRequest, params: dict[str, Any]) -> list[str]:
         """The first jobs of several names, locked, as texts. They are found without a lock."""
@@ -261,8 +327,12 @@ def _returning(st: Statements, insert: sa.Insert) -> Prepared:
 
 
 def _pick(st: Statements, index: str, *conditions: sa.ColumnElement[bool], lists: Sequence[str] = ()) -> Prepared:
-    event = st.first_event().scalar_subquery()
-    # Not only found out afterwards: others pass over what is locked, and would be served what comes behind it.
-    timely = sa.or_(param("swept", sa.Boolean()), event.is_(None), event > now)
-    select = st.in_order(sa.select(as_text(st)).where(st.ready_condition(), timely, *conditions), index)
+    select = st.in_order(sa.select(as_text(st)).where(st.ready_condition(), _timely(st), *conditions), index)
     return Prepared(locking(select, st.product), *lists)
+
+
+def _timely(st: Statements) -> sa.ColumnElement[bool]:
+    """Nothing is overdue. Not only found out afterwards: others pass over what is locked, and would be served what
+    comes behind it."""
+    event = st.first_event().scalar_subquery()
+    return sa.or_(param("swept", sa.Boolean()), event.is_(None), event > now)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.answers import slot_of
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.mariadb.compounds import as_text, into, kept, variable
+from jobboard.backends.sql.mariadb.compounds import as_text, first_of, into, kept, variable
 from jobboard.backends.sql.mariadb.lists import TEXT, ScopeLists
 from jobboard.backends.sql.scopes import ENTRY, rules_of
 from jobboard.backends.sql.statements import Statements, now
@@ -24,7 +24,7 @@ from jobboard.backends.sql.writing import claimed
 from jobboard.engine import Limits
 from jobboard.primitives import Nonce
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import by_key
+from jobboard.sql.dialects import PRIMARY, by_key
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Compound, Prepared, param, text
 
@@ -46,17 +46,21 @@ def one_rule(limits: Limits | None, names: Sequence[str] | None) -> dict[str, An
 
 class Singles:
     def __init__(self, st: Statements) -> None:
+        named = st.jobs.c.name == text("name")
         self._takes = {
-            (named, ruled): _take(st, ruled, *looked)
-            for named, looked in ((False, ("ready",)), (True, ("by_name", st.jobs.c.name == text("name"))))
+            (index, ruled): _take(st, ruled, index, *looked)
+            for index, looked in (("ready", ()), ("by_name", (named,)))
             for ruled in (False, True)
         }
+        self._takes[PRIMARY, True] = _take(st, True, PRIMARY)
 
     def take(self, link: Link, request: TakeRequest, params: dict[str, Any], nonce: Nonce) -> Glance:
-        """:param params: of the board, of the request, and of a limit if there is one."""
+        """:param params: of the board, of the request, of a limit if there is one, and ``p_ids`` if it is to be one of
+        these."""
         asked = {**params, **request.lease, **slot_of(nonce)}
         # One column: each costs the driver 16 us.
-        [(told,)] = link.compound(self._takes[request.names is not None, "p_room" in params], asked)
+        index = PRIMARY if "p_ids" in params else "ready" if request.names is None else "by_name"
+        [(told,)] = link.compound(self._takes[index, "p_room" in params], asked)
         row = json.loads(told)
         if len(row) > RECORD:
             return Glance([claimed(row, request.lease, row[RECORD])], False, 0)
@@ -68,7 +72,8 @@ class Singles:
 
 
 def _take(st: Statements, ruled: bool, index: str, *conditions: sa.ColumnElement[bool]) -> Compound:
-    """:param ruled: the claim enters a scope."""
+    """:param ruled: the claim enters a scope.
+    :param index: that of the primary key: the first one of ``p_ids``."""
     c = st.jobs.c
     instant, event, id_ = (variable(name, sa.BigInteger) for name in ("l_now", "l_event", "l_id"))
     # In JSON a variable by itself is a text.
@@ -79,7 +84,8 @@ def _take(st: Statements, ruled: bool, index: str, *conditions: sa.ColumnElement
     found, variables = [c.id, c.token, told], "l_id, l_token, l_told"
     if ruled:
         found, variables = [*found, c.uuid, c.name, c.job_group], f"{variables}, l_uuid, l_name, l_group"
-    pick = st.in_order(sa.select(*found).where(st.ready_condition(), *conditions), index)
+    pick = sa.select(*found).where(st.ready_condition(), *conditions)
+    pick = first_of(st, pick) if index == PRIMARY else st.in_order(pick, index)
     # As the claim writes it.
     token = sa.func.greatest(variable("l_token", sa.BigInteger) + 1, instant)
     blank = sa.literal(" ", sa.String(), literal_execute=True)

@@ -33,7 +33,7 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import Glance, TakeRequest
-from jobboard.backends.sql.mariadb.compounds import as_text, into, variable
+from jobboard.backends.sql.mariadb.compounds import as_text, first_of, into, variable
 from jobboard.backends.sql.mariadb.lows import FEW, RETURNED, Lows, Told, Watermark
 from jobboard.backends.sql.statements import SWEEP, Statements, now
 from jobboard.backends.sql.tables import literal
@@ -196,10 +196,7 @@ def _skim(st: Statements, found: sa.FromClause, *conditions: sa.ColumnElement[bo
     sure = st.first_event(c.wake_at == variable("l_event")).scalar_subquery()
     ids = sa.text("JSON_ARRAYAGG(first.id ORDER BY first.priority, first.id LIMIT :p_reach)")
     ids = ids.bindparams(param("reach", sa.Integer()))
-    # In the order of the ids, and no more of them than are wanted: to sort them would be to lock them all.
-    pick = sa.select(as_text(st)).prefix_with("STRAIGHT_JOIN").select_from(sa.text(_FOUND), st.jobs)
-    pick = pick.where(c.id == variable("found.id"), st.ready_condition(), *conditions)
-    pick = by_index(pick.limit(param("limit", sa.Integer())), st.jobs, PRIMARY)
+    pick = first_of(st, sa.select(as_text(st)).where(st.ready_condition(), *conditions), sa.text(_FOUND))
     seen = sa.func.coalesce(sa.func.json_length(variable("l_ids")), variable("0"))
     return Compound(
         "DECLARE l_now, l_event, l_sure, l_came BIGINT; DECLARE l_ids LONGTEXT;",

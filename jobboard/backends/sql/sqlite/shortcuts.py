@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
 from jobboard.backends.sql.answers import Items, taken, whole
+from jobboard.backends.sql.heads import FAR
 from jobboard.backends.sql.looking import Glance, TakeRequest, lanes_of, names_there
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.sqlite.crowds import NOTHING, Crowd, Full
-from jobboard.backends.sql.sqlite.heads import FAR, Heads
+from jobboard.backends.sql.sqlite.heads import SQLiteHeads
 from jobboard.backends.sql.statements import Statements, claimed_values, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, literal, place_of
@@ -83,7 +84,7 @@ class SQLiteStatements:
 
     def beside(self, named: bool, lanes: int) -> Prepared:
         """Take the first job in none of so many groups; or the one with which a walk ends, behind
-        :data:`~jobboard.backends.sql.sqlite.heads.FAR`."""
+        :data:`~jobboard.backends.sql.heads.FAR`."""
         if (named, lanes) not in self._besides:
             st, c = self._st, self._jobs.c
             ready = sa.select(c.id).where(st.mine, c.state == literal(UNCLAIMED))
@@ -116,7 +117,7 @@ class SQLiteShortcuts(Shortcuts):
         super().__init__(store)
         self._board = store.base["p_board"]
         self._sql = store.statements.part(SQLiteStatements)
-        self._heads = store.statements.part(Heads)
+        self._heads = store.statements.part(SQLiteHeads)
         self._crowd = Crowd(store.statements)
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:

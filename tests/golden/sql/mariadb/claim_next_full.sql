@@ -1,3 +1,43 @@
+SELECT CONCAT('[', GROUP_CONCAT(IF(served.fits, served.id, NULL) ORDER BY served.priority, served.id
+  LIMIT %(p_reach)s), ']'), max(served.seen) AS max_1, min(served.room) AS min_1
+FROM (SELECT turned.id AS id, turned.priority AS priority, turned.seen AS seen, turned.room AS room, turned.`left`
+  >= 0 AND coalesce(sum(turned.`left` > 0 AND turned.turn >= %(p_turns)s) OVER (ORDER BY turned.priority, turned.id
+  ROWS BETWEEN UNBOUNDED PRECEDING AND %(param_3)s PRECEDING), 0) = 0 AS fits
+FROM (SELECT ruled.id AS id, ruled.priority AS priority, ruled.turn AS turn, ruled.seen AS seen, ruled.room AS room,
+  CASE WHEN (ruled.name IS NULL) THEN %(p_turns)s ELSE ruled.room - row_number() OVER (PARTITION BY ruled.name,
+  ruled.job_group ORDER BY ruled.priority, ruled.id) END AS `left`
+FROM (SELECT some.id AS id, some.priority AS priority, some.turn AS turn, some.seen AS seen, rule.name AS name, CASE
+  WHEN (rule.per_group = 1) THEN some.job_group END AS job_group, coalesce((SELECT CASE WHEN (length(listed.value)
+  <= 5400) THEN greatest(rule.most - (SELECT STRAIGHT_JOIN count(*) AS count_1
+FROM JSON_TABLE(IF(listed.value REGEXP '^([0-9a-f-]{36} [0-9]{16},)+$', CONCAT('[["', REPLACE(REPLACE(
+  TRIM(TRAILING ',' FROM CONVERT(listed.value USING utf8mb4)), ',', '"],["'), ' ', '","'), '"]]'), '[]'),
+  '$[*]' COLUMNS (uuid VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]', token BIGINT PATH
+  '$[1]')) AS claim, jobboard AS held FORCE INDEX (jobboard_uuid)
+WHERE held.uuid = claim.uuid AND held.board = %(p_board)s AND held.token = claim.token AND held.state = 'CLAIMED'),
+  0) ELSE rule.most END AS anon_1
+FROM jobboard_sides AS listed
+WHERE listed.board = %(p_board)s AND listed.kind = 'scope' AND listed.place = sha2(CASE WHEN (rule.per_group = 1)
+  THEN concat(some.name, CHAR(10 USING utf8mb4), some.job_group) ELSE some.name END, 256)), rule.most) AS room
+FROM (SELECT lined.id AS id, lined.priority AS priority, lined.name AS name, lined.job_group AS job_group,
+  lined.turn AS turn, lined.seen AS seen
+FROM (SELECT page.id AS id, page.priority AS priority, page.name AS name, page.job_group AS job_group, row_number()
+  OVER (PARTITION BY page.name, page.job_group ORDER BY page.priority, page.id) AS turn, count(*) OVER () AS seen
+FROM (SELECT jobboard.id AS id, jobboard.priority AS priority, jobboard.name AS name, jobboard.job_group AS
+  job_group
+FROM jobboard FORCE INDEX (jobboard_ready)
+WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
+  coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s ORDER BY jobboard.priority,
+  jobboard.id
+ LIMIT 400) AS page) AS lined
+WHERE lined.turn <= %(p_turns)s) AS some LEFT OUTER JOIN (SELECT given.name AS name, given.per_group AS per_group,
+  given.most AS most
+FROM JSON_TABLE(%(p_rules)s, '$[*]' COLUMNS (name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH
+  '$[0]', per_group INT PATH '$[1]',
+  most INT PATH '$[2]')) AS given) AS rule ON some.name = rule.name AND (rule.per_group != 1 OR some.job_group IS
+  NOT NULL)) AS ruled) AS turned) AS served;
 BEGIN NOT ATOMIC
 DECLARE l_now, l_event, l_id, l_token BIGINT; DECLARE l_told LONGTEXT CHARACTER SET utf8mb4;
 DECLARE l_uuid VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin; DECLARE l_name, l_group VARCHAR(255)
@@ -8,19 +48,18 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
  LIMIT 1) AS anon_2 INTO l_now, l_event ;
 IF %(p_swept)s OR l_event IS NULL OR l_event > l_now THEN
-SELECT jobboard.id, jobboard.token, CASE WHEN (jobboard.attempts < 2147483647 AND jobboard.token <
+SELECT STRAIGHT_JOIN jobboard.id, jobboard.token, CASE WHEN (jobboard.attempts < 2147483647 AND jobboard.token <
   9223372036854775807) THEN json_array(jobboard.uuid COLLATE utf8mb4_bin, jobboard.name, jobboard.priority,
   jobboard.id, jobboard.`key`, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts,
   jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on,
   jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until, l_now + 0) END AS
   anon_1, jobboard.uuid, jobboard.name, jobboard.job_group
-FROM jobboard FORCE INDEX (jobboard_ready)
+FROM JSON_TABLE(%(p_ids)s, '$[*]' COLUMNS (id BIGINT PATH '$')) AS found, jobboard FORCE INDEX (PRIMARY)
 WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
   coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s ORDER BY jobboard.priority,
-  jobboard.id
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND jobboard.id = found.id
  LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED INTO l_id, l_token, l_told, l_uuid, l_name, l_group ;
 IF l_told IS NOT NULL THEN
 UPDATE jobboard_answers SET `call`=%(p_call)s, answer=concat(l_id, ' ', greatest(l_token + 1, l_now)), stamp=CASE
@@ -78,98 +117,3 @@ WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jo
 END IF;
 COMMIT;
 END;
-ROLLBACK;
-INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_handle)s, %(p_slot)s, %(call)s,
-  %(answer)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))) ON DUPLICATE KEY UPDATE handle =
-  jobboard_answers.handle;
-SELECT jobboard_answers.`call`, jobboard_answers.answer
-FROM jobboard_answers
-WHERE jobboard_answers.handle = %(p_handle)s AND jobboard_answers.slot = %(p_slot)s FOR UPDATE;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0' LOCK IN SHARE MODE;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard FORCE INDEX (jobboard_ready)
-WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
-  coalesce((SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s ORDER BY jobboard.priority,
-  jobboard.id
- LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides FORCE INDEX (PRIMARY)
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
-  (%(p_places_1)s, …) ORDER BY jobboard_sides.place FOR UPDATE;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard
-WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND jobboard.board = %(p_board)s;
-SELECT clock.now, (SELECT jobboard.wake_at AS event
-FROM jobboard
-WHERE jobboard.board = %(p_board)s AND jobboard.wake_at IS NOT NULL ORDER BY jobboard.wake_at
- LIMIT 1) AS anon_1, jobboard_sides.value, jobboard_sides.version
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0' LOCK IN SHARE MODE;
-SELECT jobboard.id, jobboard.priority
-FROM jobboard FORCE INDEX (jobboard_ready)
-WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
-  coalesce((SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND (jobboard.job_group IS
-  NULL OR jobboard.job_group != %(p_group_of0)s OR jobboard.name != %(p_name_of0)s) ORDER BY jobboard.priority,
-  jobboard.id
- LIMIT %(p_limit)s;
-SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
-  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
-  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
-  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard FORCE INDEX (PRIMARY)
-WHERE jobboard.board = %(p_board)s AND jobboard.state = 'UNCLAIMED' AND jobboard.version <= %(p_readable)s AND
-  coalesce((SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
-  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) = %(p_gate)s AND jobboard.id IN (…) ORDER
-  BY jobboard.priority, jobboard.id
- LIMIT %(p_limit)s FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides FORCE INDEX (PRIMARY)
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place IN
-  (%(p_places_1)s, …) ORDER BY jobboard_sides.place FOR UPDATE SKIP LOCKED;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
-  IN (%(p_places_1)s, …);
-UPDATE jobboard FORCE INDEX (PRIMARY) SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)s,
-  who=%(p_who)s, keeper=%(p_keeper)s, lock_until=%(p_lock_until)s, modified_on=%(p_modified_on)s,
-  errors=%(p_errors)s, retries=%(p_retries)s, live_key=%(p_live_key)s, wake_at=%(p_wake_at)s, returned=CASE WHEN
-  (%(p_state)s = 'UNCLAIMED') THEN TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) END,
-  spare='', gone_on=%(p_gone_on)s WHERE jobboard.id = %(p_id)s AND jobboard.token = %(p_was_token)s AND
-  jobboard.state = %(p_was_state)s;
-INSERT INTO jobboard_sides (board, kind, place, `key`, value, until, version) VALUES (%(p_board)s, %(p_kind)s,
-  %(p_place)s, %(p_key)s, %(p_value)s, coalesce(%(p_until)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)) + %(p_ttl)s), %(p_version)s) ON DUPLICATE KEY UPDATE board = jobboard_sides.board;
-SELECT jobboard_sides.version
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place = %(p_place)s;
-UPDATE jobboard_answers SET `call`=%(p_call)s, answer=%(p_answer)s, stamp=CASE WHEN (jobboard_answers.stamp <
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s) THEN TIMESTAMPDIFF(MICROSECOND,
-  '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ELSE jobboard_answers.stamp END WHERE jobboard_answers.handle =
-  %(p_handle)s AND jobboard_answers.slot = %(p_slot)s AND jobboard_answers.`call` <= %(p_call)s;
-COMMIT;
