@@ -172,6 +172,19 @@ def test_where_nothing_is_full_any_more_takes_are_as_before(make_crowded: Any, s
     assert len(seen.texts) == 1
 
 
+def test_a_server_that_cuts_long_lists_off(make_crowded: Any, engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        was = connection.exec_driver_sql("SELECT @@GLOBAL.group_concat_max_len").scalar()
+        connection.exec_driver_sql("SET GLOBAL group_concat_max_len = 12")
+    try:
+        board = make_crowded((50,))
+        jobs = board.post_many([Posting("mail", group=f"{n}") for n in range(20)])
+        assert board.claim_many("anna", 20) == jobs
+    finally:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"SET GLOBAL group_concat_max_len = {was}")
+
+
 def test_from_group_to_group(make_crowded: Any) -> None:
     """By the entries of the index that begin a group: those of a big group are not read."""
     board = make_crowded((50,))
