@@ -11,22 +11,22 @@ look passes what is not ready in front of a group's first job.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements
 from jobboard.engine import Lane
-from jobboard.sql.prepared import Prepared, text
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.looking import Reads
+from jobboard.sql.prepared import Prepared, Row, text
 
 FAR = 1000
 """How many ready jobs are walked past, in serving order, before groups are looked up."""
 MOST = 5000
 """Where there are more groups than that, looks walk as far as it takes."""
+
+Reads = Callable[[Prepared, dict[str, Any]], list[Row]]
+"""Runs what only looks."""
 
 Position = tuple[int, int]
 """Priority and id."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql.heads import Heads
+from jobboard.backends.sql.heads import Heads, Reads
 from jobboard.backends.sql.mariadb.heads import MariaDBHeads
 from jobboard.backends.sql.sqlite.heads import SQLiteHeads
 from jobboard.backends.sql.statements import Statements
@@ -16,8 +16,6 @@ from jobboard.engine import Lane
 from jobboard.sql.dialects import by_index
 from jobboard.sql.prepared import Prepared, Row, chunks, text
 from jobboard.states import UNCLAIMED, Record
-
-Reads = Callable[[Prepared, dict[str, Any]], list[Row]]
 
 _MANY_NAMES = 50
 

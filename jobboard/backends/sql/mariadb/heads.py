@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql.heads import MOST, Heads, written
+from jobboard.backends.sql.heads import MOST, Heads, Reads, written
 from jobboard.backends.sql.statements import Statements
 from jobboard.engine import Lane
 from jobboard.sql.dialects import by_index
 from jobboard.sql.prepared import Prepared, param, text
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.looking import Reads
 
 
 class MariaDBHeads(Heads):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
 
+from jobboard.backends.sql.postgresql.parts import Parts
 from jobboard.backends.sql.scopes import NEWLINE, group_key
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.sql.expressions import XACT, Now, Place
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import UNCLAIMED
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 RETURNED = 1000
 """How many that came back one look reads. If there may be more, it can't tell the first."""
@@ -39,10 +37,10 @@ class Behind:
         :mod:`~jobboard.backends.sql.postgresql.lanes`.
     """
 
-    def __init__(self, statements: Statements, single: Single, named: bool, beside: bool = False) -> None:
+    def __init__(self, statements: Statements, named: bool, beside: bool = False) -> None:
         self._st = statements
-        self._single = single
-        self._as = single.named
+        self._parts = statements.part(Parts)
+        self._as = self._parts.named
         self._jobs = statements.jobs
         name = (self._jobs.c.name == text("name"),) if named else ()
         self._beside = beside
@@ -56,24 +54,24 @@ class Behind:
         self.probe = self._probe()
 
     def take(self, limit: int) -> Prepared:
-        """As :meth:`Single.take`. It takes nothing where jobs have come back, and tells so at the end of each row."""
+        """Take the first ones; none where jobs have come back, and tell so at the end of each row."""
         statement = self._takes.get(limit)
         if statement is None:
             c, since = self._jobs.c, self._since()
             returned = self._returned(since, self._ready).limit(_written(1)).with_only_columns(c.id).scalar_subquery()
             ready = self._walk(since, self._ready, limit, locked=True).where(returned.is_(None))
             there = self._walk(since, self._ready, 1, locked=False).limit(_written(1)).with_only_columns(1)
-            statement = self._takes[limit] = self._single.taking(
+            statement = self._takes[limit] = self._parts.taking(
                 limit, self._overdue(since), ready, there.scalar_subquery().is_not(None), returned.is_not(None)
             )
         return statement
 
     def take_ids(self, limit: int) -> Prepared:
-        """As :meth:`Single.take` of ``p_ids``."""
+        """The same of ``p_ids``, also where jobs have come back."""
         statement = self._of_ids.get(limit)
         if statement is None:
-            ready, busy = self._single.ready(*self._single.of_kind("ids"))
-            statement = self._of_ids[limit] = self._single.taking(limit, self._overdue(self._since()), ready, busy)
+            ready, busy = self._parts.ready(*self._parts.of_kind("ids"))
+            statement = self._of_ids[limit] = self._parts.taking(limit, self._overdue(self._since()), ready, busy)
         return statement
 
     def candidates(self, limit: int) -> Prepared:

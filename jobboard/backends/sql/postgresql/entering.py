@@ -14,11 +14,12 @@ of claims that have ended, limits that do not bind yet, a long walk past full sc
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, Insert, insert
 
+from jobboard.backends.sql.postgresql.parts import Parts
 from jobboard.backends.sql.scopes import ENTRY, PROBED, TOKEN, UUID, group_key
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
@@ -27,9 +28,6 @@ from jobboard.sql.claims import among
 from jobboard.sql.expressions import Greatest, Now, Veiled
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import CLAIMED
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 SHUT = 50
 """How many full scopes one statement passes over, at most."""
@@ -42,9 +40,9 @@ now = Now()
 
 
 class Entering:
-    def __init__(self, statements: Statements, single: Single) -> None:
+    def __init__(self, statements: Statements) -> None:
         self._st = statements
-        self._single = single
+        self._parts = statements.part(Parts)
         self._jobs = statements.jobs
         self._sides = statements.tables.sides
         self._takes: dict[tuple[str, int, bool, str], Prepared] = {}
@@ -72,9 +70,9 @@ class Entering:
         return statement
 
     def _take(self, kind: str, limit: int, alone: bool, crowded: bool) -> Prepared:
-        single = self._single
-        clock, seen, rules = single.clock(), self._seen(), self._rules(alone)
-        conditions = single.of_kind(kind)
+        parts = self._parts
+        clock, seen, rules = parts.clock(), self._seen(), self._rules(alone)
+        conditions = parts.of_kind(kind)
         ready = self._jobs_of(clock).where(*conditions)
         # Behind those that others are at, or that have no room, there are more to be looked at.
         hitches = [] if kind == "ids" else [(self._st.any_of(*conditions), _string("more"))]
@@ -86,14 +84,14 @@ class Entering:
             c = self._jobs.c
             first = ready.order_by(c.priority, c.id).with_for_update(skip_locked=True, of=self._jobs)
         chosen = first.where(self._may(seen)).limit(_number(limit))
-        picked = chosen.cte(single.named("picked")).prefix_with("MATERIALIZED")
+        picked = chosen.cte(parts.named("picked")).prefix_with("MATERIALIZED")
         wanted = self._wanted(picked, rules, alone and limit == 1)
         fits = self._fits(wanted)
         entered = self._entered(wanted, fits)
-        taken = single.claimed(among(self._jobs, sa.select(picked.c.id).where(fits)), clock)
+        taken = parts.claimed(among(self._jobs, sa.select(picked.c.id).where(fits)), clock)
         # All or nothing: NULL, which the column refuses.
         all_in = _count(entered) == _count(wanted)
-        done = single.taken_one(taken) if limit == 1 else single.taken_together(taken)
+        done = parts.taken_one(taken) if limit == 1 else parts.taken_together(taken)
         told = done.subquery("told")
         kept = sa.select(sa.case((all_in, told.c[0]))).select_from(told)
         if crowded or kind == "ids":
@@ -103,19 +101,19 @@ class Entering:
     def _take_known(self, kind: str, alone: bool) -> Prepared:
         """The first job: much the shortest, as each part of a plan costs something whether it runs or not. What it
         can't enter a scope for it does not take, so that nothing is to be taken back."""
-        single, c = self._single, self._jobs.c
-        clock, seen = single.clock(), self._seen()
-        conditions = single.of_kind(kind)
+        parts, c = self._parts, self._jobs.c
+        clock, seen = parts.clock(), self._seen()
+        conditions = parts.of_kind(kind)
         first = self._jobs_of(clock).where(*conditions).order_by(c.priority, c.id).limit(_one)
         locked = first.where(self._may(seen)).with_for_update(skip_locked=True, of=self._jobs)
-        picked = locked.cte(single.named("picked")).prefix_with("MATERIALIZED")
+        picked = locked.cte(parts.named("picked")).prefix_with("MATERIALIZED")
         place, most, free = self._bound(picked, alone)
         entered = self._entered_known(picked, place, most)
         fits = sa.or_(free, sa.select(entered.c.place).exists())
         one = sa.select(picked.c.id).where(fits).scalar_subquery()
-        taken = single.claimed(c.id == one, clock)
+        taken = parts.claimed(c.id == one, clock)
         hitches = [] if kind == "ids" else [(self._st.any_of(*conditions), _string("more"))]
-        return self._taking(seen, taken, single.taken_one(taken), *hitches)
+        return self._taking(seen, taken, parts.taken_one(taken), *hitches)
 
     def _bound(self, picked: sa.CTE, alone: bool) -> tuple[Any, Any, sa.ColumnElement[bool]]:
         """The place of the scope that a job is in, if it is one, how many claims that may have; and whether it is in
@@ -127,7 +125,7 @@ class Entering:
             return sa.select(place).where(within).scalar_subquery(), rules.c.most, sa.not_(within)
         number, most = sa.func.count(), sa.func.min(rules.c.most)
         told = (number.label("number"), sa.func.min(place).label("place"), most.label("most"))
-        found = sa.select(*told).select_from(rules.join(picked, within)).cte(self._single.named("bound")).c
+        found = sa.select(*told).select_from(rules.join(picked, within)).cte(self._parts.named("bound")).c
         only = sa.select(found.place).where(found.number == _one).scalar_subquery()
         none = sa.select(found.number).scalar_subquery() == _number(0)
         return only, sa.select(found.most).scalar_subquery(), none
@@ -141,7 +139,7 @@ class Entering:
             .where(self._of(t.c), t.c.place == place, _whole(size), size < most * _ENTRY)
             .values(value=t.c.value.op("||")(part), version=t.c.version + _one)
             .returning(t.c.place)
-            .cte(self._single.named("entered"))
+            .cte(self._parts.named("entered"))
         )
 
     def _taking(self, seen: sa.CTE, taken: sa.CTE, kept: sa.Select[Any], *hitches: Any) -> Prepared:
@@ -150,7 +148,7 @@ class Entering:
         return Prepared(
             sa.select(*taken.c, now, seen.c.event, sa.false(), seen.c.gate, hitch)
             .select_from(seen.outerjoin(taken, sa.true()))
-            .add_cte(self._single.answer(taken, kept))
+            .add_cte(self._parts.answer(taken, kept))
         )
 
     @staticmethod
@@ -161,7 +159,7 @@ class Entering:
 
     def _seen(self) -> sa.CTE:
         event, gate = self._st.first_event().scalar_subquery(), self._st.gate()
-        return sa.select(event.label("event"), gate.label("gate")).cte(self._single.named("seen"))
+        return sa.select(event.label("event"), gate.label("gate")).cte(self._parts.named("seen"))
 
     def _rules(self, alone: bool) -> Any:
         columns = (sa.column("name", sa.String), sa.column("per_group", sa.Boolean), sa.column("most", sa.BigInteger))
@@ -169,7 +167,7 @@ class Entering:
             c = _Rule.c
             return sa.values(*columns, name="rule").data([(c.name, c.per_group, c.most)])
         rule = _records("rules").table_valued(*columns, name="rule").render_derived(with_types=True)
-        return sa.select(*rule.c).cte(self._single.named("rules")).prefix_with("MATERIALIZED")
+        return sa.select(*rule.c).cte(self._parts.named("rules")).prefix_with("MATERIALIZED")
 
     def _jobs_of(self, clock: sa.CTE) -> sa.Select[Any]:
         """Jobs, each with the token that it gets."""
@@ -196,7 +194,7 @@ class Entering:
         most = limit + SPARE
         ready = sa.select(c.id, c.priority, c.name, c.job_group).where(*conditions)
         if few:
-            c = ready.cte(self._single.named("few")).prefix_with("MATERIALIZED").c
+            c = ready.cte(self._parts.named("few")).prefix_with("MATERIALIZED").c
             ready = sa.select(*c)
         # As names are collated, which the type of an array does not show.
         none = sa.type_coerce(sa.literal_column("CAST('{}' AS TEXT[]) COLLATE \"C\""), ARRAY(sa.Text))
@@ -210,7 +208,7 @@ class Entering:
             "steps": _number(0),
         }
         first = sa.select(*(value.label(name) for name, value in begin.items()))
-        walk = first.cte(self._single.named("walk"), recursive=True)
+        walk = first.cte(self._parts.named("walk"), recursive=True)
         behind = sa.tuple_(c.priority, c.id) > sa.tuple_(walk.c.priority, walk.c.id)
         further = ready.where(behind).order_by(c.priority, c.id).limit(None if few else _number(FAR))
         near = further.correlate(walk).subquery("near")
@@ -289,7 +287,7 @@ class Entering:
         size = sa.select(sa.func.length(scope.c.value)).where(self._of(scope.c), scope.c.place == wanted.c.place)
         size = size.limit(_one).correlate_except(scope)
         listed = sa.func.coalesce(size.scalar_subquery(), _number(0)).label("size")
-        return sa.select(wanted, listed).cte(self._single.named("wanted")).prefix_with("MATERIALIZED")
+        return sa.select(wanted, listed).cte(self._parts.named("wanted")).prefix_with("MATERIALIZED")
 
     @staticmethod
     def _fits(wanted: sa.CTE) -> sa.ColumnElement[bool]:
@@ -306,7 +304,7 @@ class Entering:
         size = sa.func.length(t.c.value)
         room = sa.and_(_whole(size), size + sa.func.length(upsert.excluded.value) <= most * _ENTRY)
         entered = self._relisting(upsert, t.c.value.op("||")(upsert.excluded.value), room)
-        return entered.returning(t.c.place).cte(self._single.named("entered"))
+        return entered.returning(t.c.place).cte(self._parts.named("entered"))
 
     # Ends
 
@@ -334,7 +332,7 @@ class Entering:
             .where(self._of(t.c), t.c.place == held, _whole(size))
             .values(value=sa.func.convert_to(left, _UTF8), version=t.c.version + _one)
             .returning(size.label("left"))
-            .cte(self._single.named("exited"))
+            .cte(self._parts.named("exited"))
         )
         left_one = taken.outerjoin(exited, sa.true())
         return left_one, exited.c.left.is_not(None), exited.c.left >= param("size")
@@ -352,7 +350,7 @@ class Entering:
             .select_from(sa.join(exits, self._held(exits.c.place).lateral("found"), sa.true()))
             # Counted, so that all jobs are locked before the first scope is.
             .where(_count(taken) > _number(0))
-            .cte(self._single.named("leaving"))
+            .cte(self._parts.named("leaving"))
             .prefix_with("MATERIALIZED")
         )
         upsert = self._listing(leaving, sa.true())
@@ -363,7 +361,7 @@ class Entering:
         exited = (
             self._relisting(upsert, sa.func.convert_to(left, _UTF8), _whole(size))
             .returning(t.c.place, size.label("left"))
-            .cte(self._single.named("exited"))
+            .cte(self._parts.named("exited"))
         )
         full = sa.select(exited.c.place).where(exited.c.place == leaving.c.place, exited.c.left >= leaving.c.size)
         return taken, _count(exited), full.limit(_one).exists()

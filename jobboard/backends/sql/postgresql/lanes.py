@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobboard.backends.sql.dear import AFRESH, NAMES
 from jobboard.backends.sql.looking import TakeRequest
@@ -19,9 +18,6 @@ from jobboard.backends.sql.postgresql.floors import Surveyed
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
 from jobboard.sql.prepared import Row
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 MOST = 8
 """How many lanes takes of one name, or of all, look beside."""
@@ -44,9 +40,8 @@ class _Front:
 
 
 class Lanes:
-    def __init__(self, store: SQLStore, single: Single) -> None:
+    def __init__(self, store: SQLStore) -> None:
         self._store = store
-        self._single = single
         self._fronts: dict[str | None, _Front] = {}
 
     def first(self, request: TakeRequest) -> list[int] | None:
@@ -88,4 +83,4 @@ class Lanes:
         return {**self._store.base, **request.params}
 
     def _beside(self, request: TakeRequest) -> Behind:
-        return self._single.behind(request.names is not None, beside=True)
+        return self._store.statements.part(Behind, request.names is not None, True)

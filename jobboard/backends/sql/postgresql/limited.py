@@ -31,10 +31,10 @@ CROWDED = 1.0
 class LimitedTakes:
     """:param take: runs a statement that takes jobs, for a request and with further parameters."""
 
-    def __init__(self, store: SQLStore, entering: Entering, lanes: Lanes, take: Callable[..., Glance]) -> None:
+    def __init__(self, store: SQLStore, take: Callable[..., Glance]) -> None:
         self._store = store
-        self._entering = entering
-        self._lanes = lanes
+        self._entering = store.statements.part(Entering)
+        self._lanes = Lanes(store)
         self._take = take
         self._candidates = store.statements.part(Candidates)
         self._known: tuple[Limits | None, dict[tuple[str, ...] | None, tuple[int, dict[str, object]]]] = None, {}

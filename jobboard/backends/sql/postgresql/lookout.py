@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobboard.backends.sql.dear import Queue, Queues
 from jobboard.backends.sql.looking import TakeRequest
 from jobboard.backends.sql.postgresql.behind import Behind, pages
 from jobboard.backends.sql.postgresql.floors import Floors, Surveyed
 from jobboard.backends.sql.store import SQLStore
 from jobboard.sql.links import Link
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.postgresql.shortcuts import Single
 
 AHEAD = 1_000_000
 """µs until the next look, if one behind floors has found nothing: it has not looked for what is to come."""
@@ -25,13 +20,12 @@ class _FloorQueue(Queue):
 
 
 class Lookout:
-    def __init__(self, store: SQLStore, single: Single) -> None:
+    def __init__(self, store: SQLStore) -> None:
         self._store = store
         self.queues = Queues(_FloorQueue)
-        self._single = single
 
     def behind(self, request: TakeRequest) -> Behind:
-        return self._single.behind(request.names is not None)
+        return self._store.statements.part(Behind, request.names is not None)
 
     def floors(self, request: TakeRequest) -> Floors | None:
         """Where this take is to begin; None: it need not know."""

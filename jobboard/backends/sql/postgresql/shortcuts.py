@@ -12,26 +12,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.backends.sql.answers import ALL, JOINT, slot_of, text_of, whole
+from jobboard.backends.sql.answers import ALL, slot_of, text_of, whole
 from jobboard.backends.sql.looking import Candidates, Glance, TakeRequest, soon
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
-from jobboard.backends.sql.postgresql.behind import RETURNED, SPARE, Behind
+from jobboard.backends.sql.postgresql.behind import RETURNED, SPARE
 from jobboard.backends.sql.postgresql.entering import Entering
-from jobboard.backends.sql.postgresql.lanes import Lanes
 from jobboard.backends.sql.postgresql.limited import LimitedTakes
 from jobboard.backends.sql.postgresql.lookout import AHEAD, Lookout
+from jobboard.backends.sql.postgresql.parts import ZERO, Parts, pair
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
 from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
-from jobboard.backends.sql.statements import Statements, claimable, held, restamped
+from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.engine import Limits
 from jobboard.primitives import Draft, Finish, Nonce
-from jobboard.sql.claims import among, locking
-from jobboard.sql.expressions import Now
+from jobboard.sql.claims import among
 from jobboard.sql.links import ConstraintViolated
 from jobboard.sql.prepared import Prepared, Row, param, text
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Record, serving_order
@@ -55,50 +54,39 @@ _DRAFT: dict[str, Any] = {
 _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"job_group": "group"}
 """The columns that are stored as they are, and the fields of a draft that they hold."""
 
-now = Now()
-_EPOCH = sa.literal_column("'epoch'", sa.String)
-_MICROS = sa.literal_column("1000000", sa.Integer)
-# Read once the transaction has its id; see floors.
-_INSTANT = sa.case(
-    (
-        sa.func.txid_current().is_not(None),
-        sa.cast(sa.func.date_part(_EPOCH, sa.func.clock_timestamp()) * _MICROS, sa.BigInteger),
-    )
-)
 _ALONE = sa.literal_column(f"'{ALL} 1'", sa.String)
-_ZERO = sa.literal_column("0", sa.Integer)
 _ONE = sa.literal(1, sa.Integer(), literal_execute=True)
 
 
 class PostgreSQLShortcuts(Shortcuts):
     def __init__(self, store: SQLStore) -> None:
         super().__init__(store)
-        self.single = store.statements.part(Single, bool(store.call["p_notify"]))
+        self._sql = store.statements.part(Single, bool(store.call["p_notify"]))
         self._candidates = store.statements.part(Candidates)
-        self._lookout = Lookout(store, self.single)
-        self._limited = LimitedTakes(store, self.single.entering, Lanes(store, self.single), self._take)
+        self._lookout = Lookout(store)
+        self._limited = LimitedTakes(store, self._take)
 
     def _run(self, statement: Prepared, nonce: Nonce, params: dict[str, Any]) -> list[Row]:
         return self.store.single(statement, {**self.store.base, **slot_of(nonce), **params})
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
-        statement, params = self.single.insert(drafts)
+        statement, params = self._sql.insert(drafts)
         rows = self._run(statement, nonce, {**self.store.call, **params})
         if not rows:
             raise ConstraintViolated("this call was answered before, or overtaken")
         return [draft.record(*row[:2]) for draft, row in zip(drafts, rows, strict=True)]
 
     def claim(self, uuid: str, lease: dict[str, Any], nonce: Nonce) -> Record | None:
-        rows = self._run(self.single.claim, nonce, {**lease, "p_uuid": uuid})
+        rows = self._run(self._sql.claim, nonce, {**lease, "p_uuid": uuid})
         return record_in(rows[0], CLAIMED) if rows else None
 
     def take(self, request: TakeRequest, nonce: Nonce) -> Glance:
         if request.direct:
             return self._behind(request, nonce) or self._first(request, nonce)
         if request.where is None:
-            statement = self.single.take("ids", request.limit)
+            statement = self._sql.take("ids", request.limit)
         else:
-            statement = self.single.take_where(request.limit, request.where)
+            statement = self._sql.take_where(request.limit, request.where)
         busy = False
         for ids in self._candidates.lists(request.with_spare, lambda each, params: self.store.query(each, **params)):
             look = self._take(statement, request, nonce, p_ids=ids)
@@ -109,7 +97,7 @@ class PostgreSQLShortcuts(Shortcuts):
         return look._replace(event=soon(look.event)) if busy else look
 
     def _first(self, request: TakeRequest, nonce: Nonce) -> Glance:
-        look = self._take(self.single.take("any" if request.names is None else "named", request.limit), request, nonce)
+        look = self._take(self._sql.take("any" if request.names is None else "named", request.limit), request, nonce)
         self._lookout.queues.taken(request, len(look.records))
         return look
 
@@ -155,7 +143,7 @@ class PostgreSQLShortcuts(Shortcuts):
         if left is None:
             return None
         exits, params = exits_of(acts, entered) if entered else (0, {})
-        statement = self.single.end(len(acts) > 1, left.leaves, "p_exits" in params if exits else None)
+        statement = self._sql.end(len(acts) > 1, left.leaves, "p_exits" in params if exits else None)
         params = {**left.params, **self.store.call, **params} if exits else left.params
         if len(acts) == 1:
             [act] = acts
@@ -176,21 +164,17 @@ class PostgreSQLShortcuts(Shortcuts):
         return [] if not exits or exited[0] == exits else list(entered)
 
 
-class Single:
+class Single(Parts):
     """The statements.
 
     :param calls: whether a post wakes those who wait.
     """
 
     def __init__(self, statements: Statements, calls: bool) -> None:
-        self.tables = tables = statements.tables
-        self.jobs = jobs = tables.jobs
-        self._statements = statements
-        self._mine = jobs.c.board == text("board")
+        super().__init__(statements)
         self._calls = calls
         self._takes: dict[tuple[str, int], Prepared] = {}
-        self._behind: dict[tuple[bool, bool], Behind] = {}
-        self.entering = Entering(statements, self)
+        self._entering = statements.part(Entering)
         self.claim = self._claim()
         self._ends: dict[tuple[bool, Leaves, bool | None], Prepared] = {}
         self._insert_one = self._inserting(None)
@@ -212,7 +196,7 @@ class Single:
 
     def _inserting(self, drafts: sa.TableValuedAlias | None) -> Prepared:
         """:param drafts: None: one that is ready at once, in parameters of its own."""
-        answer = self._answer_first()
+        answer = self.answer_first()
         c = self.jobs.c
         values: dict[str, Any]
         if drafts is None:
@@ -229,7 +213,7 @@ class Single:
         values |= {
             "board": text("board"),
             "state": state,
-            **dict.fromkeys(("attempts", "retries", "token"), _ZERO),
+            **dict.fromkeys(("attempts", "retries", "token"), ZERO),
             **dict.fromkeys(("created_on", "modified_on"), answer.c.now),
             **({} if due is None else {"lock_until": due, "wake_at": due}),
         }
@@ -255,93 +239,20 @@ class Single:
             statement = self._takes[kind, limit] = self._take(limit, *self.of_kind(kind))
         return statement
 
-    def of_kind(self, kind: str) -> Sequence[sa.ColumnElement[bool]]:
-        """Of "any" ready jobs, of those with ``p_name`` ("named"), or of those in ``p_ids`` ("ids")."""
-        readable = self._statements.readable(kind == "ids")
-        wanted = {"any": (), "named": (self.jobs.c.name == text("name"),), "ids": (self._chosen(),)}[kind]
-        return (readable, *wanted)
-
-    def behind(self, named: bool, beside: bool = False) -> Behind:
-        """What looks behind floors."""
-        behind = self._behind.get((named, beside))
-        if behind is None:
-            behind = self._behind[named, beside] = Behind(self._statements, self, named, beside)
-        return behind
-
     def take_where(self, limit: int, condition: sa.ColumnElement[bool]) -> Prepared:
         """As ``ids``, of those that still meet a condition."""
         return self._take(limit, *self.of_kind("ids"), condition)
 
-    def _chosen(self) -> sa.ColumnElement[bool]:
-        return self.jobs.c.id == sa.any_(param("ids", ARRAY(sa.BigInteger)))
-
     def _take(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Prepared:
         return self.taking(limit, self._statements.first_event(), *self.ready(*conditions))
-
-    def ready(self, *conditions: sa.ColumnElement[bool]) -> tuple[sa.Select[Any], sa.ColumnElement[bool]]:
-        """The jobs in serving order, locked; whether there are any, locked or not. The gate is not compared."""
-        c, st = self.jobs.c, self._statements
-        jobs = sa.select(c.id).where(*conditions).order_by(c.priority, c.id)
-        return locking(jobs, st.product), st.any_of(*conditions)
-
-    def taking(
-        self,
-        limit: int,
-        first_event: sa.Select[Any],
-        ready: sa.Select[Any],
-        there: sa.ColumnElement[bool],
-        *more: sa.ColumnElement[Any],
-    ) -> Prepared:
-        """:param more: what stands at the end of each row."""
-        seen = sa.select(first_event.scalar_subquery().label("event"), self._statements.gate().label("gate"))
-        seen_first = seen.cte(self.named("seen"))
-        event, gate = seen_first.c.event, seen_first.c.gate
-        chosen = gate == param("gate")
-        # Nothing is taken while something overdue may belong before it, unless a sweep has just been.
-        timely = sa.or_(param("swept", sa.Boolean()), (event <= now).is_not(sa.true()))
-        picked = (
-            ready.where(sa.select(sa.and_(chosen, timely)).scalar_subquery())
-            # Written out: of a limit that it does not know, the planner expects the worst, and plans anew each time.
-            .limit(sa.literal(limit, sa.Integer(), literal_execute=True))
-        )
-        taken = self.claimed(among(self.jobs, picked))
-        # What is ready, yet can't be taken, is being claimed by another: its lease is an event that can't be seen yet.
-        busy = sa.case((sa.and_(taken.c.uuid.is_(None), chosen), there), else_=sa.false())
-        return Prepared(
-            sa.select(*taken.c, now, event, busy, gate, *more)
-            .select_from(seen_first.outerjoin(taken, sa.true()))
-            .add_cte(self.answer(taken, self.taken_one(taken) if limit == 1 else self.taken_together(taken)))
-        )
-
-    @staticmethod
-    def taken_one(taken: sa.CTE) -> sa.Select[Any]:
-        return _pair(taken.c.id, taken)
-
-    @staticmethod
-    def taken_together(taken: sa.CTE) -> sa.Select[Any]:
-        joint, comma, space = (sa.literal_column(f"'{each}'", sa.String) for each in (JOINT, ",", " "))
-        ids = sa.func.string_agg(sa.cast(taken.c.id, sa.Text), joint) + space + sa.cast(taken.c.token, sa.Text)
-        parts = sa.select(ids.label("part")).group_by(taken.c.token).subquery("parts")
-        return sa.select(sa.func.string_agg(parts.c.part, comma)).having(sa.func.count() > _ZERO)
-
-    def clock(self) -> sa.CTE:
-        # One reading for all rows: a batch then shares its token, and is finished by one comparison.
-        return sa.select(_INSTANT.label("now")).cte(self.named("clock")).prefix_with("MATERIALIZED")
-
-    def claimed(self, condition: sa.ColumnElement[bool], clock: sa.CTE | None = None) -> sa.CTE:
-        clock = self.clock() if clock is None else clock
-        values = self._statements.claim.values(clock.c.now)
-        return (
-            sa.update(self.jobs).where(condition).values(values).returning(*self.tables.record).cte(self.named("taken"))
-        )
 
     def _claim(self) -> Prepared:
         c = self.jobs.c
         # Where there are rules, it goes the general way.
-        unruled = self._statements.gate() == _ZERO
+        unruled = self._statements.gate() == ZERO
         mine = (c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs), unruled)
         taken = self.claimed(sa.and_(*mine))
-        return Prepared(sa.select(taken).add_cte(self.answer(taken, _pair(taken.c.uuid, taken))))
+        return Prepared(sa.select(taken).add_cte(self.answer(taken, pair(taken.c.uuid, taken))))
 
     # Ending claims
 
@@ -360,7 +271,7 @@ class Single:
         """What the end of a statement reads, and what it tells of the scopes that were left."""
         if exits is None:
             return taken, []
-        source, left, full = self.entering.left(taken, exits)
+        source, left, full = self._entering.left(taken, exits)
         call = sa.case((full, sa.cast(sa.func.pg_notify(text("channel"), text("board")), sa.String)))
         return source, [left, call] if self._calls else [left]
 
@@ -416,45 +327,9 @@ class Single:
         # All or nothing: NULL, which the column refuses.
         whole = sa.func.count() == sa.func.cardinality(uuids)
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
-        answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > _ZERO))
+        answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > ZERO))
         source, told = self._exiting(taken, exits)
         return sa.select(sa.func.count(), *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
-
-    # Answers
-
-    def named(self, name: str) -> str:
-        """A CTE's name, which hides no table of the board's."""
-        return f"{name}_{self.tables.prefix}"
-
-    def answer(self, taken: sa.CTE, done: sa.Select[Any]) -> sa.CTE:
-        """Keep what was done; nothing if nothing was done.
-
-        :param done: one row, or none.
-        """
-        upsert = self._kept(done)
-        # NULL, which the column refuses: a call that is not later than the stored one must not have happened.
-        call = sa.case((self.tables.answers.c.call < upsert.excluded.call, upsert.excluded.call))
-        return self._replacing(upsert, call).cte(self.named("answer"))
-
-    def _answer_first(self) -> sa.CTE:
-        """Keep that all is done; a row with the time, which must be there before anything is done."""
-        upsert = self._kept(sa.select(text("done")))
-        earlier = self.tables.answers.c.call < upsert.excluded.call
-        return (
-            self._replacing(upsert, upsert.excluded.call, earlier)
-            .returning(_INSTANT.label("now"))
-            .cte(self.named("answer"))
-        )
-
-    def _kept(self, done: sa.Select[Any]) -> Insert:
-        names = ("handle", "slot", "call", "answer", "stamp")
-        values = (text("handle"), param("slot", sa.Integer()), param("call"), *done.selected_columns, now)
-        return insert(self.tables.answers).from_select(names, done.with_only_columns(*values))
-
-    def _replacing(self, upsert: Insert, call: Any, condition: Any = None) -> Insert:
-        t = self.tables.answers
-        values = {"call": call, "answer": upsert.excluded.answer, "stamp": restamped(t)}
-        return upsert.on_conflict_do_update(index_elements=[t.c.handle, t.c.slot], set_=values, where=condition)
 
 
 def _joined(values: Sequence[Any], type_: Any) -> str:
@@ -473,9 +348,3 @@ def _drafts() -> sa.TableValuedAlias:
     columns = (_list(name, type_) for name, type_ in _DRAFT.items())
     types = (sa.column(name, type_) for name, type_ in _DRAFT.items())
     return sa.func.unnest(*columns).table_valued(*types, with_ordinality="place", name="draft").render_derived()
-
-
-def _pair(number: sa.ColumnElement[Any], taken: sa.CTE) -> sa.Select[Any]:
-    """What a claim of one job answers."""
-    space = sa.literal_column("' '", sa.String)
-    return sa.select(sa.cast(number, sa.Text) + space + sa.cast(taken.c.token, sa.Text)).select_from(taken)

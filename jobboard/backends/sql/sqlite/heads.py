@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
-from jobboard.backends.sql.heads import MOST, Heads, written
+from jobboard.backends.sql.heads import MOST, Heads, Reads, written
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane
 from jobboard.sql.prepared import Prepared, text
 from jobboard.states import UNCLAIMED
-
-if TYPE_CHECKING:
-    from jobboard.backends.sql.looking import Reads
 
 
 class SQLiteHeads(Heads):
