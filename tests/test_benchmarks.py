@@ -1,4 +1,4 @@
-"""The benchmark against the ideal, with so few jobs that it only shows that it runs."""
+"""Benchmarks with so few jobs that it only shows that they run."""
 
 import json
 import subprocess
@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "benchmarks" / "ideal"
+PROGRAMS = Path(__file__).parents[1] / "benchmarks"
 
 pytestmark = [pytest.mark.backends("sqlite", "redis"), pytest.mark.any_driver]
 
 
 def test_the_board_beside_the_ideal(backend: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    few = ("--backend", backend, "--rounds", "1", "--jobs", "10", "--no-peers", "--profile")
-    where = ("--folder", str(tmp_path), "--volatile", "--json", str(figures))
-    command = [sys.executable, PROGRAM, *few, *where]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert not run.returncode, run.stderr
+    few = ("--rounds", "1", "--jobs", "10", "--no-peers", "--profile", "--json", str(figures))
+    run = _run("ideal", backend, tmp_path, *few)
     assert "round 1 of 1, claim + consume, 100: jobboard" in run.stderr
     [found] = json.loads(figures.read_text())["backends"]
     steps = ("post", "claim + consume", "post, 100", "claim + consume, 100", "one conductor")
@@ -32,3 +29,22 @@ def test_the_board_beside_the_ideal(backend: str, tmp_path: Path) -> None:
     for line in run.stdout.splitlines():
         if line.startswith(("ideal ", "jobboard ")):
             assert line.count("(") == len(steps), line
+
+
+@pytest.mark.backends("sqlite")
+def test_what_features_cost(backend: str, tmp_path: Path) -> None:
+    few = ("--workers", "2", "--rounds", "1", "--seconds", "0.1", "--jobs", "2000", "--case", "runs", "--behind", "100")
+    run = _run("features.py", backend, tmp_path, *few)
+    first, plain, runs, behind = run.stdout.splitlines()
+    assert "jobs/s" in first
+    assert plain.split() == ["plain", "1.00", "(1.00", "to", "1.00)"]
+    assert float(runs.split()[1]) > 0
+    assert behind.startswith("  behind 100: ")
+
+
+def _run(program: str, backend: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    where = ("--backend", backend, "--folder", str(folder), "--volatile")
+    command = [sys.executable, PROGRAMS / program, *where, *options]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert not run.returncode, run.stderr
+    return run
