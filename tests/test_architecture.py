@@ -4,6 +4,7 @@ Imports inside functions and under ``TYPE_CHECKING`` count like any other.
 """
 
 import ast
+import functools
 import graphlib
 import importlib
 import pkgutil
@@ -76,6 +77,15 @@ class Import(NamedTuple):
     lazy: bool
 
 
+# What one test has parsed the others have, too.
+pytestmark = pytest.mark.xdist_group("architecture")
+
+
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def module_of(path: Path) -> str:
     """``sql.dialects`` for jobboard/sql/dialects.py, "" for jobboard/__init__.py."""
     parts = path.relative_to(ROOT / "jobboard").with_suffix("").parts
@@ -106,7 +116,7 @@ def imports(module: str, source: str, *, package: bool = False) -> Iterator[Impo
     """Every import in ``source``; what is of jobboard as ``jobboard.X``, also where X is a name."""
     base = ["jobboard", *(module.split(".") if module else [])]
     lazy: set[ast.AST] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if guarded or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             lazy.update(ast.walk(node))
@@ -180,7 +190,7 @@ def is_sql(node: ast.JoinedStr) -> bool:
 
 def sql_faults(source: str) -> list[str]:
     lines = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.JoinedStr) and is_sql(node):
             lines.add(node.lineno)
         elif isinstance(node, ast.Call):
@@ -195,7 +205,7 @@ def imports_of_nothing(source: str) -> list[str]:
     """The names of jobboard's that are imported from where they are not. What needs a package that is not here, as the
     bridge to TaskFlow does, is checked where its tests run."""
     faults = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "jobboard":
             for alias in node.names:
                 name = f"{node.module}.{alias.name}".removesuffix(".*")
@@ -267,7 +277,7 @@ def test_no_file_is_too_long() -> None:
 
 def classes(source: str) -> Iterator[str]:
     """The names of all classes, those within functions and classes too."""
-    return (node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return (node.name for node in ast.walk(parsed(source)) if isinstance(node, ast.ClassDef))
 
 
 def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
