@@ -100,6 +100,18 @@ def tried(nonce: Nonce, shortcut: Callable[..., T], *args: Any) -> tuple[T | Non
         return None, nonce._replace(attempt=2)
 
 
+OWN = ("uuid", "posting")
+"""What each draft has of its own."""
+
+
+def alike(drafts: Sequence[Draft]) -> bool:
+    """Whether these are ready at once, and have all but :data:`OWN` in common: then that goes to the server once."""
+    if drafts[0].due is not None or drafts[0].delay is not None:
+        return False
+    columns = () if len(drafts) == 1 else zip(Draft._fields, zip(*drafts, strict=True), strict=True)
+    return all(values.count(values[0]) == len(values) for name, values in columns if name not in OWN)
+
+
 def of_one_token(acts: Sequence[Finish]) -> bool:
     """Whether these end claims that one take has made, so that one comparison fences them all."""
     return len({act.holder.token for act in acts}) == 1

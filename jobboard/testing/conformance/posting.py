@@ -247,6 +247,22 @@ class TestPostingMany:
         assert jobs[2].key == "k"
         assert board.job_count == 3
 
+    def test_alike_but_for_their_details(self, board: JobBoard) -> None:
+        """What all have in common may go to the server once."""
+        odd = {"name": "größe \U0001f600 \\ % ' ", "group": "%s :x ", "priority": -7, "max_attempts": 3}
+        jobs = board.post_many([{**odd, "details": {"text": text}} for text in ("\x1e\x1f\x00", "é '\\\"")])
+        for job, text in zip(
+            board.claim_many("anna", 2, names=[odd["name"]]), ("\x1e\x1f\x00", "é '\\\""), strict=True
+        ):
+            assert {**odd, "details": {"text": text}} == {
+                **{field: getattr(job, field) for field in odd},
+                "details": job.details,
+            }
+        assert board.claim_next("anna") is None
+        other = board.post_many([{**odd, "delay": LONG}, {**odd, "delay": LONG}])
+        assert [job.state for job in other] == [SCHEDULED, SCHEDULED]
+        assert uuids(board.iterjobs()) == uuids([*jobs, *other])
+
     def test_none(self, board: JobBoard) -> None:
         assert board.post_many([]) == []
         assert board.job_count == 0

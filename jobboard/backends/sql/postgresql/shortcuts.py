@@ -24,7 +24,7 @@ from jobboard.backends.sql.postgresql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.postgresql.parts import ZERO, Parts, pair
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
-from jobboard.backends.sql.shortcuts import Scopes, Shortcuts
+from jobboard.backends.sql.shortcuts import OWN, Scopes, Shortcuts, alike
 from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
@@ -177,39 +177,43 @@ class Single(Parts):
         self._entering = statements.part(Entering)
         self.claim = self._claim()
         self._ends: dict[tuple[bool, Leaves, bool | None], Prepared] = {}
-        self._insert_one = self._inserting(None)
-        self._insert_many = self._inserting(_drafts())
+        self._insert_one = self._inserting(())
+        self._insert_alike = self._inserting(OWN)
+        self._insert_many = self._inserting(tuple(_DRAFT))
 
     # Posting
 
     def insert(self, drafts: Sequence[Draft]) -> tuple[Prepared, dict[str, Any]]:
         """What posts these, and its parameters. It answers the place and the time of each, in their order; nothing at
         all if the slot's call is not an earlier one."""
-        done = {"p_done": text_of([whole(len(drafts))])}
-        if len(drafts) == 1 and drafts[0].due is None and drafts[0].delay is None:
+        params: dict[str, Any] = {"p_done": text_of([whole(len(drafts))])}
+        listed: Sequence[str] = tuple(_DRAFT)
+        statement = self._insert_many
+        if alike(drafts):
+            listed, statement = ((), self._insert_one) if len(drafts) == 1 else (OWN, self._insert_alike)
             draft = drafts[0]._asdict()
-            return self._insert_one, {**done, **{f"p_{name}": draft[field] for name, field in _FIELDS.items()}}
-        columns = dict(zip(Draft._fields, zip(*drafts, strict=True), strict=True))
-        lists = {name: columns[_FIELDS.get(name, name)] for name in _DRAFT}
-        texts = {f"p_{name}": _joined(values, _DRAFT[name]) for name, values in lists.items()}
-        return self._insert_many, {**done, **texts}
+            params |= {f"p_{name}": draft[field] for name, field in _FIELDS.items()}
+        columns = dict(zip(Draft._fields, zip(*drafts, strict=True), strict=True)) if listed else {}
+        return statement, params | {
+            f"p_{name}": _joined(columns[_FIELDS.get(name, name)], _DRAFT[name]) for name in listed
+        }
 
-    def _inserting(self, drafts: sa.TableValuedAlias | None) -> Prepared:
-        """:param drafts: None: one that is ready at once, in parameters of its own."""
+    def _inserting(self, listed: Sequence[str]) -> Prepared:
+        """:param listed: what each draft has of its own; nothing: there is one. Without due times all are ready."""
         answer = self.answer_first()
         c = self.jobs.c
-        values: dict[str, Any]
-        if drafts is None:
-            values = {name: param(name, type_) for name, type_ in _DRAFT.items() if name in _FIELDS}
-            due: Any = None
-            state: Any = literal(UNCLAIMED)
-            source: Any = answer
-        else:
-            values = {name: drafts.c[name] for name in _FIELDS}
+        drafts = _drafts(listed) if listed else None
+        values: dict[str, Any] = {name: param(name, _DRAFT[name]) for name in _FIELDS}
+        due: Any = None
+        state: Any = literal(UNCLAIMED)
+        source: Any = answer
+        if drafts is not None:
+            values |= {name: drafts.c[name] for name in _FIELDS if name in listed}
+            source = drafts.join(answer, sa.true())
+        if drafts is not None and "due" in listed:
             wanted = sa.func.coalesce(drafts.c.due, answer.c.now + drafts.c.delay)
             due = sa.case((wanted > answer.c.now, wanted))
             state = sa.case((due.is_(None), literal(UNCLAIMED)), else_=literal(SCHEDULED))
-            source = drafts.join(answer, sa.true())
         values |= {
             "board": text("board"),
             "state": state,
@@ -344,7 +348,7 @@ def _list(name: str, type_: Any) -> sa.ColumnElement[Any]:
     return sa.cast(sa.func.string_to_array(text(name), separator, null), ARRAY(type_))
 
 
-def _drafts() -> sa.TableValuedAlias:
-    columns = (_list(name, type_) for name, type_ in _DRAFT.items())
-    types = (sa.column(name, type_) for name, type_ in _DRAFT.items())
+def _drafts(listed: Sequence[str]) -> sa.TableValuedAlias:
+    columns = (_list(name, _DRAFT[name]) for name in listed)
+    types = (sa.column(name, _DRAFT[name]) for name in listed)
     return sa.func.unnest(*columns).table_valued(*types, with_ordinality="place", name="draft").render_derived()
