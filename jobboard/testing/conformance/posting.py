@@ -249,7 +249,7 @@ class TestPostingMany:
 
     def test_alike_but_for_their_details(self, board: JobBoard) -> None:
         """What all have in common may go to the server once."""
-        odd = {"name": "größe \U0001f600 \\ % ' ", "group": "%s :x ", "priority": -7, "max_attempts": 3}
+        odd: dict[str, Any] = {"name": "größe \U0001f600 \\ % ' ", "group": "%s :x ", "priority": -7, "max_attempts": 3}
         jobs = board.post_many([{**odd, "details": {"text": text}} for text in ("\x1e\x1f\x00", "é '\\\"")])
         for job, text in zip(
             board.claim_many("anna", 2, names=[odd["name"]]), ("\x1e\x1f\x00", "é '\\\""), strict=True

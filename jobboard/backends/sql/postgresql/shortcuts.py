@@ -9,7 +9,7 @@ fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -24,7 +24,7 @@ from jobboard.backends.sql.postgresql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.postgresql.parts import ZERO, Parts, pair
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
-from jobboard.backends.sql.shortcuts import OWN, Scopes, Shortcuts, alike
+from jobboard.backends.sql.shortcuts import OWN, Scopes, Shortcuts, alike, of_one_token
 from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
@@ -56,6 +56,12 @@ _FIELDS = {name: name for name in _DRAFT if name not in ("due", "delay")} | {"jo
 
 _ALONE = sa.literal_column(f"'{ALL} 1'", sa.String)
 _ONE = sa.literal(1, sa.Integer(), literal_execute=True)
+_COMMA = sa.literal_column("','", sa.String)
+# Texts: to write out an array costs the driver more than to split it does the server.
+_UUIDS: sa.ColumnElement[Any] = sa.func.string_to_array(text("uuids"), _COMMA)
+
+How = Literal["alone", "together", "several"]
+"""Which claims one call ends: one; several of one token, as one take makes them; several, each with its own."""
 
 
 class PostgreSQLShortcuts(Shortcuts):
@@ -143,19 +149,20 @@ class PostgreSQLShortcuts(Shortcuts):
         if left is None:
             return None
         exits, params = exits_of(acts, entered) if entered else (0, {})
-        statement = self._sql.end(len(acts) > 1, left.leaves, "p_exits" in params if exits else None)
+        together = left.leaves != "own" and of_one_token(acts)
+        how: How = "alone" if len(acts) == 1 else "together" if together else "several"
+        statement = self._sql.end(how, left.leaves, "p_exits" in params if exits else None)
         params = {**left.params, **self.store.call, **params} if exits else left.params
-        if len(acts) == 1:
-            [act] = acts
-            params = {**params, "p_uuid": act.uuid, "p_token": act.holder.token}
+        if how == "alone":
+            params = {**params, "p_uuid": acts[0].uuid}
         else:
-            params = {
-                **params,
-                "p_uuids": ",".join([act.uuid for act in acts]),
-                "p_tokens": ",".join([str(act.holder.token) for act in acts]),
-            }
-            if left.leaves == "own":
-                params["p_results"] = _joined([act.result for act in acts], sa.Text())
+            params = {**params, "p_uuids": ",".join([act.uuid for act in acts])}
+        if how == "several":
+            params["p_tokens"] = ",".join([str(act.holder.token) for act in acts])
+        else:
+            params["p_token"] = acts[0].holder.token
+        if left.leaves == "own":
+            params["p_results"] = _joined([act.result for act in acts], sa.Text())
         rows = self._run(statement, nonce, params)
         done, *exited = rows[0] if rows else (0,)
         if done < len(acts):
@@ -176,7 +183,7 @@ class Single(Parts):
         self._takes: dict[tuple[str, int], Prepared] = {}
         self._entering = statements.part(Entering)
         self.claim = self._claim()
-        self._ends: dict[tuple[bool, Leaves, bool | None], Prepared] = {}
+        self._ends: dict[tuple[How, Leaves, bool | None], Prepared] = {}
         self._insert_one = self._inserting(())
         self._insert_alike = self._inserting(OWN)
         self._insert_many = self._inserting(tuple(_DRAFT))
@@ -260,15 +267,15 @@ class Single(Parts):
 
     # Ending claims
 
-    def end(self, many: bool, leaves: Leaves, exits: bool | None = None) -> Prepared:
+    def end(self, how: How, leaves: Leaves, exits: bool | None = None) -> Prepared:
         """What consumes one job, or several. It answers how many were.
 
         :param exits: their claims leave scopes, several of them or one. It also answers how many were left.
         """
-        statement = self._ends.get((many, leaves, exits))
+        statement = self._ends.get((how, leaves, exits))
         if statement is None:
-            build = self._consume_many if many else self._consume
-            statement = self._ends[many, leaves, exits] = Prepared(build(leaves, exits))
+            build = {"alone": self._consume, "together": self._consume_together, "several": self._consume_many}[how]
+            statement = self._ends[how, leaves, exits] = Prepared(build(leaves, exits))
         return statement
 
     def _exiting(self, taken: sa.CTE, exits: bool | None) -> tuple[sa.FromClause, list[sa.ColumnElement[Any]]]:
@@ -298,14 +305,18 @@ class Single(Parts):
         source, told = self._exiting(taken, exits)
         return sa.select(_ONE, *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
 
-    def _consume_many(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
+    def _consume_together(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         c = self.jobs.c
-        comma = sa.literal_column("','", sa.String)
-        # Texts: to write out an array costs the driver more than to split it does the server.
-        uuids = sa.func.string_to_array(text("uuids"), comma)
-        tokens = sa.cast(sa.func.string_to_array(text("tokens"), comma), ARRAY(sa.BigInteger))
+        mine = (c.uuid == sa.any_(_UUIDS), self._statements.mine_too, c.token == param("token"), held(self.jobs))
+        taken = sa.delete(self.jobs).where(*mine).returning(*(c.id,) if leaves == "nothing" else c)
+        return self._ended(taken.cte(self.named("taken")), leaves, exits)
+
+    def _consume_many(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
+        """Of several claims, each with its token, or its result."""
+        c = self.jobs.c
+        tokens = sa.cast(sa.func.string_to_array(text("tokens"), _COMMA), ARRAY(sa.BigInteger))
         lists: dict[sa.ColumnClause[Any], Any] = {
-            sa.column("uuid", sa.String): uuids,
+            sa.column("uuid", sa.String): _UUIDS,
             sa.column("token", sa.BigInteger): tokens,
         }
         if leaves == "own":
@@ -328,8 +339,11 @@ class Single(Parts):
         else:
             returned = (c.uuid, c.token) if leaves == "nothing" else c
             taken = ended.where(among(self.jobs, wanted)).returning(*returned).cte(self.named("taken"))
+        return self._ended(taken, leaves, exits)
+
+    def _ended(self, taken: sa.CTE, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         # All or nothing: NULL, which the column refuses.
-        whole = sa.func.count() == sa.func.cardinality(uuids)
+        whole = sa.func.count() == sa.func.cardinality(_UUIDS)
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
         answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > ZERO))
         source, told = self._exiting(taken, exits)
