@@ -16,6 +16,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
 from jobboard.sql.named import Lost, NamedStatements
+from jobboard.sql.parting import SQLITE
 from jobboard.sql.prepared import Compound, Prepared, Row, Runner, cursor_on
 from jobboard.sql.refusals import refusal
 from jobboard.sql.silence import Line, Watch
@@ -226,6 +227,7 @@ class Links:
 
     def _reset(self) -> None:
         self._engine: Engine | None = None
+        self._is_sqlite = False
         self._local = threading.local()
         self._open: dict[Link, threading.Thread] = {}
         self._lock = threading.Lock()
@@ -237,6 +239,9 @@ class Links:
     def engine(self) -> Engine:
         if self._engine is None:
             self._engine = self._make()
+            self._is_sqlite = self._engine.dialect.name == "sqlite"
+            if self.own and self._is_sqlite:
+                SQLITE.users.add(self)
         return self._engine
 
     def known_product(self) -> Database:
@@ -266,6 +271,12 @@ class Links:
         return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T]) -> T:
+        if self._engine is not None and not self._is_sqlite:
+            return self._done(work)
+        with SQLITE:
+            return self._done(work)
+
+    def _done(self, work: Callable[[Link], T]) -> T:
         link: Link | None = getattr(self._local, "link", None)
         if link is None or link.silences != self.watch.silences:
             link = self._connect(link)
@@ -343,16 +354,21 @@ class Links:
 
     def close(self) -> None:
         self.watch.hurry()
+        self._closed = True
+        with SQLITE if self._is_sqlite else contextlib.nullcontext():
+            self.rest()
+        if self.own and self._engine is not None:
+            self._engine.dispose()
+
+    def rest(self) -> None:
+        """Close what is open. Who works here then connects anew."""
         with self._lock:
-            self._closed = True
             links, self._open = list(self._open), {}
         for link in links:
             # One that another thread is talking through is closed by that thread, as soon as it has its reply.
             if not link.line.busy:
                 self._end(link)
         self._local = threading.local()
-        if self.own and self._engine is not None:
-            self._engine.dispose()
 
     def leak(self) -> None:
         """In a forked child: let go of everything, and close nothing."""

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import select
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -226,6 +227,29 @@ class TestFork:
         answer = in_child(lambda: work("bert"))
         assert work("anna") == 24
         assert answer() == 24
+
+    def test_while_other_threads_work(self, board: JobBoard) -> None:
+        """What they hold at that moment, a lock in a driver's library say, is none of the child's."""
+        ended = threading.Event()
+
+        def work(who: str) -> None:
+            while not ended.is_set():
+                board.post(who)
+                board.consume(take(board, who, names=[who]), who)
+
+        def child() -> Any:
+            job = board.post("carl")
+            board.claim(job, "carl")
+            return [board.find_owner(job), outcome(lambda: board.consume(job, "carl"))]
+
+        threads = [Background(lambda who=who: work(who)) for who in ("anna", "bert")]  # type: ignore[misc]
+        try:
+            for _ in range(4):
+                assert in_child(child)() == ["carl", "ok"]
+        finally:
+            ended.set()
+        for thread in threads:
+            thread.wait()
 
     def test_both_keep_their_claims(self, make_board: MakeBoard) -> None:
         """The heartbeat of the parent goes on, and the child has one of its own."""
