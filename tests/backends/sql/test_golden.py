@@ -73,7 +73,6 @@ VERBS: dict[str, Sent] = {
     "post_key": (lambda b: None, lambda b, _: b.post("a", key="k")),
     "post_key_taken": (lambda b: b.post("a", key="k"), lambda b, _: b.post("a", key="k")),
     "post_many": (lambda b: None, lambda b, _: b.post_many([{"name": "a"}] * 3)),
-    "post_many_mixed": (lambda b: None, lambda b, _: b.post_many([{"name": "a"}, {"name": "b", "delay": 60}])),
     "claim": (lambda b: b.post("a"), lambda b, job: b.claim(job, "anna")),
     "claim_next": (three, lambda b, _: b.claim_next("anna")),
     "claim_next_name": (three, lambda b, _: b.claim_next("anna", names=["b"])),
