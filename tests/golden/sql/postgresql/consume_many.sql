@@ -1,15 +1,10 @@
 WITH taken_jobboard AS
-(DELETE FROM jobboard WHERE jobboard.id = ANY (array((SELECT found.id
-FROM unnest(string_to_array(%(p_uuids)s::VARCHAR, ','), CAST(string_to_array(%(p_tokens)s::VARCHAR, ',') AS
-  BIGINT[])) AS anon_6(uuid, token) JOIN LATERAL (SELECT jobboard.id AS id, jobboard.token AS token, jobboard.who IS
+(DELETE FROM jobboard WHERE jobboard.uuid = ANY (string_to_array(%(p_uuids)s::VARCHAR, ',')) AND
+  coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS
   NOT NULL AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until >
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR
   jobboard.attempts < jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) AS held
-FROM jobboard
-WHERE jobboard.uuid = anon_6.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
- LIMIT 1 FOR UPDATE) AS found ON true
-WHERE found.token = anon_6.token AND found.held))) RETURNING jobboard.uuid, jobboard.token),
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.id),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =
@@ -18,7 +13,7 @@ answer_jobboard AS
 FROM taken_jobboard
 HAVING count(*) > 0 ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_4)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT count(*) AS count_1
 FROM taken_jobboard;

@@ -1,19 +1,15 @@
 WITH taken_jobboard AS
-(DELETE FROM jobboard WHERE jobboard.id = ANY (array((SELECT found.id
-FROM unnest(string_to_array(%(p_uuids)s::VARCHAR, ','), CAST(string_to_array(%(p_tokens)s::VARCHAR, ',') AS
-  BIGINT[])) AS anon_6(uuid, token) JOIN LATERAL (SELECT jobboard.id AS id, jobboard.token AS token, jobboard.who IS
+(DELETE FROM jobboard WHERE jobboard.uuid = ANY (string_to_array(%(p_uuids)s::VARCHAR, ',')) AND
+  coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS
   NOT NULL AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until >
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR
   jobboard.attempts < jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) AS held
-FROM jobboard
-WHERE jobboard.uuid = anon_6.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
- LIMIT 1 FOR UPDATE) AS found ON true
-WHERE found.token = anon_6.token AND found.held))) RETURNING jobboard.uuid, jobboard.name, jobboard.priority,
-  jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state, jobboard.attempts,
-  jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until, jobboard.created_on,
-  jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group, jobboard.key_until, jobboard.board,
-  jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare, jobboard.gone_on),
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.uuid, jobboard.name,
+  jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state,
+  jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
+  jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group,
+  jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare,
+  jobboard.gone_on),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =
@@ -22,7 +18,7 @@ answer_jobboard AS
 FROM taken_jobboard
 HAVING count(*) > 0 ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_4)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END),
 left_jobboard AS
 (INSERT INTO jobboard_outcomes (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts,
@@ -33,8 +29,8 @@ left_jobboard AS
   max_attempts, taken_jobboard.token AS token, taken_jobboard.who AS who, taken_jobboard.created_on AS created_on,
   taken_jobboard.errors AS errors, taken_jobboard.retries AS retries, taken_jobboard.job_group AS job_group,
   taken_jobboard.modified_on AS modified_on, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS
-  anon_7, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) + %(p_keep)s::BIGINT AS anon_8,
-  %(p_result)s::VARCHAR AS anon_9, %(p_refused)s::VARCHAR AS anon_10
+  anon_6, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) + %(p_keep)s::BIGINT AS anon_7,
+  %(p_result)s::VARCHAR AS anon_8, %(p_refused)s::VARCHAR AS anon_9
 FROM taken_jobboard)
  SELECT count(*) AS count_1
 FROM taken_jobboard;
