@@ -45,6 +45,10 @@ def _batches(asked: list[tuple[int, Finish]], ends: list[_End]) -> Iterator[list
     yield from batches(asked, size, BATCH, POST_BYTES)
 
 
+def _claims(ends: Iterable[_End]) -> list[Claim]:
+    return [end.claim for end in ends if end.claim is not None]
+
+
 class Finishing(Keeping):
     """The verbs with which a claim is prolonged and ended."""
 
@@ -181,12 +185,11 @@ class Finishing(Keeping):
             else:
                 repeated.append((index, original))
         for chunk in _batches(asked, ends):
-            # A claim leaves the heartbeat before it is ended, so that no beat takes its end for a loss.
-            kept = session.let_go(*(claim for index, _ in chunk if (claim := ends[index].claim) is not None))
+            begun = session.ending(_claims(ends[index] for index, _ in chunk))
             try:
                 statuses = self._mutate(self.engine.finish, [act for _, act in chunk], **extra)
             except BaseException:
-                session.hold(*kept)
+                session.over(begun)
                 raise
             done = []
             for (index, _), status in zip(chunk, statuses, strict=True):
@@ -194,28 +197,23 @@ class Finishing(Keeping):
                     done.append(ends[index])
                 else:
                     results[index] = self._refusal(status, ends[index].job, ends[index].claim)
+                    session.let_go(*_claims([ends[index]]))
             self.engine.after_commit(
                 extra,
-                functools.partial(self._ended, session, done, who),
-                functools.partial(self._not_ended, session, done, kept),
+                functools.partial(self._ended, session, begun, done, who),
+                functools.partial(session.over, begun),
             )
         for index, original in repeated:
             results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
 
-    @staticmethod
-    def _not_ended(session: Session, ends: list[_End], kept: set[Claim]) -> None:
-        """The caller's transaction was rolled back: the claims stand as before."""
-        session.hold(*(claim for end in ends if (claim := end.claim) in kept and claim is not None))
-
-    def _ended(self, session: Session, ends: list[_End], who: str) -> None:
+    def _ended(self, session: Session, begun: list[Claim], ends: list[_End], who: str) -> None:
+        session.over(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
         for job, claim, verb, delay, error, refund, retried, _ in ends:
-            if claim is not None:
-                claim._step(Trigger.ENDED)
-            else:
+            if claim is None:
                 session.let_go_of(job.uuid)
             if claim is None and verb == Verb.ABANDON:
                 self._refresh(job)  # only the claim's own handle knows how many attempts are left

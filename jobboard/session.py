@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from oslo_utils import uuidutils
@@ -71,6 +71,8 @@ class Session:
         self._beating = False
         # By themselves, for the order in which they came.
         self._held: dict[Claim, None] = {}
+        # Whether each is to be kept again if that comes to nothing.
+        self._ending: dict[Claim, bool] = {}
         self._slots: deque[Nonce] = deque()
         self._slot_count = 0
         self._lock = threading.Lock()
@@ -175,10 +177,18 @@ class Session:
     # Claims that this board keeps.
 
     def hold(self, *claims: Claim) -> None:
+        """Keep claims: what has ended meanwhile is not kept, and what is being ended only if that comes to nothing."""
         with self._lock:
-            self._held.update(dict.fromkeys(claims))
-            if any(claim.deadline is not None for claim in claims):
-                self._start_beating()
+            for claim in claims:
+                if claim in self._ending:
+                    self._ending[claim] = True
+            self._keep([claim for claim in claims if claim not in self._ending])
+
+    def _keep(self, claims: Iterable[Claim]) -> None:
+        standing = [claim for claim in claims if not claim.ended]
+        self._held.update(dict.fromkeys(standing))
+        if any(claim.deadline is not None for claim in standing):
+            self._start_beating()
 
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop keeping claims; those of them that were kept."""
@@ -186,7 +196,29 @@ class Session:
             kept = self._held.keys() & claims
             for claim in kept:
                 del self._held[claim]
+            for claim in self._ending.keys() & claims:
+                self._ending[claim] = False
         return kept
+
+    def ending(self, claims: Iterable[Claim]) -> list[Claim]:
+        """These are about to be ended. They leave the heartbeat before, so that no beat takes their end for a loss.
+
+        Those of which that was not known yet: whoever has told of it says by :meth:`over` what came of it.
+        """
+        with self._lock:
+            begun = [claim for claim in claims if claim not in self._ending]
+            for claim in begun:
+                self._ending[claim] = claim in self._held
+                self._held.pop(claim, None)
+        return begun
+
+    def over(self, begun: Iterable[Claim], ended: Iterable[Claim] = ()) -> None:
+        """What :meth:`ending` has answered is over: these have ended, and the others are kept as before."""
+        with self._lock:
+            for claim in ended:
+                self._held.pop(claim, None)
+                claim._step(Trigger.ENDED)
+            self._keep([claim for claim in begun if self._ending.pop(claim)])
 
     def let_go_of(self, uuid: str) -> None:
         """The job is finished: none of its claims is kept any longer."""

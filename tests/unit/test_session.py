@@ -253,6 +253,29 @@ class TestKeeping:
         assert not mine.lost
         assert harness.lost == []
 
+    def test_an_end_that_comes_to_nothing(self, harness: Harness) -> None:
+        """What was kept is kept again, unless it was let go of meanwhile."""
+        session = harness.session
+        kept, fixed, extended, shortened = (claim(uuid) for uuid in ("kept", "fixed", "extended", "shortened"))
+        session.hold(kept, shortened)
+        begun = session.ending([kept, fixed, extended, shortened])
+        assert session.ending([kept]) == []
+        assert session.held() == []
+        session.hold(extended)
+        session.let_go(shortened)
+        assert session.held() == []
+        session.over(begun)
+        assert session.held() == [kept, extended]
+
+    def test_what_has_ended_is_not_kept(self, harness: Harness) -> None:
+        session = harness.session
+        mine, others = claim("u"), claim("v")
+        session.hold(mine, others)
+        session.over(session.ending([mine, others]), [mine])
+        session.hold(mine)
+        assert (mine.ended, others.ended) == (True, False)
+        assert session.held() == [others]
+
     def test_let_go_of_a_job(self, harness: Harness) -> None:
         one, two, other = claim("u", 1), claim("u", 2), claim("v", 1)
         for each in (one, two, other):

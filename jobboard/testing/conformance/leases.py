@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     let_lapse,
     record_of,
+    replaced,
     take,
     until_free,
     uuids,
@@ -321,6 +323,31 @@ class TestKeptAndFixed:
         board.close()
         theirs = other.get(job.uuid)
         assert (theirs.seen_state, theirs.attempts) == (SCHEDULED, 1)
+
+    @pytest.mark.parametrize("first", ["extend", "finish"])
+    @pytest.mark.parametrize("verb", ["consume", "trash", "abandon"])
+    def test_what_is_ended_while_it_is_extended_is_not_kept(self, board: JobBoard, verb: str, first: str) -> None:
+        board.post("resize")
+        claim = take(board).claim
+        assert claim is not None
+        end = getattr(claim, verb)
+
+        def both(original: Callable[..., Any], *args: Any) -> Any:
+            if first == "finish":
+                claim.extend()
+                assert board._session is not None
+                assert board._session.held() == []
+                return original(*args)
+            answer = original(*args)
+            end()
+            return answer
+
+        with replaced(board, first, both):
+            claim.extend() if first == "extend" else end()
+        assert board._session is not None
+        assert board._session.held() == []
+        assert claim.ended
+        assert not claim.lost
 
     def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
         board, other = make_board(claim_ttl=HELD), make_board()
