@@ -163,9 +163,10 @@ class Claiming(Finishing):
         """``with board.working(who) as job:`` claims a job and ends its claim by what becomes of the body. It waits for
         a job for ever, unless ``timeout`` says for how long; :meth:`claim_next` does not wait unless that says so.
 
-        A body that ends well consumes the job, unless it has finished it itself. :class:`~jobboard.outcomes.Retry` and
-        :class:`~jobboard.outcomes.Reject` steer and go no further; any other exception abandons the job, with a backoff
-        and the traceback, and is raised again.
+        A body that ends well consumes the job. :class:`~jobboard.outcomes.Retry` and :class:`~jobboard.outcomes.Reject`
+        steer and go no further; any other exception abandons the job, with a backoff and the traceback, and is raised
+        again. A job that the body has finished itself is left alone, be it in a transaction of the caller's that is
+        still open: if that is rolled back after the block, the job comes back when its lease has lapsed.
 
         ``@board.working(who)`` makes a function of a job into one that does so with each call: the job is its first
         argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
@@ -203,21 +204,24 @@ class Claiming(Finishing):
 
         :raises ClaimLost: the work has ended well, but does not count.
         """
+        claim = _claim_of(job)
+        steered = isinstance(error, (outcomes.Retry, outcomes.Reject))
+        if self._leave(claim):
+            return steered
         outcome = outcomes.outcome_of(error, job)
         if error is None:
-            self._conclude(_claim_of(job), outcome)
+            self._conclude(claim, outcome)
             if outcome is outcomes.GIVEN_UP:
                 raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
             return True
         try:
-            self._conclude(_claim_of(job), outcome)
+            self._conclude(claim, outcome)
         except JobBoardError as failure:
             LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
-        return isinstance(error, (outcomes.Retry, outcomes.Reject))
+        return steered
 
     def _conclude(self, claim: Claim, outcome: outcomes.Verdict) -> None:
-        if not claim.ended:
-            self._end(claim.job, claim, claim.who, outcome.verb, outcome.delay, outcome.error, outcome.retry)
+        self._end(claim.job, claim, claim.who, outcome.verb, outcome.delay, outcome.error, outcome.retry)
 
     def _take_jobs(
         self,

@@ -207,6 +207,13 @@ class Finishing(Keeping):
             results[index] = results[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
         return results
 
+    def _leave(self, claim: Claim) -> bool:
+        """Whether who is done with the work has nothing to end: the claim has ended, or its end is under way. That may
+        be in a transaction of the caller's, whose locks whoever ended it as well would wait for. If that is rolled
+        back, the job comes back when the lease has lapsed, as nobody works on it any more."""
+        session = self._session
+        return claim.ended or (session is not None and session.leave(claim))
+
     def _ended(self, session: Session, begun: list[Claim], ends: list[_End], who: str) -> None:
         session.over(begun, _claims(ends))
         abandoned: list[Job] = []

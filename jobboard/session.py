@@ -220,6 +220,13 @@ class Session:
                 claim._step(Trigger.ENDED)
             self._keep([claim for claim in begun if self._ending.pop(claim)])
 
+    def leave(self, claim: Claim) -> bool:
+        """Whether a claim has ended, or is being ended; if that comes to nothing, it is not kept again."""
+        with self._lock:
+            if claim in self._ending:
+                self._ending[claim] = False
+            return claim.ended or claim in self._ending
+
     def let_go_of(self, uuid: str) -> None:
         """The job is finished: none of its claims is kept any longer."""
         with self._lock:

@@ -31,7 +31,8 @@ End = tuple[str, Job]
 @dataclass(frozen=True)
 class Tally:
     """What a conductor has done so far. ``lost``: results that did not count, as the claim was no longer the
-    conductor's, or the backend could not be reached any more to hand them over."""
+    conductor's, the backend could not be reached any more to hand them over, or the handler's own end of the claim was
+    still under way."""
 
     dispatched: int = 0
     consumed: int = 0
@@ -114,8 +115,9 @@ class Finisher:
                 done = self._done.get(block=not batch)
                 if done is None:
                     return True
-                if done.job.claim is not None and done.job.claim.ended:
-                    self._ended([self._end_of(done.job)])
+                claim = done.job.claim
+                if claim is not None and self._board._leave(claim):
+                    self._ended([self._end_of(done.job) if claim.ended else self._undecided(done.job)])
                 else:
                     batch.append(done)
         return last
@@ -157,6 +159,11 @@ class Finisher:
             LOG.warning("%s: %s %s", self._name, job, why, extra=logs.fields(job))
         else:
             LOG.warning("%s: the work on %s does not count: %s", self._name, job, error, extra=logs.fields(job))
+        return JOB_LOST, job
+
+    def _undecided(self, job: Job) -> End:
+        what = "leaves the end of its claim to the handler, whose transaction or request is not over:"
+        LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
 
     def _end_of(self, job: Job) -> End:

@@ -1,0 +1,140 @@
+"""Work whose job is ended in a transaction of the caller's that is still open when the work is done.
+
+Whoever ended the claim as well would wait for the caller's own lock.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.aio import AsyncJobBoard
+from jobboard.board import JobBoard
+from jobboard.conductor import Conductor
+from jobboard.exceptions import JobBoardError
+from jobboard.job import Job
+from jobboard.testing.conformance.support import LIMIT, SHORT, Background, eventually, until_free
+
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.any_driver]
+
+Ends = Callable[[Job, sa.Connection], None]
+
+
+def through_a_block(board: JobBoard, connection: sa.Connection, end: Ends) -> None:
+    with board.working("anna", timeout=0) as job:
+        end(job, connection)
+
+
+def through_a_coroutine(board: JobBoard, connection: sa.Connection, end: Ends) -> None:
+    async def main() -> None:
+        async with AsyncJobBoard(board).working("anna", timeout=0) as job:
+            end(job, connection)
+
+    asyncio.run(main())
+
+
+def through_a_conductor(board: JobBoard, connection: sa.Connection, end: Ends) -> None:
+    conductor = Conductor("anna", board, lambda job: end(job, connection))
+    # On SQLite it can't leave the entities before the caller has committed.
+    Background(lambda: conductor.run(max_dispatches=1))
+    eventually(lambda: conductor.tally.lost == 1, LIMIT)
+
+
+WAYS = pytest.mark.parametrize("work", [through_a_block, through_a_coroutine, through_a_conductor])
+
+
+@pytest.fixture
+def engine(engine: Any) -> Any:
+    """SQLite's connections stay with the thread that has made them, unless told otherwise."""
+    if engine.dialect.name == "sqlite":
+        return sa.create_engine(engine.url, connect_args={"timeout": 1, "check_same_thread": False})
+    return engine
+
+
+@WAYS
+@pytest.mark.parametrize(("verb", "state"), [("consume", "COMPLETE"), ("abandon", "UNCLAIMED"), ("trash", "TRASHED")])
+def test_it_stands_when_the_caller_commits(
+    board: JobBoard, engine: sa.Engine, work: Callable[..., None], verb: str, state: str
+) -> None:
+    job = board.post("a")
+
+    def end(mine: Job, connection: sa.Connection) -> None:
+        getattr(board, verb)(mine, "anna", connection=connection)
+
+    with engine.begin() as connection:
+        Background(lambda: work(board, connection, end)).wait()
+        assert job.state == "CLAIMED"
+    assert job.state == state
+
+
+@WAYS
+def test_it_comes_back_after_a_rollback(
+    make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None]
+) -> None:
+    """Nobody is left who works on it, so that nothing may keep its claim."""
+    board = make_board(claim_ttl=0.5)
+    job = board.post("a")
+
+    def end(mine: Job, connection: sa.Connection) -> None:
+        board.consume(mine, "anna", connection=connection)
+
+    with engine.connect() as connection:
+        Background(lambda: work(board, connection, end)).wait()
+        connection.rollback()
+    assert board._session is not None
+    assert board._session.held() == []
+    until_free(board, job)
+
+
+@pytest.mark.parametrize("work", [through_a_block, through_a_coroutine])
+@pytest.mark.parametrize("again", [False, True])
+def test_work_that_fails_after_it_has_ended_its_job(
+    make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None], again: bool
+) -> None:
+    board = make_board(claim_ttl=0.5)
+    job = board.post("a")
+
+    def end(mine: Job, connection: sa.Connection) -> None:
+        board.consume(mine, "anna", connection=connection)
+        if again:
+            board.consume(mine, "anna", connection=connection)
+        raise ValueError("broken")
+
+    with pytest.raises(JobBoardError if again else ValueError), engine.begin() as connection:
+        Background(lambda: work(board, connection, end)).wait()
+    until_free(board, job)
+
+
+def test_a_block_that_outlives_the_rollback_ends_its_job(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a")
+    with board.working("anna", timeout=0) as mine:
+        with engine.connect() as connection:
+            board.consume(mine, "anna", connection=connection)
+            connection.rollback()
+        assert board._session is not None
+        assert mine.claim in board._session.held()
+    assert job.state == "COMPLETE"
+
+
+def test_a_handler_that_is_given_up_before_it_commits(
+    board: JobBoard, engine: sa.Engine, start: Callable[[Conductor], Conductor]
+) -> None:
+    job = board.post("a")
+    consumed, commit = threading.Event(), threading.Event()
+
+    def handler(mine: Job) -> None:
+        with engine.begin() as connection:
+            board.consume(mine, "anna", connection=connection)
+            consumed.set()
+            assert commit.wait(LIMIT)
+
+    conductor = start(Conductor("anna", board, handler, drain_timeout=4 * SHORT))
+    assert consumed.wait(LIMIT)
+    conductor.stop()
+    assert conductor.wait(LIMIT)
+    assert conductor.tally.lost == 1
+    commit.set()
+    assert job.wait(LIMIT)
