@@ -203,22 +203,24 @@ class Claiming(Finishing):
         """End the claim by what became of the work; whether ``error``, which it raised, goes no further.
 
         :raises ClaimLost: the work has ended well, but does not count.
+        :raises Exception: ``error`` asks for what can't be done; this is what counts in its place.
         """
         claim = _claim_of(job)
-        steered = isinstance(error, (outcomes.Retry, outcomes.Reject))
+        outcome, counts = outcomes.judged(error, job)
         if self._leave(claim):
-            return steered
-        outcome = outcomes.outcome_of(error, job)
-        if error is None:
+            pass
+        elif error is None:
             self._conclude(claim, outcome)
             if outcome is outcomes.GIVEN_UP:
                 raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
-            return True
-        try:
-            self._conclude(claim, outcome)
-        except JobBoardError as failure:
-            LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
-        return steered
+        else:
+            try:
+                self._conclude(claim, outcome)
+            except JobBoardError as failure:
+                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+        if counts is not None and counts is not error:
+            raise counts
+        return isinstance(error, (outcomes.Retry, outcomes.Reject))
 
     def _conclude(self, claim: Claim, outcome: outcomes.Verdict) -> None:
         self._end(claim.job, claim, claim.who, outcome.verb, outcome.delay, outcome.error, outcome.retry)

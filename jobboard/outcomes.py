@@ -10,16 +10,20 @@ import contextvars
 import datetime
 import functools
 import inspect
+import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jobboard import logs
 from jobboard.arguments import limit, micros, seconds
 from jobboard.codec import Returned, clip_error
 from jobboard.job import Job
 from jobboard.retry import backoff
 from jobboard.states import Verb
+
+LOG = logging.getLogger(__name__)
 
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_current", default=None)
 
@@ -136,6 +140,23 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     if policy.exhausted(job, retry):
         return Verdict(Verb.TRASH, error=text)
     return Verdict(Verb.ABANDON, delay, text, retry=retry)
+
+
+def judged(
+    error: BaseException | None, job: Job, policy: RetryPolicy | None = None
+) -> tuple[Verdict, BaseException | None]:
+    """The outcome, and the error that it is of: one that asks for what can't be done is a failure like any other."""
+    if error is None:
+        return outcome_of(None, job), None
+    try:
+        outcome = outcome_of(error, job, policy)
+        micros("delay", outcome.delay)
+        clip_error(outcome.error)
+    except Exception as mistake:
+        LOG.exception("the work on %s asked for what can't be done", job, extra=logs.fields(job))
+        mistake.__cause__ = error
+        return outcome_of(mistake, job, policy), mistake
+    return outcome, error
 
 
 def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple, Self
 
-from jobboard import arguments, codec, logs, outcomes
+from jobboard import codec, outcomes
 from jobboard.conductor.calling import Takes
 from jobboard.job import Job
 from jobboard.outcomes import Reject, Retry, RetryPolicy, Verdict
 from jobboard.states import Verb
-
-LOG = logging.getLogger(__name__)
 
 Handler = Callable[..., object]
 Wrapper = Callable[[Job], AbstractContextManager[object]]
@@ -129,18 +126,9 @@ def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
 
 
 def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:
-    """What ``error`` makes of the job; one that asks for what can't be done is a failure like any other."""
-    if error is None:
-        return Ending(outcomes.outcome_of(None, job), None, False, seconds)
-    try:
-        outcome = outcomes.outcome_of(error, job, handling.retry)
-        arguments.micros("delay", outcome.delay)
-        codec.clip_error(outcome.error)
-    except Exception as mistake:
-        LOG.exception("the handler of %s asked for what can't be done", job, extra=logs.fields(job))
-        outcome, error = outcomes.outcome_of(mistake, job, handling.retry), mistake
-    lost = job.claim is not None and job.claim.lost
-    return Ending(outcome, error, not isinstance(error, Retry | Reject) and not lost, seconds)
+    outcome, error = outcomes.judged(error, job, handling.retry)
+    failed = error is not None and not isinstance(error, Retry | Reject)
+    return Ending(outcome, error, failed and not (job.claim is not None and job.claim.lost), seconds)
 
 
 def timed_out(handling: Handling, job: Job, seconds: float, where: str = "") -> Ending:

@@ -22,6 +22,24 @@ def fail(error: BaseException) -> None:
     raise error
 
 
+class Later(Retry):
+    """As nobody should write one: it has neither a delay nor a count."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Refused(Reject):
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Never(Retry):
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.delay = -code
+
+
 class TestWorking:
     any_driver = True
 
@@ -109,6 +127,16 @@ class TestWorking:
         assert job.error is not None
         assert "Traceback" in job.error
         assert "broken" in job.error
+
+    @pytest.mark.parametrize(("kind", "what"), [(Later, "count"), (Refused, "reason"), (Never, "delay")])
+    def test_what_asks_for_what_can_not_be_done(self, board: JobBoard, kind: Any, what: str) -> None:
+        job = board.post("resize")
+        with pytest.raises((AttributeError, ValueError), match=what), board.working("anna"):
+            fail(kind(7))
+        assert (job.state, job.attempts, job.retries) == (SCHEDULED, 1, 0)
+        assert job.error is not None
+        assert kind.__name__ in job.error
+        assert what in job.error
 
     def test_an_exception_with_the_last_attempt(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
