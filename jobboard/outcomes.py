@@ -205,10 +205,13 @@ class working_on:  # noqa: N801 - used as a function
         self._job = job
 
     def __enter__(self) -> None:
-        self._token = _current.set(self._job)
+        self._around = _current.get()
+        _current.set(self._job)
 
     def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
+        # It may be left in another context, as by a framework that enters and leaves a block on threads of a pool.
+        if _current.get() is self._job:
+            _current.set(self._around)
 
 
 def cancelled() -> bool:

@@ -324,6 +324,20 @@ def test_work(make_board: MakeBoard, run: Run) -> None:
 
 
 @FAST
+def test_a_block_that_another_task_leaves(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        working = AsyncJobBoard(sync).working("anna", timeout=0)
+        await asyncio.create_task(working.__aenter__())
+        await asyncio.create_task(working.__aexit__(None, None, None))
+        assert job.state == "COMPLETE"
+
+    run(main())
+
+
+@FAST
 def test_work_that_is_cancelled_is_given_back_first(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")

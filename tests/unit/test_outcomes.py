@@ -12,6 +12,7 @@ from jobboard.outcomes import (
     Retry,
     RetryPolicy,
     Verdict,
+    _current,
     cancelled,
     check_handler,
     outcome_of,
@@ -122,3 +123,16 @@ def test_cancelled() -> None:
         assert cancelled()
         assert not contextvars.Context().run(cancelled)
     assert not cancelled()
+
+
+def test_work_that_ends_in_another_context() -> None:
+    """As between two threads of a pool, or two tasks."""
+    begun, ended = contextvars.Context(), contextvars.Context()
+    outer, inner = working_on(job(lost=True)), working_on(job())
+    ended.run(outer.__enter__)
+    begun.run(inner.__enter__)
+    copy = begun.copy()
+    ended.run(inner.__exit__)
+    assert ended.run(cancelled)
+    copy.run(inner.__exit__)
+    assert copy.run(_current.get) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from typing import Any
 
 import pytest
@@ -186,6 +187,14 @@ class TestWorking:
                 board.extend(mine, "anna")
             assert cancelled()
         assert not cancelled()
+
+    def test_a_block_that_is_left_in_another_context(self, board: JobBoard) -> None:
+        """As by a framework that enters and leaves it on threads of a pool."""
+        job = board.post("resize")
+        working = board.working("anna", timeout=0)
+        contextvars.copy_context().run(working.__enter__)
+        contextvars.copy_context().run(working.__exit__, None, None, None)
+        assert job.state == COMPLETE
 
     def test_one_block_at_a_time(self, board: JobBoard) -> None:
         board.post_many([{"name": "a"}, {"name": "b"}])
