@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
@@ -52,18 +53,24 @@ class Working(contextlib.AbstractContextManager[Job, bool]):
     def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[Job]]) -> None:
         self._begin = begin
         self._block: contextlib.AbstractContextManager[Job] | None = None
+        # From before the wait for a job on: another thread may come meanwhile.
+        self._taken = threading.Lock()
 
     def __enter__(self) -> Job:
-        if self._block is not None:
+        if not self._taken.acquire(blocking=False):
             raise RuntimeError("this block is being worked in already; ask the board for another one")
-        block = self._begin()
-        job = block.__enter__()
-        self._block = block
-        return job
+        try:
+            self._block = block = self._begin()
+            return block.__enter__()
+        except BaseException:
+            self._block = None
+            self._taken.release()
+            raise
 
     def __exit__(self, *error: Any) -> bool:
         block, self._block = self._block, None
         assert block is not None
+        self._taken.release()
         return bool(block.__exit__(*error))
 
     def __call__(self, function: Callable[Concatenate[Job, P], T]) -> Callable[P, T | None]:

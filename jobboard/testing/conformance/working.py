@@ -15,7 +15,15 @@ from jobboard.job import Act, Job
 from jobboard.outcomes import Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.posting import Book
-from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, lost_reply, take
+from jobboard.testing.conformance.support import (
+    LONG,
+    Background,
+    MakeBoard,
+    Waiter,
+    let_lapse,
+    lost_reply,
+    take,
+)
 
 
 def fail(error: BaseException) -> None:
@@ -206,6 +214,17 @@ class TestWorking:
         with pytest.raises(NotFound):
             working.__enter__()
         assert board.job_count == 0
+
+    def test_one_thread_at_a_time(self, board: JobBoard) -> None:
+        """Be it that the first one still waits for a job."""
+        working = board.working("anna", timeout=LONG)
+        first = Waiter(board, working.__enter__)
+        with pytest.raises(RuntimeError, match="already"):
+            Background(working.__enter__).wait()
+        job = board.post("resize")
+        assert first.wait() == job
+        working.__exit__(None, None, None)
+        assert job.state == COMPLETE
 
     def test_arguments_that_nobody_takes(self, board: JobBoard) -> None:
         board.post("resize")
