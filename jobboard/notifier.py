@@ -131,8 +131,14 @@ class Notifier:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"{self._name}-notifier", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"{self._name}-notifier", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    # What has happened has happened: whoever tells of it must not fail for that.
+                    LOG.error("nobody is told of %s: %s", event, error)
+                    return
+                self._thread = thread
             self._queue.put((event, details))
 
     def close(self, seconds: float | None = None) -> None:

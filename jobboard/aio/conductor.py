@@ -146,6 +146,7 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         threads = Slots(
             self._name,
             self._count,
+            self,
             lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper),
             self._lock,
             self._room,

@@ -88,7 +88,7 @@ class Tasks:
         if mine:
             with self._lock:
                 self._waiting += len(mine)
-            # A loop that was closed under the conductor has no use for them: they lapse with the process.
+            # Raises where the loop was closed under the conductor.
             self._loop.call_soon_threadsafe(self._begin, mine)
 
     def close(self, seconds: float | None) -> None:

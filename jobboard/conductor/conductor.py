@@ -89,7 +89,8 @@ class Conductor(Dispatcher[Job]):
             meanwhile.
         :raises ValueError: there are no handlers, or ``max_dispatches`` is less than 1.
         :raises TypeError: ``max_dispatches`` is no int; or no other process could import a handler that runs in one.
-        :raises RuntimeError: it is running already.
+        :raises RuntimeError: it is running already; or the system lets it start no thread. What it has claimed by then
+            is given back.
         """
         with self._running(max_dispatches) as limit:
             self._run(limit)
@@ -113,7 +114,7 @@ class Conductor(Dispatcher[Job]):
         return self._slots(lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper), timekeeper)
 
     def _slots(self, make: Callable[[], Worker], timekeeper: Timekeeper | None) -> Slots:
-        return Slots(self._name, self._count, make, self._lock, self._room, timekeeper)
+        return Slots(self._name, self._count, self, make, self._lock, self._room, timekeeper)
 
     def _check(self, called: object) -> None:
         if self._workers == "processes":

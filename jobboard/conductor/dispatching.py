@@ -263,20 +263,23 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         claimer = threading.Thread(
             target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
         )
-        claimer.start()
         scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
-        if self._schedules:
-            scheduler.start()
         try:
-            self._wait_for_work()
-        except BaseException:
-            # A signal handler of the caller's own has raised.
-            self.stop()
-            self._wait_for_work()
-            raise
+            if self._schedules:
+                scheduler.start()
+            claimer.start()
+            try:
+                self._wait_for_work()
+            except BaseException:
+                # A signal handler of the caller's own has raised.
+                self.stop()
+                self._wait_for_work()
+                raise
         finally:
             scheduler.stop()
-            self._give_back()
+            with self._changed:
+                self._over = True
+            self._give_back(list(self._unhandled))
             self._places.close(self._left())
             self._finisher.close(self._left(), lambda: self._leave(presence))
             self._notifier.close(self._left())
@@ -303,14 +306,13 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         """What is kept of the drain's time for handing over."""
         return min(RESERVE, (self._drain_timeout or 0.0) * RESERVED)
 
-    def _give_back(self) -> None:
-        with self._changed:
-            self._over = True
-            runs = [run for run in list(self._unhandled) if run.decide()]
+    def _give_back(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
-            self._finisher.put(run.job, GIVEN_BACK)
-            _claim_of(run.job)._step(Trigger.GIVEN_UP)
+            if run.decide():
+                LOG.warning("%s gives %s back, as it has to end", self._name, run.job, extra=logs.fields(run.job))
+                self._finisher.put(run.job, GIVEN_BACK)
+                _claim_of(run.job)._step(Trigger.GIVEN_UP)
+                self._unhandled.discard(run)
 
     # Claiming
 
@@ -370,8 +372,12 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             with contextlib.suppress(JobBoardError):
                 self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
             return
-        self._tell((events.JOB_CLAIMED, job) for job in jobs)
-        self._places.put(runs)
+        try:
+            self._tell((events.JOB_CLAIMED, job) for job in jobs)
+            self._places.put(runs)
+        except BaseException:
+            self._give_back(runs)
+            raise
 
     def _wait_for_slots(self) -> int:
         """How many jobs may be claimed now; 0 only when stopping."""

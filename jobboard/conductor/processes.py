@@ -125,7 +125,6 @@ class ProcessWorker:
         self._process: Process | None = None
 
     def work(self, run: Run) -> None:
-        run.began = time.monotonic()
         try:
             process = self._process if self._process is not None and self._process.alive else self._start(run)
             self._reports.begun(run)
@@ -139,7 +138,7 @@ class ProcessWorker:
         except _UnwantedError:
             self._drop()
             return
-        except (WorkerDied, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
             self._drop()
             # Where in this process that was found out says nothing.
             ending = ending_of(error.with_traceback(None), run.job, run.handling, run.seconds())

@@ -43,8 +43,9 @@ class Scheduler:
 
     def start(self) -> None:
         """On a thread of its own."""
-        self._thread = threading.Thread(target=self.run, name=f"{self._who}-scheduler", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self.run, name=f"{self._who}-scheduler", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def wait(self) -> None:
         """Until it has ended."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from jobboard.conductor.handlers import Ending, Handling
+from jobboard import logs
+from jobboard.conductor.handlers import Ending, Handling, ending_of
 from jobboard.job import Job
+
+LOG = logging.getLogger(__name__)
 
 
 class Run:
@@ -20,7 +24,7 @@ class Run:
     def __init__(self, job: Job, handling: Handling) -> None:
         self.job = job
         self.handling = handling
-        self.began = 0.0
+        self.began = time.monotonic()
         self._deciding = threading.Lock()
 
     def decide(self) -> bool:
@@ -55,7 +59,7 @@ class Worker(Protocol):
     """What a slot works with; made and used by the slot's own thread."""
 
     def work(self, run: Run) -> None:
-        """Returns when the slot is free again, and raises nothing."""
+        """Returns when the slot is free again. What it raises makes a failure of a run that has not ended."""
 
     def close(self) -> None: ...
 
@@ -71,7 +75,8 @@ class Places(Protocol):
     def hung(self) -> int:
         """How many handlers go on though they were given up."""
 
-    def put(self, runs: Iterable[Run]) -> None: ...
+    def put(self, runs: Iterable[Run]) -> None:
+        """:raises RuntimeError: there is no thread to work on them. Decide them then: they stay where they are."""
 
     def close(self, seconds: float | None) -> None:
         """End what can be ended, waiting for at most so long."""
@@ -99,6 +104,7 @@ class Slots:
         self,
         name: str,
         count: int,
+        reports: Reports,
         make: Callable[[], Worker],
         lock: threading.Lock,
         room: threading.Condition,
@@ -106,6 +112,7 @@ class Slots:
     ) -> None:
         self._name = name
         self._count = count
+        self._reports = reports
         self._make = make
         self._lock = lock
         self._room = room
@@ -157,20 +164,37 @@ class Slots:
             self._rousing = True
             self._news.notify()
         elif len(self._threads) < self._count:
-            self._rousing = True
             thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not self._threads:
+                    raise
+                LOG.warning("%s goes on with %d threads: %s", self._name, len(self._threads), error)
+                return
             self._threads.append(thread)
-            thread.start()
+            self._rousing = True
 
     def _serve(self) -> None:
         worker = self._make()
         try:
             run = self._first()
             while run is not None:
-                worker.work(run)
+                self._work(worker, run)
                 run = self._next()
         finally:
             worker.close()
+
+    def _work(self, worker: Worker, run: Run) -> None:
+        if run.decided:
+            # It was given back while it waited for a thread.
+            return
+        try:
+            worker.work(run)
+        except BaseException as error:
+            # A run that nobody ends is kept for ever, and the conductor with it.
+            LOG.exception("%s could not work on %s", self._name, run.job, extra=logs.fields(run.job))
+            self._reports.ended(run, ending_of(error, run.job, run.handling, run.seconds()))
 
     def _first(self) -> Run | None:
         with self._lock:

@@ -63,10 +63,11 @@ class Timekeeper:
     def watch(self, run: Run) -> None:
         """From the thread that calls the handler."""
         with self._news:
-            self._runs[run] = threading.get_ident()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name=f"{self._name}-timekeeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._keep, name=f"{self._name}-timekeeper", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._runs[run] = threading.get_ident()
             deadline = run.deadline
             if self._until is None or (deadline is not None and deadline < self._until):
                 self._news.notify()
