@@ -6,6 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import datetime
+import functools
 import logging
 import threading
 import time
@@ -156,6 +157,8 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             handling = self._handling(handler, retry, timeout)
             for name in names:
                 self._handlers.add(name, handling)
+            # The claim that waits does so for the names from before.
+            self._board.wake()
 
         return Registering(register, self._post, names)
 
@@ -256,7 +259,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
 
     def _run_connected(self, limit: int | None) -> None:
         self._over, self._called_off, self._broken, self._claiming = False, False, None, True
-        presence = Presence(self._name, self._handlers.names, self._workers, self._count, self._told)
+        presence = Presence(self._name, lambda: self._handlers.names, self._workers, self._count, self._told)
         self._finisher = Finisher(self._name, self._board, self._counted)
         self._places = self._make_places()
         # Not on this thread: a request that the backend does not answer must not hold up the end.
@@ -335,6 +338,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             want = min(free, BATCH) if limit is None else min(free, BATCH, limit - begun)
             if not want:
                 continue
+            names = self._handlers.names
             try:
                 if not registered:
                     self._board.register_entity(presence)
@@ -342,9 +346,9 @@ class Dispatcher(abc.ABC, Generic[Posted]):
                 jobs = self._board.claim_many(
                     self._name,
                     want,
-                    names=self._handlers.names,
+                    names=names,
                     timeout=None,
-                    unless=self._stopping.is_set,
+                    unless=functools.partial(self._called_away, names),
                     **self._extra,
                 )
             except JobBoardError as error:
@@ -358,6 +362,10 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             failures = 0
             begun += len(jobs)
             self._begin(jobs)
+
+    def _called_away(self, names: tuple[str, ...] | None) -> bool:
+        """Whether a claim of jobs of these names need wait no longer."""
+        return self._stopping.is_set() or self._handlers.names != names
 
     def _begin(self, jobs: list[Job]) -> None:
         runs = [Run(job, self._handlers.of(job)) for job in jobs]

@@ -13,22 +13,27 @@ from typing import Any
 class Presence:
     """An entity that tells anew, each time it is asked, what the conductor does and has done.
 
-    :param names: of the jobs that it works on; None for any.
+    :param names: gives those of the jobs that it works on; None for any.
     :param counts: gives how many jobs run, and what came of those before.
     """
 
     kind = "conductor"
 
     def __init__(
-        self, name: str, names: Sequence[str] | None, workers: str, slots: int, counts: Callable[[], Mapping[str, int]]
+        self,
+        name: str,
+        names: Callable[[], Sequence[str] | None],
+        workers: str,
+        slots: int,
+        counts: Callable[[], Mapping[str, int]],
     ) -> None:
         self.name = name
+        self._names = names
         self._counts = counts
         self._began = time.monotonic()
         self._fixed = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "names": None if names is None else sorted(names),
             "workers": workers,
             "slots": slots,
             "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -37,4 +42,10 @@ class Presence:
     @property
     def metadata(self) -> dict[str, Any]:
         """``seconds``: how long it has been at work, and so when this was counted, by a clock that does not jump."""
-        return {**self._fixed, "seconds": round(time.monotonic() - self._began, 3), **self._counts()}
+        names = self._names()
+        return {
+            **self._fixed,
+            "names": None if names is None else sorted(names),
+            "seconds": round(time.monotonic() - self._began, 3),
+            **self._counts(),
+        }

@@ -60,6 +60,25 @@ def test_both_kinds_of_handlers(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
+@FAST
+def test_a_handler_that_is_added_while_it_waits(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        async def handler(job: jobboard.Job) -> None: ...
+
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), {"a": handler})
+        running = asyncio.create_task(conductor.run())
+        while not sync.entities("conductor"):
+            await asyncio.sleep(0.01)
+        conductor.handles("b")(handler)
+        assert await conductor.board.wait_for(sync.post("b"), 10)
+        conductor.stop()
+        await running
+
+    run(main())
+
+
 def test_a_thousand_at_once_on_few_threads(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
