@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -210,6 +211,27 @@ class BoardBase(Board):
                     claim._step(Trigger.REFUSED)
                 self.engine.shut()
                 self._notifier.close()
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[None]:
+        """Within, the board is connected. One that was not is closed by the last of those who use it at the same time.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        """
+        with self._lifecycle:
+            opened = self._session is None
+            self.connect()
+            session = self._live()
+            counts = opened or session.borrowers > 0
+            session.borrowers += counts
+        try:
+            yield
+        finally:
+            if counts:
+                with self._lifecycle:
+                    session.borrowers -= 1
+                    if not session.borrowers and self._session is session:
+                        self.close()
 
     def _begin(self) -> None:
         self.engine.life = self._session = Session(

@@ -63,6 +63,8 @@ class Session:
         # Held while the backend is told of them.
         self.roster = threading.Lock()
         self.closed = False
+        # Who is not through with a board that was connected for their sake alone.
+        self.borrowers = 0
         self._retry_for = retry_for
         self._on_lost = on_lost
         self._on_doubt = on_doubt

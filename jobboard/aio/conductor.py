@@ -30,7 +30,8 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
     thread while it runs. Everything else is as with :class:`~jobboard.conductor.Conductor`, which does it: claiming
     and finishing many jobs by one request, retries, events, entities and the end.
 
-    :param board: connected by :meth:`run` if it is not, and then closed by it too.
+    :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
+        at the same time, by the last one.
     :param max_simultaneous_jobs: how many jobs at once, of both kinds together.
     :param job_timeout: after it a coroutine is cancelled, and its job abandoned as a failure. One that goes on all the
         same keeps its place until it ends, as a thread does.

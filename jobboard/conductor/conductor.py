@@ -24,7 +24,8 @@ class Conductor(Dispatcher[Job]):
 
     :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
         time need names of their own, or only one of them is shown.
-    :param board: connected by :meth:`run` if it is not, and then closed by it too.
+    :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
+        at the same time, by the last one.
     :param handlers: job names and what to call with a :class:`~jobboard.job.Job` of each, or one callable for the jobs
         of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
     :param max_simultaneous_jobs: how many jobs at once. At most twice as many are claimed at any time: those that run,

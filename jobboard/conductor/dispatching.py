@@ -242,19 +242,8 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._room.notify()
         self._board.wake()
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[None]:
-        if not self._board.closed:
-            yield
-            return
-        self._board.connect()
-        try:
-            yield
-        finally:
-            self._board.close()
-
     def _run(self, limit: int | None) -> None:
-        with self._connected():
+        with self._board._borrowed():
             self._run_connected(limit)
 
     def _run_connected(self, limit: int | None) -> None:
