@@ -19,6 +19,7 @@ from jobboard.job import boottime
 from jobboard.orm import verbs
 from jobboard.orm.rows import Held, Key, key_of, lost_error, seen_held
 from jobboard.orm.sessions import commit_with, run, transact, users_own
+from jobboard.orm.undoing import on_rollback
 
 LOG = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class _Keeper:
             if acquisition is None:
                 continue
             if key in renewed:
-                acquisition.extended(asked + self._wish.timeout / verbs.SECOND)
+                on_rollback(session, acquisition.extended(asked + self._wish.timeout / verbs.SECOND))
             elif key not in standing and not sa.inspect(row).was_deleted:
                 acquisition.taken_away()
 

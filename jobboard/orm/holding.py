@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
@@ -38,9 +39,15 @@ class Acquisition:
     def __repr__(self) -> str:
         return f"<Acquisition by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
 
-    def extended(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._lost = False
+    def extended(self, deadline: float) -> Callable[[], None]:
+        """Have it last until then; what undoes that."""
+        before = self._deadline, self._lost
+        self._deadline, self._lost = deadline, False
+
+        def undo() -> None:
+            self._deadline, self._lost = before
+
+        return undo
 
     def taken_away(self) -> None:
         self._lost = True

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Self, TypeVar, overload
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, Session, mapped_column
-from sqlalchemy.orm.attributes import set_committed_value
 
 from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost, NotFound
@@ -29,6 +28,7 @@ from jobboard.orm.errors import (
 )
 from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, named, own_key_of
 from jobboard.orm.sessions import Async, Scope, Sync, commit_with, run, transact
+from jobboard.orm.undoing import remember, show
 from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
 
@@ -385,13 +385,14 @@ class StatusTracker(Fenced):
         lock = uuid.uuid4().hex
         if not self._changed(session, sa.and_(*same), {**values, "lock": lock, "lock_at": now}):
             raise _locked(self)
-        sa.inspect(self).info[_LOCK] = lock
+        remember(session, self, _LOCK, lock)
         return lock, now
 
     def _finish(self, session: Session, values: dict[str, Any]) -> None:
         """Write the values and give the lock back."""
         now = session.scalar(sa.select(UtcNow()))
         self._write(session, {**values, "update_at": now, "lock": None})
+        remember(session, self, _LOCK, None)
 
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write the values, if this object still has the lock that it had taken."""
@@ -410,8 +411,7 @@ class StatusTracker(Fenced):
                 return False
             if not lock(connection, mapper, sa.and_(keyed(mapper, [key]), condition), skip=False):
                 return False
-        for name, value in values.items():
-            set_committed_value(self, name, value)
+        show(session, self, values)
         return True
 
     def _key_in(self, session: Session) -> Key:
@@ -445,7 +445,6 @@ def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tupl
 
     def end(values: dict[str, Any]) -> None:
         commit_with(session, model, lambda session: job._finish(session, values))
-        sa.inspect(job).info.pop(_LOCK)
         LOG.log(plan.level, "%s ended with status %r", name, values["status"])
 
     def fall_back(values: dict[str, Any]) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Mapper, Session, SessionTransaction
-from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm import Mapper, Session
 
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
@@ -28,6 +26,7 @@ from jobboard.orm.rows import (
     named,
     table_of,
 )
+from jobboard.orm.undoing import on_rollback, reload_on_rollback, remember, show
 from jobboard.sql.claims import ClaimStatements, First
 from jobboard.sql.dialects import PRIMARY, by_index, database
 from jobboard.sql.expressions import Exact, Now
@@ -36,9 +35,8 @@ from jobboard.states import moment
 
 SECOND = 1_000_000
 HELD = "jobboard.acquisition"
-"""Where an object keeps its acquisition; no expiry empties that."""
-UNDO = "jobboard.undo"
-"""Where a session keeps what to do if its transaction is rolled back."""
+"""Where an object keeps its acquisition."""
+_COLUMNS = ("acquired_by", "acquired_at", "acquired_until", "acquired_token")
 
 
 class Wanted(NamedTuple):
@@ -260,47 +258,22 @@ def _in_hand(session: Session, model: type[Any], who: str) -> list[Any]:
     return [row for row in mine if row.acquisition is not None and row.acquisition.who == who]
 
 
-def _hold(session: Session, row: Any, acquisition: Acquisition | None) -> None:
-    info = sa.inspect(row).info
-    before, info[HELD] = info.get(HELD), acquisition
-    undone = partial(info.__setitem__, HELD, before) if acquisition is None else acquisition.taken_away
-    within = session.get_nested_transaction() or session.get_transaction()
-    session.info.setdefault(UNDO, []).append((within, undone))
+def _hold(session: Session, row: Any, acquisition: Acquisition) -> None:
+    # Rolled back, it stays with the object, which nobody may write to as if it had not been acquired.
+    sa.inspect(row).info[HELD] = acquisition
+    on_rollback(session, acquisition.taken_away)
+    reload_on_rollback(session, row, *_COLUMNS)
 
 
 def _extended(session: Session, row: Any, who: str, begun: int, timeout: int, deadline: float) -> None:
-    set_committed_value(row, "acquired_at", moment(begun))
-    set_committed_value(row, "acquired_until", moment(begun + timeout))
+    show(session, row, {"acquired_at": moment(begun), "acquired_until": moment(begun + timeout)})
     if row.acquisition is None:
-        _hold(session, row, Acquisition(who, row.acquired_token, deadline))
+        remember(session, row, HELD, Acquisition(who, row.acquired_token, deadline))
     else:
-        row.acquisition.extended(deadline)
+        on_rollback(session, row.acquisition.extended(deadline))
 
 
 def _forget(session: Session, row: Any) -> None:
     """The object holds its row no more."""
-    _hold(session, row, None)
-    for what in ("by", "at", "until"):
-        set_committed_value(row, f"acquired_{what}", None)
-
-
-@sa.event.listens_for(Session, "after_commit")
-def _committed(session: Session) -> None:
-    if not session.in_nested_transaction():
-        session.info.pop(UNDO, None)
-
-
-@sa.event.listens_for(Session, "after_soft_rollback")
-def _rolled_back(session: Session, ended: SessionTransaction) -> None:
-    for within, undone in reversed(session.info.get(UNDO, ())):
-        if _is_part(within, ended):
-            undone()
-    if ended.parent is None:
-        session.info.pop(UNDO, None)
-
-
-def _is_part(within: SessionTransaction | None, whole: SessionTransaction) -> bool:
-    """Whether a savepoint's transaction is the whole one, or was begun within it."""
-    while within is not None and within is not whole:
-        within = within.parent
-    return within is not None
+    remember(session, row, HELD, None)
+    show(session, row, {"acquired_by": None, "acquired_at": None, "acquired_until": None})

@@ -1,0 +1,75 @@
+"""What is taken back with a transaction of a session's, in objects that no rollback of SQLAlchemy's knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm.attributes import set_committed_value
+
+_UNDO = "jobboard.undo"
+"""Where a session keeps what to do if its transaction is rolled back."""
+
+
+def on_rollback(session: Session, undo: Callable[[], object]) -> None:
+    """Call this if the transaction or the savepoint that the session is in is rolled back, what came last first."""
+    within = session.get_nested_transaction() or session.get_transaction()
+    session.info.setdefault(_UNDO, []).append((within, undo))
+
+
+def remember(session: Session, row: Any, key: str, value: object) -> None:
+    """Keep this with an object, where no expiry empties it; once rolled back, what was there before."""
+    info = sa.inspect(row).info
+    on_rollback(session, partial(info.__setitem__, key, info.get(key)))
+    info[key] = value
+
+
+def show(session: Session, row: Any, values: Mapping[str, Any]) -> None:
+    """Have an object show what was written to its row, which the session has had no part in."""
+    for name, value in values.items():
+        set_committed_value(row, name, value)
+    reload_on_rollback(session, row, *values)
+
+
+def reload_on_rollback(session: Session, row: Any, *names: str) -> None:
+    """After a rollback to a savepoint, too, ask for what the row has. Of that the session expires only what itself has
+    written."""
+    on_rollback(session, partial(_expire, session, row, names))
+
+
+def _expire(session: Session, row: Any, names: tuple[str, ...]) -> None:
+    state = sa.inspect(row)
+    if state.session is session and state.persistent:
+        session.expire(row, names)
+
+
+@sa.event.listens_for(Session, "after_commit")
+def _committed(session: Session) -> None:
+    if not session.in_nested_transaction():
+        session.info.pop(_UNDO, None)
+
+
+@sa.event.listens_for(Session, "after_soft_rollback")
+def _rolled_back(session: Session, ended: SessionTransaction) -> None:
+    for within, undo in reversed(session.info.get(_UNDO, ())):
+        if _is_part(within, ended):
+            undo()
+    if ended.parent is None:
+        session.info.pop(_UNDO, None)
+
+
+@sa.event.listens_for(Session, "after_transaction_end")
+def _closed(session: Session, ended: SessionTransaction) -> None:
+    # Of one that is closed without a commit nothing else tells.
+    if ended.parent is None:
+        _rolled_back(session, ended)
+
+
+def _is_part(within: SessionTransaction | None, whole: SessionTransaction) -> bool:
+    """Whether a savepoint's transaction is the whole one, or was begun within it."""
+    while within is not None and within is not whole:
+        within = within.parent
+    return within is not None
