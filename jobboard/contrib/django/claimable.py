@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import sqlalchemy as sa
@@ -102,6 +102,28 @@ class _Work(NamedTuple):
     @property
     def connection(self) -> Any:
         return self.session.connection()
+
+    def on_rollback(self, undo: Callable[[], object]) -> None:
+        _Undo(self.alias, undo)
+
+
+class _Undo:
+    """To be called if Django's transaction, or the savepoint that it is in, is rolled back.
+
+    Of a rollback Django tells nobody. It drops what it was to call after the commit, on every way; and a list lets go
+    of its last one first, which is the order to undo in.
+    """
+
+    def __init__(self, alias: str, undo: Callable[[], object]) -> None:
+        self._undo: Callable[[], object] | None = undo
+        transaction.on_commit(self._committed, using=alias)
+
+    def _committed(self) -> None:
+        self._undo = None
+
+    def __del__(self) -> None:
+        if self._undo is not None:
+            self._undo()
 
 
 @contextlib.contextmanager
@@ -223,6 +245,7 @@ class ClaimableModel(models.Model):
             work.twin.unacquire(work.session, wish.who, changed)
         for key, each in found.items():
             each._acquisition = held[key].acquisition
+            work.on_rollback(each._acquisition.taken_away)
         return [found[key] for key in keys if key in found]
 
     @classmethod
@@ -253,17 +276,19 @@ class ClaimableModel(models.Model):
             renewed = verbs.renew(
                 work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, None
             )
-        kept: list[Self] = []
-        lost: list[Self] = []
-        for key, (row, _) in held.items():
-            if key in renewed:
-                deadline = asked + micros / verbs.SECOND
-                row._acquisition = row._acquisition or Acquisition(who, row.acquired_token, deadline)
-                row._acquisition.extended(deadline)
-                kept.append(row)
-            else:
-                row._lose()
-                lost.append(row)
+            kept: list[Self] = []
+            lost: list[Self] = []
+            for key, (row, _) in held.items():
+                if key in renewed:
+                    deadline = asked + micros / verbs.SECOND
+                    if row._acquisition is None:
+                        row._remember(work, Acquisition(who, row.acquired_token, deadline))
+                    else:
+                        work.on_rollback(row._acquisition.extended(deadline))
+                    kept.append(row)
+                else:
+                    row._lose()
+                    lost.append(row)
         return Reacquired(kept, lost)
 
     @classmethod
@@ -280,11 +305,11 @@ class ClaimableModel(models.Model):
             held = cls._held(who, rows)
             released = lock_held(work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()})
             verbs.release(work.connection, work.mapper, list(released))
-        for key, (row, _) in held.items():
-            if key in released:
-                row._acquisition = None
-            else:
-                row._lose()
+            for key, (row, _) in held.items():
+                if key in released:
+                    row._remember(work, None)
+                else:
+                    row._lose()
         return len(released)
 
     @classmethod
@@ -317,6 +342,10 @@ class ClaimableModel(models.Model):
                 what = f"{type(self).__name__} {self.pk!r}"
                 raise ClaimLost(f"{what}: another has it, or it was given back; a longer timeout leaves more time")
             yield
+
+    def _remember(self, work: _Work, acquisition: Acquisition | None) -> None:
+        work.on_rollback(functools.partial(setattr, self, "_acquisition", self._acquisition))
+        self._acquisition = acquisition
 
     def _lose(self) -> None:
         if self._acquisition is not None:

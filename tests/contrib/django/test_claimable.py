@@ -143,6 +143,45 @@ def test_it_takes_part_in_the_transaction() -> None:
     assert [stored(row).acquired_by for row in made] == ["anna", "anna"]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_is_rolled_back_changes_no_object(nested: bool) -> None:
+    pictures(2)
+    [row] = acquire("anna", limit=1, timeout=SHORT)
+    held = row.acquisition
+    with transaction.atomic(using=USING) if nested else ExitStack():
+        with transaction.atomic(using=USING):
+            [more] = acquire("anna", left().exclude(pk=row.pk))
+            for timeout in (60, 600):
+                assert Picture.reacquire("anna", [row, more], timeout=timeout, using=USING) == ([row, more], [])
+            assert held.expires_in() > 500
+            Picture.unacquire("anna", [row, more], using=USING)
+            assert row.acquisition is None
+            transaction.set_rollback(True, using=USING)
+        assert row.acquisition is held
+        assert held.expires_in() < SHORT
+        assert more.acquisition.lost
+    eventually(lambda: row in acquire("bert"))
+    assert held.lost
+    for each in (row, more):
+        with pytest.raises(ClaimLost):
+            each.save()
+
+
+def test_what_is_committed_changes_objects_for_good() -> None:
+    pictures(2)
+    with transaction.atomic(using=USING):
+        [kept, back] = acquire("anna", timeout=60)
+        with transaction.atomic(using=USING):
+            Picture.reacquire("anna", [kept], timeout=600, using=USING)
+            Picture.unacquire("anna", [back], using=USING)
+    with transaction.atomic(using=USING):
+        transaction.set_rollback(True, using=USING)
+    assert kept.acquisition.expires_in() > 500
+    assert back.acquisition is None
+    kept.save()
+    back.save()
+
+
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_row_that_another_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     [first, second] = pictures(2)
