@@ -260,6 +260,20 @@ def test_more_groups_than_are_compared(make_small: MakeSmall) -> None:
     assert [take(board), take(board)] == [later, alone]
 
 
+@pytest.mark.parametrize("names", [["resize"], ["resize", "print"]])
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("big", [3, 12])
+def test_beside_more_groups_of_another_name(make_small: MakeSmall, names: list[str], limit: int, big: int) -> None:
+    """One that comes first in the index of groups."""
+    [board] = make_small(far=3, most=4)
+    board.set_limit("resize", concurrency=1, per="group")
+    board.post_many([Posting("mail", group=f"g{n}") for n in range(8)])
+    board.post_many([Posting("resize", group="big")] * big)
+    take(board, names=["resize"])
+    small, _ = board.post_many([Posting("resize", group="small")] * 2)
+    assert board.claim_many("anna", limit, names=names) == [small]
+
+
 @pytest.mark.parametrize("names", [None, ["mail"], ["mail", "resize"]])
 @pytest.mark.parametrize("limit", [1, 3])
 def test_list_after_list(make_small: MakeSmall, names: list[str] | None, limit: int) -> None:

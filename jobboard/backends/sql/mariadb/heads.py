@@ -35,19 +35,19 @@ class MariaDBHeads(Heads):
         return [row for row in rows if (row[0], row[1]) not in shut or row[3] == MOST][:limit]
 
     def heads(self, names: Sequence[sa.ColumnElement[str]], behind: bool = False) -> sa.Subquery:
-        """Of each group: ``name``, ``job_group``, the position of its ``head``, and the ``number`` of all groups.
+        """Of each group: ``name``, ``job_group``, the position of its ``head``, and the ``number`` of these groups.
 
         :param names: of these alone; none: of all.
         """
         c = self._jobs.c
         # With an equality in its place the optimiser takes that, and reads all entries.
         mine = c.board.between(text("board"), text("board"))
-        lanes = sa.select(c.name, c.job_group).where(mine).group_by(c.board, c.name, c.job_group).limit(written(MOST))
-        found = by_index(lanes, self._jobs, self._index).subquery("found")
+        wanted = (mine, c.name.in_(names)) if names else (mine,)
+        lanes = sa.select(c.name, c.job_group).where(*wanted).group_by(c.board, c.name, c.job_group)
+        found = by_index(lanes.limit(written(MOST)), self._jobs, self._index).subquery("found")
         lane = sa.select(*found.c, sa.func.count().over().label("number")).subquery("lane")
         head = self.position(self.ready_of(lane.c.name, lane.c.job_group, 1, behind))
-        each = sa.select(lane.c.name, lane.c.job_group, head.label("head"), lane.c.number)
-        heads = (each.where(lane.c.name.in_(names)) if names else each).subquery("heads")
+        heads = sa.select(lane.c.name, lane.c.job_group, head.label("head"), lane.c.number).subquery("heads")
         some = sa.or_(heads.c.head.is_not(None), heads.c.number == written(MOST))
         return sa.select(*heads.c).where(some).subquery("heads")
 
