@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql.postgresql.behind import pages
+from jobboard.backends.sql.postgresql.behind import NEAR, pages
 from jobboard.board import JobBoard
 from jobboard.job import Posting
 from jobboard.testing.conformance.support import take, uuids
@@ -118,6 +118,24 @@ def test_another_full_group_behind_it(crowd: Crowd, monkeypatch: pytest.MonkeyPa
     assert front.lanes == "mail\nbig\x1email\nnext"
     board.consume(crowd.held, "anna")
     assert take(board) == crowd.jobs[1]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_is_full_beside_lanes_hides_nothing(crowd: Crowd, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """As many jobs as it looks at beside them: what comes behind these is before what comes then in a lane."""
+    monkeypatch.setattr("jobboard.backends.sql.postgresql.lanes.AGAIN", 0)
+    board = crowd.board
+    board.set_limit("resize", concurrency=1)
+    held, *_ = board.post_many([Posting("resize")] * (NEAR + 20))
+    alone = board.post_many([Posting("alone")] * 6)
+    other = board.post_many([Posting("mail", group="next")] * BIG)
+    board.claim(held, "anna")
+    [front] = board.engine._shortcuts._limited._lanes._fronts.values()
+    front.again = 0
+    assert [job for _ in range(6 // limit) for job in board.claim_many("anna", limit)] == alone
+    [front] = board.engine._shortcuts._limited._lanes._fronts.values()
+    assert front.lanes == "mail\nbig\x1email\nnext"
+    assert take(board) == other[0]
 
 
 def test_a_take_reads_none_of_its_jobs(crowd: Crowd, spy: Callable[..., Any]) -> None:

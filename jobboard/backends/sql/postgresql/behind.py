@@ -76,7 +76,7 @@ class Behind:
 
     def candidates(self, limit: int) -> Prepared:
         """The ids of the first ready jobs, those that came back among them; and how many that are, beside each. Then
-        also those of the first ones in each lane."""
+        also those of the first ones in each lane, up to where others are known."""
         statement = self._candidates.get(limit)
         if statement is None:
             since, count = self._since(), limit + (NEAR if self._beside else SPARE)
@@ -85,10 +85,10 @@ class Behind:
             columns = ((each.c.id, each.c.priority) for each in (returned, others))
             both = sa.union(*(sa.select(*each) for each in columns)).subquery("both")
             many = sa.select(sa.func.count()).select_from(returned).scalar_subquery()
-            found = sa.select(both.c.id, many.label("many")).order_by(both.c.priority, both.c.id).limit(_written(count))
+            found: Any = sa.select(both.c.id, many.label("many"))
+            found = found.order_by(both.c.priority, both.c.id).limit(_written(count))
             if self._beside:
-                heads, outside = self._heads(limit + SPARE), found.subquery("outside")
-                found = sa.union_all(sa.select(outside), sa.select(heads.c.id, _written(0)).select_from(heads))  # type: ignore[assignment]
+                found = self._with_heads(found.add_columns(both.c.priority), limit, count)
             statement = self._candidates[limit] = Prepared(found)
         return statement
 
@@ -113,14 +113,26 @@ class Behind:
         lanes = sa.func.array(self._lanes().scalar_subquery())
         return sa.or_(self._jobs.c.job_group.is_(None), group_key(self._jobs.c) != sa.all_(lanes))
 
+    def _with_heads(self, outside: sa.Select[Any], limit: int, count: int) -> Any:
+        """What is in no lane, of which it is at most so many, and the first jobs of each lane. Where it is as many,
+        there may be more behind its last one, in front of what a lane has there."""
+        known, heads = outside.cte(self._as("outside")).prefix_with("MATERIALIZED"), self._heads(limit + SPARE)
+        in_order = sa.select(known.c.priority, known.c.id).order_by(known.c.priority, known.c.id)
+        last = in_order.offset(_written(count - 1)).limit(_written(1)).subquery("last")
+        behind = sa.tuple_(last.c.priority, last.c.id) < sa.tuple_(heads.c.priority, heads.c.id)
+        near = sa.select(heads.c.id, _written(0)).where(~sa.select(last.c.id).where(behind).exists())
+        return sa.union_all(sa.select(known.c.id, known.c.many), near)
+
     def _heads(self, limit: int) -> Any:
         """The first ready jobs of each lane."""
         c, lanes = self._jobs.c, self._lanes().subquery("lanes")
         name, group = (sa.func.split_part(lanes.c.lane, NEWLINE, _written(each)) for each in (1, 2))
         # A partial index must be shown its condition.
         mine = (self._st.readable(), c.name == name, c.job_group == group, c.job_group.is_not(None))
-        first = sa.select(c.id).where(*mine).order_by(c.priority, c.id).limit(_written(limit)).lateral("first")
-        return sa.select(first.c.id).select_from(lanes.join(first, sa.true())).subquery("heads")
+        first = (
+            sa.select(c.id, c.priority).where(*mine).order_by(c.priority, c.id).limit(_written(limit)).lateral("first")
+        )
+        return sa.select(first).select_from(lanes.join(first, sa.true())).subquery("heads")
 
     # Looking around
 
