@@ -129,7 +129,7 @@ class LimitEngine(EnginePart):
             return
         # From now on each claim that begins enters its scope. Those that stood before are entered here.
         _enter_standing(committer, bound)
-        self._finder.rule(lambda rules: rules.counted(setting))
+        self._finder.rule(lambda rules: rules.counted(bound.setting))
 
     def remove_limit(self, name: str, per: str | None, nonce: Nonce) -> Status:
         committer = self._call(nonce)

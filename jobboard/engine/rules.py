@@ -24,7 +24,7 @@ MOST_LIMITS = 1000
 
 
 class SetLimit(NamedTuple):
-    """A limit, and by which setting of it: while the claims are counted that stood then, others may set it anew."""
+    """A limit, and since which setting of it each claim that begins has entered its scopes."""
 
     limit: Limit
     setting: str
@@ -80,21 +80,22 @@ class Rules(NamedTuple):
         return next((bound for bound in self.limits if bound.place == (name, per)), None)
 
     def limit(self, limit: Limit, setting: str) -> Rules:
-        """Set a limit. It binds at once where the claims that stand are counted already, or need not be.
+        """Set a limit. It binds at once where the claims that stand are counted already, or need not be. Where another
+        counts them still, it goes on from that one's setting, and binds as soon as either has counted.
 
         :raises JobFailure: there are too many."""
         there = self.found(limit.name, limit.per)
-        counted = limit.concurrency is None or (
-            there is not None and there.limit.binding and there.limit.concurrency is not None
-        )
         others = [bound for bound in self.limits if bound is not there]
         if len(others) >= MOST_LIMITS:
             raise JobFailure(f"there are {MOST_LIMITS} limits, which is the most; per='group' is one for all groups")
+        counted = limit.concurrency is None
+        if not counted and there is not None and there.limit.concurrency is not None:
+            counted, setting = there.limit.binding, there.setting
         made = [*others, SetLimit(replace(limit, binding=counted), setting)]
         return self._replace(limits=tuple(sorted(made, key=lambda bound: bound.place)))
 
     def counted(self, setting: str) -> Rules:
-        """The claims that stood at this setting are counted: the limit binds."""
+        """The claims that stood at this setting are counted: the limit that goes on from it binds."""
         return self._replace(
             limits=tuple(
                 SetLimit(replace(limit, binding=True), each) if each == setting else SetLimit(limit, each)

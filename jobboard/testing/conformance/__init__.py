@@ -56,6 +56,7 @@ _MODULES = (
     "reposting",
     "rules",
     "scheduling",
+    "setting",
     "support",
     "trash",
     "waiting",
@@ -89,7 +90,6 @@ from jobboard.testing.conformance.limits import (  # noqa: E402
     TestConcurrencyLimits,
     TestLimitedLapses,
     TestLimitRaces,
-    TestLimitSetting,
     TestRateLimits,
     TestSlotWaiters,
 )
@@ -123,6 +123,7 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
     astray,
 )
 from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
+from jobboard.testing.conformance.setting import TestLimitSetting, TestLimitsSetAtOnce  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -176,6 +177,7 @@ __all__ = [
     "TestLimitRaces",
     "TestLimitSetting",
     "TestLimitedLapses",
+    "TestLimitsSetAtOnce",
     "TestLostReplies",
     "TestManyAtOnce",
     "TestModel",

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
@@ -412,85 +412,3 @@ class TestLimitRaces:
         board = left_on(boards[0])
         assert judge(book.entries, board, limits=chief.limits) == []
         assert left_over(board) == []
-
-
-class TestLimitSetting:
-    def test_claims_that_stand_count(self, board: JobBoard, other: JobBoard) -> None:
-        post(board, 6, group="one")
-        held = other.claim_many("anna", 3)
-        board.set_limit("mail", concurrency=4, per="group")
-        assert board.limits() == [Limit("mail", "group", 4)]
-        assert len(board.claim_many("anna", 10)) == 1
-        other.consume(held[0], "anna")
-        assert len(board.claim_many("anna", 10)) == 1
-
-    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
-        post(board, 6)
-        board.set_limit("mail", concurrency=4)
-        held = other.claim_many("anna", 4)
-        board.set_limit("mail", concurrency=2)
-        for job in held[:2]:
-            other.extend(job, "anna")
-            other.consume(job, "anna")
-            assert board.claim_next("anna") is None
-        other.consume(held[2], "anna")
-        assert board.claim_next("anna") is not None
-        assert board.claim_next("anna") is None
-
-    def test_a_limit_that_was_removed_and_is_set_again(self, board: JobBoard, other: JobBoard) -> None:
-        post(board, 4)
-        board.set_limit("mail", concurrency=1)
-        other.claim_next("anna")
-        board.remove_limit("mail")
-        assert board.limits() == []
-        other.claim_next("anna")
-        board.set_limit("mail", concurrency=2)
-        assert other.claim_next("anna") is None
-
-    def test_a_rate_that_gets_a_concurrency(self, board: JobBoard) -> None:
-        post(board, 4)
-        board.set_limit("mail", rate=(100, LONG))
-        board.claim_next("anna")
-        board.set_limit("mail", concurrency=1, rate=(100, LONG))
-        assert board.claim_next("anna") is None
-
-    def test_of_one_that_is_not_there(self, board: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1)
-        with pytest.raises(NotFound, match="no limit of 'mail' per group"):
-            board.remove_limit("mail", per="group")
-        board.remove_limit("mail", per="name")
-        with pytest.raises(NotFound, match="limits\\(\\) lists them"):
-            board.remove_limit("mail")
-
-    def test_beside_a_pause(self, board: JobBoard) -> None:
-        post(board, 3)
-        board.set_limit("mail", concurrency=2)
-        board.pause(["mail"])
-        assert board.limits() == [Limit("mail", "name", 2)]
-        assert board.claim_next("anna") is None
-        board.resume()
-        assert len(board.claim_many("anna", 10)) == 2
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "told"),
-        [
-            ({}, ValueError, "give concurrency= or rate="),
-            ({"concurrency": 0}, ValueError, "concurrency=0: must be 1 or more"),
-            ({"concurrency": 10_001}, ValueError, "concurrency=10001: must be 10000 at most"),
-            ({"concurrency": "4"}, TypeError, "concurrency must be an int, not str"),
-            ({"concurrency": 1, "per": "customer"}, ValueError, "per='customer': must be 'name' or 'group'"),
-            ({"rate": 5}, TypeError, r"rate=5: must be how many claims"),
-            ({"rate": (5, 0)}, ValueError, "the seconds of rate=0"),
-            ({"rate": (0, 5)}, ValueError, "the claims of rate=0: must be 1 or more"),
-        ],
-    )
-    def test_bad_ones(self, board: JobBoard, arguments: dict[str, object], error: type[Exception], told: str) -> None:
-        with pytest.raises(error, match=told):
-            board.set_limit("mail", **arguments)  # type: ignore[arg-type]
-        assert board.limits() == []
-
-    def test_a_closed_board(self, make_board: MakeBoard) -> None:
-        board = make_board()
-        board.close()
-        with pytest.raises(JobFailure):
-            board.set_limit("mail", concurrency=1)

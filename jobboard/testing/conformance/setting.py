@@ -1,0 +1,198 @@
+"""Limits that are set while claims stand, and by several at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure, NotFound
+from jobboard.primitives import Limit
+from jobboard.testing.conformance.limits import post
+from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard
+
+
+class TestLimitSetting:
+    def test_claims_that_stand_count(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 6, group="one")
+        held = other.claim_many("anna", 3)
+        board.set_limit("mail", concurrency=4, per="group")
+        assert board.limits() == [Limit("mail", "group", 4)]
+        assert len(board.claim_many("anna", 10)) == 1
+        other.consume(held[0], "anna")
+        assert len(board.claim_many("anna", 10)) == 1
+
+    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 6)
+        board.set_limit("mail", concurrency=4)
+        held = other.claim_many("anna", 4)
+        board.set_limit("mail", concurrency=2)
+        for job in held[:2]:
+            other.extend(job, "anna")
+            other.consume(job, "anna")
+            assert board.claim_next("anna") is None
+        other.consume(held[2], "anna")
+        assert board.claim_next("anna") is not None
+        assert board.claim_next("anna") is None
+
+    def test_a_limit_that_was_removed_and_is_set_again(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 4)
+        board.set_limit("mail", concurrency=1)
+        other.claim_next("anna")
+        board.remove_limit("mail")
+        assert board.limits() == []
+        other.claim_next("anna")
+        board.set_limit("mail", concurrency=2)
+        assert other.claim_next("anna") is None
+
+    def test_a_rate_that_gets_a_concurrency(self, board: JobBoard) -> None:
+        post(board, 4)
+        board.set_limit("mail", rate=(100, LONG))
+        board.claim_next("anna")
+        board.set_limit("mail", concurrency=1, rate=(100, LONG))
+        assert board.claim_next("anna") is None
+
+    def test_of_one_that_is_not_there(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        with pytest.raises(NotFound, match="no limit of 'mail' per group"):
+            board.remove_limit("mail", per="group")
+        board.remove_limit("mail", per="name")
+        with pytest.raises(NotFound, match="limits\\(\\) lists them"):
+            board.remove_limit("mail")
+
+    def test_beside_a_pause(self, board: JobBoard) -> None:
+        post(board, 3)
+        board.set_limit("mail", concurrency=2)
+        board.pause(["mail"])
+        assert board.limits() == [Limit("mail", "name", 2)]
+        assert board.claim_next("anna") is None
+        board.resume()
+        assert len(board.claim_many("anna", 10)) == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "told"),
+        [
+            ({}, ValueError, "give concurrency= or rate="),
+            ({"concurrency": 0}, ValueError, "concurrency=0: must be 1 or more"),
+            ({"concurrency": 10_001}, ValueError, "concurrency=10001: must be 10000 at most"),
+            ({"concurrency": "4"}, TypeError, "concurrency must be an int, not str"),
+            ({"concurrency": 1, "per": "customer"}, ValueError, "per='customer': must be 'name' or 'group'"),
+            ({"rate": 5}, TypeError, r"rate=5: must be how many claims"),
+            ({"rate": (5, 0)}, ValueError, "the seconds of rate=0"),
+            ({"rate": (0, 5)}, ValueError, "the claims of rate=0: must be 1 or more"),
+        ],
+    )
+    def test_bad_ones(self, board: JobBoard, arguments: dict[str, object], error: type[Exception], told: str) -> None:
+        with pytest.raises(error, match=told):
+            board.set_limit("mail", **arguments)  # type: ignore[arg-type]
+        assert board.limits() == []
+
+    def test_a_closed_board(self, make_board: MakeBoard) -> None:
+        board = make_board()
+        board.close()
+        with pytest.raises(JobFailure):
+            board.set_limit("mail", concurrency=1)
+
+
+class Counting:
+    """A limit that a board sets, held up where it begins to count the claims that stand."""
+
+    def __init__(self, board: JobBoard, **limit: Any) -> None:
+        committer: Any = board.engine._call(None)  # type: ignore[attr-defined]
+        self._store = committer.store
+        self._page: Callable[..., Any] = self._store.page
+        self._begun, self._goes_on, self._dies = threading.Event(), threading.Event(), False
+        self._store.page = self._held_up
+        self._setting = Background(lambda: board.set_limit("mail", **limit))
+        assert self._begun.wait(LIMIT)
+
+    def _held_up(self, *args: Any) -> Any:
+        self._begun.set()
+        assert self._goes_on.wait(LIMIT)
+        if self._dies:
+            raise JobFailure("its process has died")
+        return self._page(*args)
+
+    def go_on(self) -> None:
+        """It counts, and has returned."""
+        self._goes_on.set()
+        self._setting.wait()
+        del self._store.page
+
+    def die(self) -> None:
+        self._dies = True
+        with pytest.raises(JobFailure):
+            self.go_on()
+        del self._store.page
+
+
+class TestLimitsSetAtOnce:
+    """Once a set_limit has returned, what it has set binds, unless others have set something else since."""
+
+    any_driver = True
+
+    @pytest.fixture
+    def third(self, make_board: MakeBoard) -> JobBoard:
+        return make_board()
+
+    @pytest.mark.parametrize("first_to_go_on", [0, 1])
+    def test_the_same_one(self, board: JobBoard, other: JobBoard, third: JobBoard, first_to_go_on: int) -> None:
+        post(board, 6)
+        third.claim_next("anna")
+        settings = [Counting(board, concurrency=3)]
+        third.claim_next("anna")
+        settings.append(Counting(other, concurrency=3))
+        settings.pop(first_to_go_on).go_on()
+        assert third.limits() == [Limit("mail", "name", 3)]
+        assert len(third.claim_many("anna", 6)) == 1
+        settings.pop().go_on()
+        assert third.claim_next("anna") is None
+
+    @pytest.mark.parametrize("first_dies", [True, False])
+    def test_one_of_both_dies_as_it_counts(
+        self, board: JobBoard, other: JobBoard, third: JobBoard, first_dies: bool
+    ) -> None:
+        post(board, 6)
+        third.claim_next("anna")
+        first = Counting(board, concurrency=3)
+        third.claim_next("anna")
+        second = Counting(other, concurrency=3)
+        (first if first_dies else second).die()
+        (second if first_dies else first).go_on()
+        assert len(third.claim_many("anna", 6)) == 1
+
+    def test_another_number(self, board: JobBoard, other: JobBoard, third: JobBoard) -> None:
+        post(board, 6)
+        third.claim_next("anna")
+        first, second = Counting(board, concurrency=4), Counting(other, concurrency=2)
+        first.go_on()
+        assert len(third.claim_many("anna", 6)) == 1, "the later one binds"
+        second.go_on()
+        assert third.limits() == [Limit("mail", "name", 2)]
+        assert third.claim_next("anna") is None
+
+    def test_a_rate_in_its_place(self, board: JobBoard, other: JobBoard, third: JobBoard) -> None:
+        """What begins then enters no list, so that all is to be counted anew."""
+        post(board, 6)
+        first = Counting(board, concurrency=1)
+        other.set_limit("mail", rate=(100, LONG))
+        assert len(third.claim_many("anna", 2)) == 2
+        second = Counting(other, concurrency=3)
+        first.go_on()
+        assert third.limits() == [Limit("mail", "name", 3, binding=False)]
+        second.go_on()
+        assert len(third.claim_many("anna", 6)) == 1
+
+    def test_that_is_removed_meanwhile(self, board: JobBoard, other: JobBoard, third: JobBoard) -> None:
+        post(board, 6)
+        first = Counting(board, concurrency=1)
+        other.remove_limit("mail")
+        assert len(third.claim_many("anna", 2)) == 2
+        second = Counting(other, concurrency=3)
+        first.go_on()
+        assert third.limits() == [Limit("mail", "name", 3, binding=False)]
+        second.go_on()
+        assert len(third.claim_many("anna", 6)) == 1
