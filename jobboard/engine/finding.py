@@ -27,21 +27,24 @@ class Allowed(NamedTuple):
     full: Sequence[Lane] = ()
 
 
-class Finder:
-    """It looks by the rules that it has seen last, and again where the look shows that these have changed.
+class Ruled:
+    """What one gate lets be claimed. It never changes, so that whoever has it decides by one gate throughout."""
 
-    :param patience: after how many µs one who waits for a full scope looks again at the latest.
-    """
+    def __init__(self, gate: Side) -> None:
+        rules = Rules.of(gate)
+        self.gate = gate
+        self.paused = rules.paused
+        self.limits = Limits(rules.limits)
+        self._of_all = Allowed(gate, None, self.paused.names, self.paused.everything)
 
-    def __init__(self, committer: Committer, patience: int) -> None:
-        self.committer = committer
-        self.patience = patience
-        self._saw(Side(*GATE, None, None, None))
+    def limited(self, names: Sequence[str] | None) -> bool:
+        """Whether jobs of these names, None: of any name, may have limits."""
+        return self.limits.bind(names)
 
     def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
         if names is None and not full:
             return self._of_all
-        gate, paused = self._gate, self._rules.paused
+        gate, paused = self.gate, self.paused
         if not (full or paused):
             return Allowed(gate, names, (), not names)
         lanes = [lane(scope) for scope in full]
@@ -51,18 +54,23 @@ class Finder:
         full_lanes = [found for found in lanes if found is not None]
         return Allowed(gate, left, without, paused.everything or left == [], full_lanes)
 
-    @property
-    def limits(self) -> Limits:
-        """As they were seen last."""
-        return self._limits
 
-    def limited(self, names: Sequence[str] | None) -> bool:
-        """Whether jobs of these names, None: of any name, may have limits."""
-        return self._limits.bind(names)
+class Finder:
+    """It looks by the rules that it has seen last, and again where the look shows that these have changed.
 
-    def rooms(self, now: int, trashed: list[Record] | None = None) -> Rooms:
-        """What room the limits leave that were seen last."""
-        return Rooms(self.committer, self._limits, now, trashed)
+    :param patience: after how many µs one who waits for a full scope looks again at the latest.
+    """
+
+    def __init__(self, committer: Committer, patience: int) -> None:
+        self.committer = committer
+        self.patience = patience
+        self.ruled = Ruled(Side(*GATE, None, None, None))
+        """As it was seen last, perhaps by another thread. Whoever decides something reads it once."""
+
+    def ruled_by(self, gate: Side) -> Ruled:
+        """By this gate, whatever has been seen since."""
+        ruled = self.ruled
+        return ruled if ruled.gate.tag == gate.tag else Ruled(gate)
 
     def look(
         self,
@@ -77,7 +85,7 @@ class Finder:
         :param full: scopes whose jobs are left out."""
         store = self.committer.store
         for _ in self.committer.tries():
-            gate, allowed, without, shut, lanes = self.allowed(names, full)
+            gate, allowed, without, shut, lanes = self.ruled.allowed(names, full)
             if shut:
                 look = store.look(0, [], readable)
             else:
@@ -86,7 +94,7 @@ class Finder:
             if look.gate.tag == gate.tag:
                 # What ends by itself does not matter to who may have nothing.
                 return look._replace(overdue=[], next_event=None) if shut and not full else look
-            self._saw(look.gate)
+            self.ruled = Ruled(look.gate)
         raise AssertionError("unreachable")
 
     def settled(
@@ -112,12 +120,12 @@ class Finder:
         return look
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        look = None if self.limited(names) else self.look(1, names, readable)
+        look = None if self.ruled.limited(names) else self.look(1, names, readable)
         # That look may have come by limits which were set since.
-        if look is None or self.limited(names):
+        if look is None or self.ruled_by(look.gate).limited(names):
             look = Choice(self, 1, names, readable, []).next()
             return Peeked(bool(look.ready), look.next_event, None)
-        paused = self._rules.paused
+        paused = self.ruled_by(look.gate).paused
         coming = any(
             (record := standing(stored, look.now)).state == UNCLAIMED
             and (names is None or record.name in names)
@@ -129,22 +137,15 @@ class Finder:
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Those of these jobs, all of them unclaimed, that the rules let be claimed, each by itself."""
-        self._saw(self._read_gate())
-        rooms = self.rooms(0)
+        self.ruled = ruled = Ruled(self._read_gate())
+        rooms = Rooms(self.committer, ruled.limits, 0)
         rooms.learn(jobs)
-        return {job.uuid for job in jobs if job.name not in self._rules.paused and not rooms.full(job)}
-
-    def _saw(self, gate: Side) -> None:
-        self._gate = gate
-        self._rules = Rules.of(gate)
-        self._limits = Limits(self._rules.limits)
-        paused = self._rules.paused
-        self._of_all = Allowed(gate, None, paused.names, paused.everything)
+        return {job.uuid for job in jobs if job.name not in ruled.paused and not rooms.full(job)}
 
     def changed(self, since: Side) -> bool:
         """Look at the gate: whether it is another than this."""
-        self._saw(self._read_gate())
-        return self._gate.tag != since.tag
+        self.ruled = ruled = Ruled(self._read_gate())
+        return ruled.gate.tag != since.tag
 
     # The rules themselves
 
@@ -235,17 +236,18 @@ class Choice:
     def _look_anew(self) -> Look | None:
         """None: the rules have changed meanwhile."""
         finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
-        limited = finder.limited(names)
+        limited = finder.ruled.limited(names)
         wanted = min(self._limit + spare * (self._looks + limited), 2 * AT_ONCE)
         look = finder.settled(wanted, names, self._readable, self._trashed, known=not self._looks)
         self._looks += 1
-        if finder.limited(names) is not limited:
+        ruled = finder.ruled_by(look.gate)
+        if ruled.limited(names) is not limited:
             return None
         self._look, self._full, self._lost, self.rooms = look, {}, set(), None
         self._met = {stored.record.uuid: stored for stored in look.ready}
         if not limited:
             return look._replace(ready=look.ready[: self._limit])
-        self.rooms = rooms = finder.rooms(look.now, self._trashed)
+        self.rooms = rooms = Rooms(finder.committer, ruled.limits, look.now, self._trashed)
         event, known = look.next_event, 0
         chosen, enough = self._fitting()
         while not enough and len(look.ready) >= wanted and len(self._full) > known:

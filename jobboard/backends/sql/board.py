@@ -224,7 +224,7 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         # The shortcut, too, gives way where there are rules; to know so spares it.
-        if not self._finder.limited(None):
+        if not self._finder.ruled.limited(None):
             lease = self._lease_of(who, expiry, nonce)
             record, nonce = tried(nonce, self._shortcuts.claim, uuid, lease)
             if record is not None:
@@ -249,10 +249,11 @@ class SQLEngine(StoreEngine[SQLStore]):
         mark = self._live.waiter.mark()
         trashed: list[Record] = []
         for _ in self._committer.tries():
-            if self._finder.limited(names):
+            ruled = self._finder.ruled
+            if ruled.limited(names):
                 return self._take_within(who, limit, expiry, names, readable, nonce, where, mark)
             lease = self._lease_of(who, expiry, nonce)
-            gate, allowed, without, shut, _ = self._finder.allowed(names)
+            gate, allowed, without, shut, _ = ruled.allowed(names)
             if shut and nonce.attempt == 1:
                 if self._finder.changed(gate):
                     continue
@@ -301,16 +302,16 @@ class SQLEngine(StoreEngine[SQLStore]):
         self, who: str, limit: int, expiry: int | None, names: Sequence[str] | None, readable: int, nonce: Nonce
     ) -> tuple[Taken | None, Nonce]:
         """By a shortcut, by the rules that were seen last; None: the general way is to do it."""
-        gate, allowed, without, shut, _ = self._finder.allowed(names)
-        limits = self._finder.limits
-        if shut or without or gate.tag is None:
+        ruled = self._finder.ruled
+        gate, allowed, without, shut, _ = ruled.allowed(names)
+        if shut or without or not ruled.limited(names):
             return None, nonce
         lease = self._lease_of(who, expiry, nonce)
         request = TakeRequest(lease, limit, readable, allowed, None, False, _version(gate))
-        look, nonce = tried(nonce, self._shortcuts.enter, request, limits)
+        look, nonce = tried(nonce, self._shortcuts.enter, request, ruled.limits)
         if look is None or look.gate not in (None, request.gate):
             return None, nonce
-        entered = {record.uuid: scopes for record in look.records if (scopes := limits.scopes(record))}
+        entered = {record.uuid: scopes for record in look.records if (scopes := ruled.limits.scopes(record))}
         self._entered.learn(entered)
         return Taken(look.records, self._surely(lease["p_ttl"]), [], look.event, None), nonce
 
@@ -386,9 +387,10 @@ class SQLEngine(StoreEngine[SQLStore]):
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
         mark = self._live.waiter.mark()
         for _ in self._committer.tries():
-            if self._finder.limited(names):
+            ruled = self._finder.ruled
+            if ruled.limited(names):
                 return self._finder.peek(names, readable)._replace(mark=mark)
-            gate, allowed, without, shut, _ = self._finder.allowed(names)
+            gate, allowed, without, shut, _ = ruled.allowed(names)
             if not shut:
                 found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))
                 if seen == _version(gate):

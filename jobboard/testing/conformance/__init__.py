@@ -123,7 +123,7 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
     astray,
 )
 from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
-from jobboard.testing.conformance.setting import TestLimitSetting, TestLimitsSetAtOnce  # noqa: E402
+from jobboard.testing.conformance.setting import TestLimitSetting, TestLimitsSetAtOnce, TestOneBoardOfSeveralThreads  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -184,6 +184,7 @@ __all__ = [
     "TestOldHandles",
     "TestOldListings",
     "TestOldPlace",
+    "TestOneBoardOfSeveralThreads",
     "TestOrder",
     "TestOtherProcesses",
     "TestOthersAreAlwaysQuicker",

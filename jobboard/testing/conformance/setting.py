@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
+from jobboard.engine import Rules, Side, finding
+from jobboard.engine.limits import Limits
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.primitives import Limit
+from jobboard.testing import eventually
 from jobboard.testing.conformance.limits import post
 from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard
 
@@ -97,36 +100,78 @@ class TestLimitSetting:
             board.set_limit("mail", concurrency=1)
 
 
+def store_of(board: JobBoard) -> Any:
+    return board.engine._call(None).store  # type: ignore[attr-defined]
+
+
+class Stop:
+    """Where one thread is held up, once, when it comes by.
+
+    :param skip: how often it comes by before."""
+
+    def __init__(self, skip: int = 0) -> None:
+        self._skip = skip
+        self._reached, self._over = threading.Event(), threading.Event()
+        self._thread: int | None = None
+
+    @property
+    def mine(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    @property
+    def reached(self) -> bool:
+        return self._reached.is_set()
+
+    def during(self, call: Callable[[], Any]) -> Background:
+        """Begin a call, and wait until it is held up, or done."""
+
+        def held() -> Any:
+            self._thread = threading.get_ident()
+            return call()
+
+        begun = Background(held)
+        eventually(lambda: self.reached or not begun.running, LIMIT)
+        return begun
+
+    def here(self) -> None:
+        if not self.mine or self.reached:
+            return
+        if self._skip:
+            self._skip -= 1
+            return
+        self._reached.set()
+        assert self._over.wait(LIMIT)
+
+    def end(self) -> None:
+        self._over.set()
+
+
 class Counting:
     """A limit that a board sets, held up where it begins to count the claims that stand."""
 
     def __init__(self, board: JobBoard, **limit: Any) -> None:
-        committer: Any = board.engine._call(None)  # type: ignore[attr-defined]
-        self._store = committer.store
+        self._store = store_of(board)
         self._page: Callable[..., Any] = self._store.page
-        self._begun, self._goes_on, self._dies = threading.Event(), threading.Event(), False
         self._store.page = self._held_up
-        self._setting = Background(lambda: board.set_limit("mail", **limit))
-        assert self._begun.wait(LIMIT)
+        self._stop, self._dies = Stop(), False
+        self._setting = self._stop.during(lambda: board.set_limit("mail", **limit))
+        assert self._stop.reached
 
     def _held_up(self, *args: Any) -> Any:
-        self._begun.set()
-        assert self._goes_on.wait(LIMIT)
+        self._stop.here()
         if self._dies:
             raise JobFailure("its process has died")
         return self._page(*args)
 
     def go_on(self) -> None:
         """It counts, and has returned."""
-        self._goes_on.set()
+        self._stop.end()
         self._setting.wait()
-        del self._store.page
 
     def die(self) -> None:
         self._dies = True
         with pytest.raises(JobFailure):
             self.go_on()
-        del self._store.page
 
 
 class TestLimitsSetAtOnce:
@@ -196,3 +241,72 @@ class TestLimitsSetAtOnce:
         assert third.limits() == [Limit("mail", "name", 3, binding=False)]
         second.go_on()
         assert len(third.claim_many("anna", 6)) == 1
+
+
+class TestOneBoardOfSeveralThreads:
+    """They share what was seen last of the rules; each claim is decided by one and the same of them throughout."""
+
+    any_driver = True
+
+    def test_one_has_not_read_yet_what_is_paused(
+        self, board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        board.post("mail")
+        other.pause(["mail"])
+        reading = Stop()
+
+        class Read(Rules):
+            @classmethod
+            def of(cls, gate: Side) -> Rules:
+                reading.here()
+                return Rules.of(gate)
+
+        monkeypatch.setattr(finding, "Rules", Read)
+        first = reading.during(lambda: board.claim_next("anna"))
+        assert board.claim_next("bert", names=["mail"]) is None
+        reading.end()
+        assert first.wait() is None
+
+    def test_limits_are_seen_while_another_chooses_how_to_look(
+        self, board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        post(board, 3)
+        bind, asked = Limits.bind, Stop()
+
+        def answered(limits: Limits, names: Any) -> bool:
+            answer = bind(limits, names)
+            asked.here()
+            return answer
+
+        monkeypatch.setattr(Limits, "bind", answered)
+        first = asked.during(lambda: board.claim_many("anna", 3))
+        other.set_limit("mail", concurrency=1)
+        assert board.claim_next("bert", names=["resize"]) is None
+        asked.end()
+        assert len(first.wait()) == (1 if asked.reached else 3)
+
+    def test_another_sees_old_limits_late(self, board: JobBoard, other: JobBoard) -> None:
+        """While the first one is about to count by those that it has seen."""
+        other.set_limit("mail", concurrency=5)
+        post(other, 4)
+        other.claim_next("anna")
+        assert board.claim_next("bert", names=["resize"]) is None
+        store = store_of(board)
+        read, look, late, early = store.read, store.look, Stop(), Stop(skip=1)
+
+        def held_up(stop: Stop, call: Callable[..., Any]) -> Callable[..., Any]:
+            def answered(*args: Any) -> Any:
+                answer = call(*args)
+                stop.here()
+                return answer
+
+            return answered
+
+        store.read, store.look = held_up(late, read), held_up(early, look)
+        behind = late.during(lambda: list(board.iterjobs(only_unclaimed=True)))
+        other.set_limit("mail", concurrency=1)
+        first = early.during(lambda: board.claim_next("bert"))
+        late.end()
+        behind.wait()
+        early.end()
+        assert first.wait() is None
