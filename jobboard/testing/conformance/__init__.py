@@ -37,6 +37,7 @@ _MODULES = (
     "entities",
     "errors",
     "events",
+    "examining",
     "failures",
     "idling",
     "keys",
@@ -74,6 +75,7 @@ from jobboard.testing.conformance.contention import TestContention  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
 from jobboard.testing.conformance.errors import TestErrors, TestFailures  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
+from jobboard.testing.conformance.examining import TestExamining  # noqa: E402
 from jobboard.testing.conformance.failures import (  # noqa: E402
     TestLateRequests,
     TestLostReplies,
@@ -158,6 +160,7 @@ __all__ = [
     "TestEntities",
     "TestErrors",
     "TestEvents",
+    "TestExamining",
     "TestFailures",
     "TestFork",
     "TestGet",

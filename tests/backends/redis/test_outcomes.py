@@ -84,7 +84,9 @@ def test_damage_to_one_hides_no_other(board: JobBoard, client: redis.Redis, how:
     assert [member[-36:].decode() for member in members] == [first.uuid, second.uuid, third.uuid]
     harm, told = DAMAGE[how]
     harm(client, sides, listed, second.uuid, members[1])
-    assert any(told in oddity.reason for oddity in board.examine())
+    found = list(board.examine())
+    assert any(told in odd.reason for odd in found)
+    assert all(second.uuid in odd.place for odd in found)
     assert [left.uuid for left in board.outcomes()] == [third.uuid, first.uuid]
     board.engine.tidy()
     assert third.result() == 1

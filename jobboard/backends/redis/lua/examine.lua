@@ -63,8 +63,10 @@ local function of_side(field, blob)
   end
   if side.till and not call('ZSCORE', ENDS, field) then return 'end' end
   if kind == 'outcome' then
-    if not call('ZSCORE', LISTED, listed_as(field, blob)) then return 'unlisted' end
-    return cmsgpack.unpack(side.value)[1] ~= key and 'entry'
+    -- An array, and its first value: cmsgpack knows no bytes, of which there are some behind it.
+    local _, uuid = cmsgpack.unpack_limit(side.value, 1, 3)
+    if string.byte(side.value) ~= 220 or uuid ~= key then return 'entry' end
+    return not call('ZSCORE', LISTED, listed_as(field, blob)) and 'unlisted'
   end
   if kind == 'scope' then return not limits().lists_in(side.value) and 'entry' end
   return (kind == 'answer' and not answer_in(blob) or kind == 'entity' and not cjson.decode(side.value)[4]) and 'entry'
