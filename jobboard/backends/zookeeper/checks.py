@@ -165,8 +165,10 @@ class _Inspection:
         if kind == SCOPE and not _counts(side):
             yield self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it"
         if kind == "key":
-            uuid = self._keys.pop(unquote(name), None)
-            if uuid is None or uuid.encode() != side.value:
+            uuid = self._keys.get(unquote(name), "")
+            if uuid.encode() == side.value:
+                del self._keys[unquote(name)]
+            elif side.until is None:
                 yield self._paths.at(path), "no job holds this key: delete it"
 
 

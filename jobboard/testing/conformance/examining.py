@@ -10,6 +10,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.job import Entity, Job, Posting
 from jobboard.primitives import Oddity
+from jobboard.testing import eventually
 from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, Waiter, let_lapse, take
 
@@ -39,9 +40,22 @@ def states(board: JobBoard) -> None:
         (board.restore if restored else board.purge)(job)
 
 
+def windows(board: JobBoard) -> None:
+    board.post("resize", key="lives", key_for=LONG)
+    board.post("resize", key="lives", on_key="replace", priority=9)
+    board.consume(claimed(board, key=QUEER, key_for=LONG), "anna")
+    board.trash(claimed(board, key="trashed", key_for=LONG), "anna")
+    board.cancel(job := board.post("resize", key="purged", key_for=LONG))
+    board.purge(job)
+    let_lapse(board, board.post("final", key="final", key_for=LONG, max_attempts=1))
+    board.consume(claimed(board, key="over", key_for=SHORT), "anna")
+    over = board.engine.now() + int(SHORT * 1e6)
+    eventually(lambda: board.engine.now() > over, LIMIT)
+
+
 def outcomes(board: JobBoard) -> None:
     board.consume(claimed(board), "anna")
-    job = claimed(board, details={"\u00e4": [1, None]}, context={"trace": "1"}, key="k", group="g")
+    job = claimed(board, details={"\u00e4": [1, None]}, context={"trace": "1"}, key="k", group="g", key_for=LONG)
     board.consume(job, "anna", result={"a": "x" * 5000})
     board.abandon(claimed(board), "anna", error="no luck")
     board.post_many([Posting("resize")] * 3)
@@ -88,7 +102,7 @@ def copies(board: JobBoard) -> None:
 
 
 SITUATIONS: dict[str, Callable[[JobBoard], None]] = {
-    call.__name__: call for call in (states, outcomes, limits, pauses, schedules, entities, copies)
+    call.__name__: call for call in (states, windows, outcomes, limits, pauses, schedules, entities, copies)
 }
 
 
