@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
@@ -17,8 +17,15 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
 
-Odd = tuple[str, str]
-"""Where something is odd, and what that is and what to do."""
+
+class Odd(NamedTuple):
+    """Where something is odd, and what that is and what to do. ``seen``: the change of the server's that has written
+    last what this rests on, a job as a rule; None where nothing is stored of it."""
+
+    place: str
+    what: str
+    seen: int | None = None
+
 
 _STRAY = "nothing of a board's has such a name, or belongs here: delete it"
 
@@ -32,11 +39,14 @@ _ROOT = {"layout", "bell", "clock", "gate", "jobs", "tail", *TREES.values(), "ti
 
 
 def oddities(store: ZooKeeperStore) -> list[Odd]:
-    """It reads the whole board, and writes nothing."""
+    """It reads the whole board, and writes nothing.
+
+    A board is read in many requests, and while others work on it they don't go together: a job that moves is met where
+    it was, or nowhere. So it is read twice, and odd is what was so both times and nobody has written in between: what
+    has been read of it the first time did go together."""
     first = list(_Inspection(store).all())
     if not first:
         return []
-    # A board is read in many requests, and while others work on it they don't go together. What is odd, stays so.
     again = set(_Inspection(store).all())
     return [each for each in first if each in again]
 
@@ -63,14 +73,15 @@ class _Inspection:
         self._expected: dict[str, str] = {}
         self._unnumbered: dict[str, str] = {}
         self._damaged: set[str] = set()
+        self._seen: dict[str, int] = {}
         self._bodies: set[str] = set()
 
     def all(self) -> Iterator[Odd]:
-        yield from ((self._paths.at(name), _STRAY) for name in self._names("") if name not in _ROOT)
+        yield from (Odd(self._paths.at(name), _STRAY) for name in self._names("") if name not in _ROOT)
         for bucket in self._names("jobs"):
             names = self._names(f"jobs/{bucket}")
             if len(bucket) != 2:
-                yield self._paths.at(f"jobs/{bucket}"), _STRAY
+                yield Odd(self._paths.at(f"jobs/{bucket}"), _STRAY)
             yield from self._jobs(f"jobs/{bucket}", names)
         lying: set[str] = set()
         for tree in (*TREES.values(), "timed", "trash"):
@@ -83,9 +94,10 @@ class _Inspection:
                 if self._unnumbered.get(uuid) == folder and _is_entry(name):
                     del self._unnumbered[uuid]
                 elif uuid not in self._damaged:
-                    yield self._paths.at(path), _STRAY
+                    yield Odd(self._paths.at(path), _STRAY, self._seen.get(uuid))
         for uuid in (*self._expected.values(), *self._unnumbered):
-            yield self._paths.job(uuid), f"job {uuid} is not listed where it belongs: release, cancel or purge it"
+            what = f"job {uuid} is not listed where it belongs: release, cancel or purge it"
+            yield Odd(self._paths.job(uuid), what, self._seen[uuid])
         yield from self._sides()
 
     def _names(self, folder: str) -> list[str]:
@@ -110,21 +122,22 @@ class _Inspection:
             for name, each in zip(chunk, data, strict=True):
                 if each is not None:
                     yield from self._job(f"{folder}/{name}", name, each)
-        yield from ((self._paths.at(f"{folder}/{name}"), _STRAY) for name in bodies if name not in self._bodies)
+        yield from (Odd(self._paths.at(f"{folder}/{name}"), _STRAY) for name in bodies if name not in self._bodies)
 
-    def _job(self, path: str, name: str, data: tuple[bytes, object]) -> Iterator[Odd]:
+    def _job(self, path: str, name: str, data: tuple[bytes, Any]) -> Iterator[Odd]:
         stat = data[1]
         if not plain(name) or self._paths.job(name) != self._paths.at(path):
-            yield self._paths.at(path), _STRAY
+            yield Odd(self._paths.at(path), _STRAY)
             return
-        if stat.numChildren:  # type: ignore[attr-defined]
-            yield self._paths.at(path), _FULL
+        self._seen[name] = stat.mzxid
+        if stat.numChildren:
+            yield Odd(self._paths.at(path), _FULL)
         try:
             head = Head.unpack(name, data[0], 0)
             if not head.tag.body:
                 head.whole(head.content)
         except ValueError as error:
-            yield self._paths.at(path), f"{error}; the next claim that meets it moves it to the trash, or purge it"
+            yield Odd(self._paths.at(path), f"{error}; the next claim that meets it moves it to the trash, or purge it")
             # What goes with it is not known.
             self._damaged.add(name)
             return
@@ -149,7 +162,8 @@ class _Inspection:
                 for name in self._names(f"sides/{kind}/{one}"):
                     yield from self._side(kind, f"sides/{kind}/{one}/{name}", name)
         for key, uuid in self._keys.items():
-            yield self._paths.job(uuid), f"the key of job {uuid} is not held: another job can be posted with {key!r}"
+            what = f"the key of job {uuid} is not held: another job can be posted with {key!r}"
+            yield Odd(self._paths.job(uuid), what, self._seen[uuid])
 
     def _side(self, kind: str, path: str, name: str) -> Iterator[Odd]:
         [data] = self._store.connection.read([get(self._paths.at(path))])
@@ -158,18 +172,18 @@ class _Inspection:
         try:
             side = unpack_side(kind, name, data[0], 0)
         except ValueError as error:
-            yield self._paths.at(path), f"{error}: delete it"
+            yield Odd(self._paths.at(path), f"{error}: delete it")
             return
         if kind == "outcome" and Done.of(side._replace(key=unquote(name))) is None:
-            yield self._paths.at(path), "this outcome can't be read: delete it, and what lies under it"
+            yield Odd(self._paths.at(path), "this outcome can't be read: delete it, and what lies under it")
         if kind == SCOPE and not _counts(side):
-            yield self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it"
+            yield Odd(self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it")
         if kind == "key":
             uuid = self._keys.get(unquote(name), "")
             if uuid.encode() == side.value:
                 del self._keys[unquote(name)]
             elif side.until is None:
-                yield self._paths.at(path), "no job holds this key: delete it"
+                yield Odd(self._paths.at(path), "no job holds this key: delete it", data[1].mzxid)
 
 
 def _counts(side: Side) -> bool:

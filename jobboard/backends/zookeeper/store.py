@@ -468,8 +468,8 @@ class ZooKeeperStore(Store):
         return self._schedule_watch.hear()
 
     def examine(self) -> Iterator[Oddity]:
-        for place, what in checks.oddities(self):
-            yield Oddity(place, what)
+        for odd in checks.oddities(self):
+            yield Oddity(odd.place, odd.what)
 
     def boards(self, most: int) -> list[str]:
         return checks.boards(self, self._name, most)

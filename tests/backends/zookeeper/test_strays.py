@@ -1,5 +1,6 @@
 """What something else has written among a board's znodes, or over them: it is set aside, and the board goes on."""
 
+import itertools
 import logging
 import uuid
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
+from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.records import Tag, pack, pack_content
+from jobboard.backends.zookeeper.requests import delete
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound
 from jobboard.job import Entity
 from jobboard.primitives import BoardStats
@@ -215,3 +218,38 @@ def test_what_goes_with_a_job_and_is_odd(make_board: Any, caller: Any) -> None:
         path_of(board, claimed),
         path_of(board, claimed) + "~stray",
     }
+
+
+def test_a_job_that_moves_while_it_looks_is_not_odd(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others work on before each read of where jobs are listed, so that it meets none of them where it belongs."""
+    board, other = make_board(), make_board()
+    lost = board.post("lost")
+    path = other.engine._opened.read([lost.uuid]).jobs[0].tag.entry
+    other.engine._opened.connection.commit([delete(other.engine._opened.paths.at(path))])
+    known = odd(other)
+    assert [place for place, _ in known] == [path_of(board, lost)]
+    jobs = [board.post("resize", key=f"k{number}") for number in range(4)]
+
+    def work() -> None:
+        given_back, done = jobs[2:]
+        board.post("resize", key="k0", on_key="replace", priority=next(numbers) % 50)
+        board.post("resize", key="k1", on_key="replace", delay=(None, LONG)[next(numbers) % 2])
+        if board.find_owner(given_back) is None:
+            board.claim(given_back, "anna")
+        else:
+            board.release(given_back)
+        board.consume(board.claim(done, "anna").job, "anna")
+        jobs[3] = board.post("resize", key="k3")
+
+    numbers = itertools.count()
+    mine, read = other.engine._opened.connection, Connection.read
+
+    def meeting(connection: Any, reads: Any, **more: Any) -> Any:
+        if connection is mine and all(f"{paths.root}/jobs" not in each.path for each in reads):
+            work()
+        return read(connection, reads, **more)
+
+    paths = other.engine._opened.paths
+    monkeypatch.setattr(Connection, "read", meeting)
+    assert odd(other) == known
+    assert next(numbers) > 20
