@@ -255,13 +255,13 @@ class TestOneBoardOfSeveralThreads:
         other.pause(["mail"])
         reading = Stop()
 
-        class Read(Rules):
+        class SlowRules(Rules):
             @classmethod
             def of(cls, gate: Side) -> Rules:
                 reading.here()
                 return Rules.of(gate)
 
-        monkeypatch.setattr(finding, "Rules", Read)
+        monkeypatch.setattr(finding, "Rules", SlowRules)
         first = reading.during(lambda: board.claim_next("anna"))
         assert board.claim_next("bert", names=["mail"]) is None
         reading.end()

@@ -38,7 +38,7 @@ class Later(Retry):
         self.code = code
 
 
-class Refused(Reject):
+class Hopeless(Reject):
     def __init__(self, code: int) -> None:
         self.code = code
 
@@ -137,7 +137,7 @@ class TestWorking:
         assert "Traceback" in job.error
         assert "broken" in job.error
 
-    @pytest.mark.parametrize(("kind", "what"), [(Later, "count"), (Refused, "reason"), (Never, "delay")])
+    @pytest.mark.parametrize(("kind", "what"), [(Later, "count"), (Hopeless, "reason"), (Never, "delay")])
     def test_what_asks_for_what_can_not_be_done(self, board: JobBoard, kind: Any, what: str) -> None:
         job = board.post("resize")
         with pytest.raises((AttributeError, ValueError), match=what), board.working("anna"):
