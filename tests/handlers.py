@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,18 @@ def until_lost(job: jobboard.Job) -> None:
     eventually(jobboard.cancelled)
     assert job.claim.lost
     note(job, "told")
+
+
+def compute(job: jobboard.Job) -> None:
+    """For longer than a lease of a second, and without a chance for another thread."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        pass
+    lost = job.claim.lost
+    sys.setswitchinterval(before)
+    assert not lost
 
 
 def until_there(job: jobboard.Job) -> None:

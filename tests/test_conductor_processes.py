@@ -208,6 +208,51 @@ def test_processes_end_with_a_conductor_that_is_killed(notes: Any, tmp_path: Pat
     eventually(lambda: all(gone(int(pid)) for pid in pids))
 
 
+STOPPED = """
+import sys
+import jobboard
+from tests import handlers
+
+if __name__ == "__main__":
+    board = jobboard.fetch("board", {"board": sys.argv[1], "claim_ttl": 1})
+    jobboard.Conductor("one", board, handlers.until_lost, workers="processes").run(1)
+"""
+
+
+@pytest.mark.backends("sqlite")
+def test_a_handler_sees_its_claim_lapse_while_the_conductor_is_stopped(
+    make_board: MakeBoard, board_conf: dict[str, Any], notes: Any, tmp_path: Path
+) -> None:
+    """As by Ctrl-Z, which does not reach the process of the handler."""
+    board = make_board()
+    job = board.post("a", details={"notes": str(tmp_path / "notes")})
+    (tmp_path / "program.py").write_text(STOPPED)
+    program = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py"), board_conf["board"]], env={**os.environ, "PYTHONPATH": "."}
+    )
+    try:
+        eventually(notes)
+        first = board.get(job.uuid)._record.lock_until
+        # Until it has been renewed for longer than a lease.
+        eventually(lambda: board.get(job.uuid)._record.lock_until > first + 1_000_000)
+        assert notes() == ["begun"]
+        program.send_signal(signal.SIGSTOP)
+        eventually(lambda: notes() == ["begun", "told"])
+    finally:
+        program.kill()
+        program.wait()
+
+
+@pytest.mark.backends("sqlite")
+def test_a_handler_that_lets_no_other_thread_run_keeps_its_claim(make_board: MakeBoard, start: Runner) -> None:
+    """The process hears nothing all the while, and its conductor renews."""
+    board = make_board(claim_ttl=1)
+    board.post("a")
+    conductor = start(Conductor("one", board, handlers.compute, workers="processes"))
+    eventually(lambda: conductor.tally.consumed + conductor.tally.abandoned + conductor.tally.lost)
+    assert conductor.tally.consumed == 1
+
+
 def test_contexts_are_around_the_handler_in_its_process(post: Any, notes: Any) -> None:
     board, post_job = post
     post_job("pid")

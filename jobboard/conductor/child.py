@@ -1,29 +1,33 @@
 """A process that runs handlers for a conductor, seen from within.
 
-It hears from the conductor through a pipe: of jobs, that the claim of the job at hand is lost, and that it may end.
-When the pipe breaks, the conductor is gone, and with it the claim: the process kills itself and what it has started.
+It hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, the conductor is gone,
+and with it the claim: the process kills itself and what it has started.
+
+Until when the claim of the job at hand stands lies in memory that both share. So it lapses while the conductor is
+stopped, too; and a handler that lets no other thread run, so that nobody reads the pipe, does not take it for lost.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import queue
 import signal
 import threading
 import traceback
+from ctypes import c_double
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
 from jobboard.codec import Content, Wire
 from jobboard.conductor.handlers import Ending, Handlers, perform
 from jobboard.exceptions import JobFailure
-from jobboard.job import Claim, Job
+from jobboard.job import Claim, Job, boottime
 from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, Record
 
 READY = "ready"
-LOST = "lost"
 END = "end"
 
 
@@ -82,15 +86,37 @@ def task_of(job: Job) -> Task:
     return Task(job._record, job._content, job.context, job.claim.who, job.claim.token, job.board._keeps)
 
 
-def job_of(task: Task) -> Job:
+class KeptElsewhere(Claim):
+    """A claim that the conductor keeps.
+
+    :param lease: until when, on :func:`~jobboard.job.boottime`; infinite where no clock ends it.
+    """
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, job: Job, task: Task, lease: c_double) -> None:
+        super().__init__(job, task.token, task.who, True, None)
+        self._lease = lease
+
+    def _is_lost(self) -> bool:
+        return super()._is_lost() or (not self.ended and boottime() >= self._lease.value)
+
+
+def job_of(task: Task, lease: c_double) -> Job:
     job = Job(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
     job.context = task.context
-    # The conductor keeps the claim, and tells when it is lost.
-    job.claim = Claim(job, task.token, task.who, True, None)
+    job.claim = KeptElsewhere(job, task, lease)
     return job
 
 
-def main(connection: Connection, handlers: bytes) -> None:
+def lease_of(claim: Claim) -> float:
+    """What the conductor writes into the memory that it shares with the process."""
+    if claim._is_lost():
+        return -math.inf
+    return math.inf if claim.deadline is None else claim.deadline
+
+
+def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # A group of its own, to be killed together with what the handlers start; and a signal that is meant for the
     # conductor, but is sent to all that it has started, must not end the work at hand.
     os.setpgrp()
@@ -103,8 +129,13 @@ def main(connection: Connection, handlers: bytes) -> None:
         connection.send(Broken(traceback.format_exc()))
         return
     connection.send(READY)
-    while (job := ear.next()) is not None:
-        connection.send(_reported(perform(found.of(job), found.wrappers, job)))
+    while (task := ear.next()) is not None:
+        job = job_of(task, lease)
+        report = _reported(perform(found.of(job), found.wrappers, job))
+        # From now on the memory tells of another.
+        assert job.claim is not None
+        job.claim._step(Trigger.ENDED)
+        connection.send(report)
 
 
 def _ignore(*args: object) -> None:
@@ -116,30 +147,23 @@ class _Orders:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         threading.Thread(target=self._hear, name="jobboard-conductor", daemon=True).start()
 
-    def next(self) -> Job | None:
-        """The job to work on; None if that is all."""
-        return self._jobs.get()
+    def next(self) -> Task | None:
+        """What to work on; None if that is all."""
+        return self._tasks.get()
 
     def _hear(self) -> None:
-        job: Job | None = None
         while True:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
                 os.killpg(0, signal.SIGKILL)
             if message == END:
-                self._jobs.put(None)
+                self._tasks.put(None)
                 return
-            if message == LOST:
-                assert job is not None
-                assert job.claim is not None
-                job.claim._step(Trigger.REFUSED)
-            else:
-                job = job_of(message)
-                self._jobs.put(job)
+            self._tasks.put(message)
 
 
 def _reported(ending: Ending) -> Report:

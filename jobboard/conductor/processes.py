@@ -16,6 +16,7 @@ from jobboard.conductor import child
 from jobboard.conductor.handlers import Ending, Handlers, ending_of, timed_out
 from jobboard.conductor.slots import Reports, Run
 from jobboard.exceptions import JobFailure
+from jobboard.job import Claim
 
 TICK = 0.1
 """Seconds between two looks at the clock and the claim while a handler is at work."""
@@ -66,7 +67,9 @@ class Process:
         context = multiprocessing.get_context("spawn")
         self._connection: Connection
         self._connection, other = context.Pipe()
-        self._process = context.Process(target=child.main, args=(other, handlers), name=name)
+        # Of one machine, so that both have one clock.
+        self._lease = context.RawValue("d", math.inf)
+        self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
         self._process.start()
         other.close()
 
@@ -78,6 +81,10 @@ class Process:
         """Nothing if it is dead: that is seen where its answer is missing."""
         with contextlib.suppress(OSError):
             self._connection.send(message)
+
+    def tell(self, claim: Claim) -> None:
+        """How the claim of the job at hand stands."""
+        self._lease.value = child.lease_of(claim)
 
     def answers(self, seconds: float) -> bool:
         """Whether it has answered, or died."""
@@ -127,9 +134,11 @@ class ProcessWorker:
     def work(self, run: Run) -> None:
         try:
             process = self._process if self._process is not None and self._process.alive else self._start(run)
+            assert run.job.claim is not None
+            process.tell(run.job.claim)
             self._reports.begun(run)
             process.send(child.task_of(run.job))
-            report = self._await(process, run, run.handling.timeout, at_work=True)
+            report = self._await(process, run, run.handling.timeout)
             if report is None:
                 self._drop()
                 ending = timed_out(run.handling, run.job, run.seconds())
@@ -151,7 +160,7 @@ class ProcessWorker:
     def _start(self, run: Run) -> Process:
         self._drop()
         self._process = Process(self._name, self._handlers)
-        answer = self._await(self._process, run, START_LIMIT, at_work=False)
+        answer = self._await(self._process, run, START_LIMIT)
         if answer is None:
             raise WorkerDied(
                 f"the process for the handler did not start within {START_LIMIT:g} s: its start includes the import of "
@@ -161,18 +170,16 @@ class ProcessWorker:
             raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
         return self._process
 
-    def _await(self, process: Process, run: Run, limit: float | None, *, at_work: bool) -> Any:
+    def _await(self, process: Process, run: Run, limit: float | None) -> Any:
         """What the process answers; None if it does not within ``limit`` seconds."""
         until = math.inf if limit is None else time.monotonic() + limit
-        claim = run.job.claim
+        assert run.job.claim is not None
         while not process.answers(max(0.0, min(TICK, until - time.monotonic()))):
             if run.decided:
                 raise _UnwantedError
             if time.monotonic() >= until:
                 return None
-            if at_work and claim is not None and claim._is_lost():
-                process.send(child.LOST)
-                claim = None
+            process.tell(run.job.claim)
         return process.answer()
 
     def _drop(self) -> None:
