@@ -115,14 +115,18 @@ class LoopConductor:
         limit = None if max_batches is None else arguments.limit(max_batches, "max_batches")
         batches = idle = 0
         with stopped_by_signals(self._name, self.stop), ThreadPoolExecutor(self._slots, self._name) as pool:
-            while not self._stopping.is_set() and (limit is None or batches < limit):
-                held = self._get()
-                if held:
-                    batches, idle = batches + 1, 0
-                    self._work(pool, held)
-                else:
-                    idle += 1
-                    self._stopping.wait(backoff(idle, IDLE_BASE, IDLE_CAP))
+            try:
+                while not self._stopping.is_set() and (limit is None or batches < limit):
+                    held = self._get()
+                    if held:
+                        batches, idle = batches + 1, 0
+                        self._work(pool, held)
+                    else:
+                        idle += 1
+                        self._stopping.wait(backoff(idle, IDLE_BASE, IDLE_CAP))
+            finally:
+                # After an error nobody is left to tell the loop of what is not begun.
+                pool.shutdown(cancel_futures=True)
 
     def _get(self) -> Held | None:
         try:

@@ -1,9 +1,11 @@
 """The conductor of a task loop."""
 
+import itertools
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -163,6 +165,36 @@ def test_an_outage_is_sat_out(make_loop: Callable[..., Any], monkeypatch: pytest
 def test_a_table_that_is_not_there_ends_it(make_loop: Callable[..., Any]) -> None:
     with pytest.raises(JobFailure, match="no_such_loop"):
         LoopConductor("anna", make_loop(table="no_such_loop"), lambda id_: None).run()
+
+
+@pytest.mark.backends("sqlite")
+def test_what_is_not_begun_when_it_fails_is_left_alone(
+    make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = make_loop(*range(20))
+    ending = threading.Event()
+    begun: list[int] = []
+    places = itertools.count()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(False, cancel_futures=cancel_futures)
+            ending.set()
+            super().shutdown(wait)
+
+    def handler(id_: int) -> None:
+        begun.append(id_)
+        if next(places) > 0:
+            assert ending.wait(20)
+
+    def refuse(*args: Any, **kwargs: Any) -> int:
+        raise JobFailure("the table has gone")
+
+    monkeypatch.setattr(worker, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(loop, "did", refuse)
+    with pytest.raises(JobFailure, match="has gone"):
+        LoopConductor("anna", loop, handler, max_simultaneous=2).run()
+    assert len(begun) <= 3
 
 
 @pytest.mark.backends("sqlite")
