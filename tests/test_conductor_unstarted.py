@@ -1,5 +1,6 @@
 """Conductors that get no more threads or processes: no job is held for ever, and the conductor ends."""
 
+import logging
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -164,3 +165,22 @@ def test_a_thread_of_the_listeners(make_board: MakeBoard, refused: set[str]) -> 
     assert conductor.tally.consumed == 3
     assert heard == []
     board.close()
+
+
+def test_a_log_that_fails(make_board: MakeBoard) -> None:
+    """No thread fails here: what tells of the work does, in the middle of its end."""
+
+    def refuse(record: logging.LogRecord) -> bool:
+        raise RuntimeError("no space left")
+
+    board = make_board()
+    job = board.post("a")
+    log = logging.getLogger("jobboard.conductor.dispatching")
+    log.setLevel(logging.INFO)
+    log.addFilter(refuse)
+    try:
+        assert raised_by(lambda: Conductor("one", board, lambda job: 1 / 0, retry=LATE).run(1)) == []
+    finally:
+        log.removeFilter(refuse)
+        log.setLevel(logging.NOTSET)
+    assert job.state == "SCHEDULED"

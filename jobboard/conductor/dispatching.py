@@ -405,11 +405,23 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._notifier.notify(events.JOB_STARTED, {"job": run.job})
 
     def ended(self, run: Run, ending: Ending) -> bool:
-        job, (outcome, error, failed, seconds) = run.job, ending
+        job = run.job
         if not run.decide():
             what = "ended after it was given up, and does not count"
             LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
             return False
+        try:
+            self._tell_of_end(job, ending)
+        finally:
+            self._finisher.put(job, ending.outcome)
+            self._unhandled.discard(run)
+            if not self._unhandled:
+                with self._changed:
+                    self._changed.notify_all()
+        return True
+
+    def _tell_of_end(self, job: Job, ending: Ending) -> None:
+        outcome, error, failed, seconds = ending
         if error is not None:
             what, extra = type(error).__name__, logs.fields(job)
             LOG.info("%s: the handler of %s raised %s", self._name, job, what, exc_info=error, extra=extra)
@@ -421,12 +433,6 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._notifier.notify(events.JOB_FINISHED, told)
             if failed:
                 self._notifier.notify(events.JOB_FAILED, told)
-        self._finisher.put(job, outcome)
-        self._unhandled.discard(run)
-        if not self._unhandled:
-            with self._changed:
-                self._changed.notify_all()
-        return True
 
     def _counted(self, ends: list[End]) -> None:
         with self._lock:
