@@ -188,9 +188,10 @@ class Session:
 
     def _keep(self, claims: Iterable[Claim]) -> None:
         standing = [claim for claim in claims if not claim.ended]
-        self._held.update(dict.fromkeys(standing))
+        # First: what nobody renews is not to be held, nor what raises here, once somebody renews the others.
         if any(claim.deadline is not None for claim in standing):
             self._start_beating()
+        self._held.update(dict.fromkeys(standing))
 
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop keeping claims; those of them that were kept."""
@@ -258,8 +259,8 @@ class Session:
 
     def enlist(self, kind: str, name: str, entity: Any) -> None:
         with self._lock:
-            self.entities[kind, name] = entity
             self._start_beating()
+            self.entities[kind, name] = entity
 
     def beat_soon(self) -> None:
         """For a backend whose connection has come back: renew now, not at the next beat."""
@@ -267,8 +268,8 @@ class Session:
 
     def _start_beating(self) -> None:
         if not self._beating and not self.closed:
-            self._beating = True
             self._heartbeat.start()
+            self._beating = True
 
     def _beat(self, renew: Callable[[Session], None]) -> None:
         try:

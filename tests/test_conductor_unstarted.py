@@ -167,6 +167,20 @@ def test_a_thread_of_the_listeners(make_board: MakeBoard, refused: set[str]) -> 
     board.close()
 
 
+@pytest.mark.backends("sqlite")
+def test_a_thread_of_the_heartbeat(make_board: MakeBoard, refused: set[str]) -> None:
+    """What was claimed then lapses, and the next claim is renewed."""
+    board = make_board(claim_ttl=1)
+    board.post("a")
+    refused.add(f"{board.name}-heartbeat")
+    with pytest.raises(RuntimeError, match="new thread"):
+        board.claim_next("me")
+    refused.clear()
+    job = board.claim_next("me", timeout=20)
+    first = job._record.lock_until
+    eventually(lambda: board.get(job.uuid)._record.lock_until > first)
+
+
 def test_a_log_that_fails(make_board: MakeBoard) -> None:
     """No thread fails here: what tells of the work does, in the middle of its end."""
 
