@@ -363,6 +363,39 @@ def test_work_that_is_cancelled_is_given_back_first(make_board: MakeBoard, run: 
 
 
 @FAST
+def test_work_that_is_cancelled_while_it_consumes_its_job(make_board: MakeBoard, run: Run) -> None:
+    """The request goes on, and nobody gets in its way."""
+    sync = make_board()
+    job = sync.post("resize")
+    begun, go, calls = threading.Event(), threading.Event(), []
+
+    def slow(original: Callable[..., Any], *args: Any) -> Any:
+        calls.append(args)
+        begun.set()
+        assert go.wait(LIMIT)
+        return original(*args)
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+
+        async def work() -> None:
+            async with board.working("anna") as mine:
+                await board.consume(mine, "anna")
+
+        task = asyncio.create_task(work())
+        assert await asyncio.to_thread(begun.wait, LIMIT)
+        task.cancel()
+        await asyncio.wait([task], timeout=LIMIT / 2)
+        assert task.cancelled()
+        go.set()
+        assert await board.wait_for(job, LIMIT)
+        assert len(calls) == 1
+
+    with replaced(sync, "finish", slow):
+        run(main())
+
+
+@FAST
 def test_the_context_of_who_calls(make_board: MakeBoard, run: Run) -> None:
     told = contextvars.ContextVar("told", default="nothing")
 
