@@ -301,11 +301,11 @@ class WaitingLine(Generic[T]):
             alone = left[0] if len(plan) == 1 else None
             self._asleep = _Sleep(alone, _queues_of(plan))
             try:
-                await outlast(
-                    self._thread.begin(
-                        self._board._doze, nothing.turn, nothing.mark, _names_of(left), nothing.next_event
-                    )
+                doze = self._thread.begin(
+                    self._board._doze, nothing.turn, nothing.mark, _names_of(left), nothing.next_event
                 )
+                # A loop that ends waits for this task, which waits for the thread.
+                await outlast(doze, self._board.wake)
             finally:
                 self._asleep = None
             if alone is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import threading
@@ -83,11 +82,16 @@ class Threads:
             return self._calls.popleft()
 
 
-async def outlast(begun: Future[T]) -> T:
+async def outlast(begun: Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
     """Wait for the end of a call, however often this task is cancelled meanwhile: for who has to know it before the
-    cancellation goes on."""
+    cancellation goes on.
+
+    :param cancelled: what to do each time, to have the call end soon.
+    """
     waited = asyncio.wrap_future(begun)
     while not waited.done():
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait([waited])
+        except asyncio.CancelledError:
+            cancelled()
     return waited.result()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.testing.conformance.support import LIMIT, LONG
+from jobboard.testing.conformance.support import LIMIT, LONG, Background
 from tests.aio.conftest import Run, waiting
 
 MakeBoard = Callable[..., Any]
@@ -139,3 +139,16 @@ def test_who_leaves_need_not_wait_for_those_who_came_meanwhile(make_board: MakeB
         assert ended
 
     run(main())
+
+
+@pytest.mark.parametrize("workers", [("anna", "anna"), ("anna", "bert")], ids=["one", "several"])
+def test_a_loop_that_ends_waits_for_nobody(make_board: MakeBoard, run: Run, workers: tuple[str, str]) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        await waiting(
+            board, *(board.claim_next(who, names=[name], timeout=None) for who, name in zip(workers, "xy", strict=True))
+        )
+
+    Background(lambda: run(main())).wait(LIMIT / 2)
