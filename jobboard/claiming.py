@@ -225,6 +225,7 @@ class Claiming(Finishing):
                 self._conclude(claim, outcome)
             except JobBoardError as failure:
                 LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+                self._let_lapse(claim, self._session)
         if counts is not None and counts is not error:
             raise counts
         return isinstance(error, (outcomes.Retry, outcomes.Reject))
@@ -291,10 +292,13 @@ class Claiming(Finishing):
                 self.finish_many([Act(job, *outcomes.GIVEN_BACK) for job in mine], who)
             except JobBoardError as error:
                 LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(mine), error)
-                for claim in map(_claim_of, mine):
-                    # Kept any longer, it would never come back.
-                    if not claim.ended and session.let_go(claim):
-                        self.engine.forsake(claim.uuid, claim.token)
+                for job in mine:
+                    self._let_lapse(_claim_of(job), session)
+
+    def _let_lapse(self, claim: Claim, session: Session | None) -> None:
+        """Nobody works under it. Kept any longer, it would never come back."""
+        if not claim.ended and session is not None and session.let_go(claim):
+            self.engine.forsake(claim.uuid, claim.token)
 
     def _rounds(self, timeout: float | None) -> Iterator[Turn]:
         """Rounds of looking for something to do, without end: whoever looks breaks off when no time is left."""

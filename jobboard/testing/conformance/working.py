@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import jobboard
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound
 from jobboard.job import Act, Job
 from jobboard.outcomes import Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.posting import Book
 from jobboard.testing.conformance.support import (
+    HELD,
     LONG,
     Background,
     MakeBoard,
     Waiter,
     let_lapse,
     lost_reply,
+    replaced,
     take,
+    until_free,
 )
 
 
@@ -168,6 +172,23 @@ class TestWorking:
             board.consume(mine, "anna")
             raise ValueError("late")
         assert job.state == COMPLETE
+
+    def test_a_failure_that_can_not_be_told(self, board: JobBoard, make_board: MakeBoard) -> None:
+        """Nobody works on the job any more, so that its claim may not be kept."""
+        mine = make_board(retry_for=0, claim_ttl=HELD)
+        job = board.post("resize")
+
+        def refuse(original: Callable[..., Any], *args: Any) -> None:
+            raise ConnectionFailure("the backend is away")
+
+        with replaced(mine, "finish", refuse), pytest.raises(ValueError, match="broken"):  # noqa: SIM117
+            with mine.working("anna") as claimed:
+                raise ValueError("broken")
+        assert mine._session is not None
+        assert mine._session.held() == []
+        assert claimed.claim is not None
+        if claimed.claim.deadline is not None:
+            until_free(board, job)
 
     def test_a_lost_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
