@@ -17,12 +17,15 @@ pytestmark = pytest.mark.backends("sqlite")
 
 HANDLERS = """
 import os, threading
+import jobboard
 
 def work(job):
     with open("notes", "a") as out:
         out.write(f"{job.name} {os.getpid()}\\n")
     if job.name == "hang":
         threading.Event().wait()
+    if job.name == "later":
+        raise jobboard.Retry("not now", delay=0.01)
 """
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -86,3 +89,12 @@ def test_it_ends_in_time_whatever_still_runs(make_board: Callable[..., Any], wor
 def test_limits_that_are_none(work: Start) -> None:
     for option in ("--job-timeout", "--drain-timeout"):
         assert work(option, "0").wait(30) == 2
+
+
+def test_what_asks_for_too_many_retries_is_trashed(make_board: Callable[..., Any], work: Start) -> None:
+    board = make_board()
+    board.post("later")
+    process = work("--max-retries", "2", "--max-jobs", "3")
+    out, _ = process.communicate(timeout=30)
+    assert json.loads(out) == {"dispatched": 3, "consumed": 0, "abandoned": 2, "trashed": 1, "lost": 0}
+    assert [job.retries for job in board.trashed()] == [2]

@@ -51,6 +51,11 @@ NAMED = 10
 @click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Trash what has failed so often.  [default: never]")
 @click.option(
+    "--max-retries",
+    type=click.IntRange(min=1),
+    help="Trash what asks for a retry once more than so often.  [default: never]",
+)
+@click.option(
     "--retry-base", default=USUAL.base, **SECONDS, help="About how long after the first failure to try again."
 )
 @click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="At most how long after any failure.")
@@ -70,6 +75,7 @@ def work(
     job_timeout: float | None,
     drain_timeout: float | None,
     max_attempts: int | None,
+    max_retries: int | None,
     retry_base: float,
     retry_cap: float,
     max_jobs: int | None,
@@ -104,7 +110,7 @@ def work(
             job_timeout=job_timeout,
             drain_timeout=drain_timeout,
             schedules=schedules,
-            retry=RetryPolicy(retry_base, retry_cap, max_attempts),
+            retry=RetryPolicy(retry_base, retry_cap, max_attempts, max_retries),
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None

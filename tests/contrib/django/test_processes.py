@@ -108,6 +108,16 @@ def test_the_command_line_on_the_project_board(tasks_on: Use, capfd: pytest.Capt
 
 
 @pytest.mark.backends("sqlite")
+def test_the_worker_keeps_to_all_of_the_retry_policy(tasks_on: Use) -> None:
+    backend = tasks_on(retry={"max_attempts": 5, "max_retries": 2})
+    result = tasks.later.enqueue(0.01)
+    call_command("jobboard", "work", "--max-jobs", "3")
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [job.retries for job in backend.board.trashed()] == [2]
+
+
+@pytest.mark.backends("sqlite")
 def test_the_command_line_without_a_board(tasks_on: Use) -> None:
     with pytest.raises(CommandError, match="is a DummyBackend, which has no board"):
         call_command("jobboard", "stats")

@@ -52,5 +52,11 @@ class Command(BaseCommand):
 def _work(alias: str, place: TaskOptions) -> list[str]:
     # What is said behind it counts instead.
     retry = place.retry
-    given = {"--max-attempts": retry.max_attempts, "--retry-base": retry.base, "--retry-cap": retry.cap}
-    return ["work", f"jobboard.contrib.django.worker:{alias}", *(f"{name}={value}" for name, value in given.items())]
+    given = {
+        "--max-attempts": retry.max_attempts,
+        "--max-retries": retry.max_retries,
+        "--retry-base": retry.base,
+        "--retry-cap": retry.cap,
+    }
+    options = (f"{name}={value}" for name, value in given.items() if value is not None)
+    return ["work", f"jobboard.contrib.django.worker:{alias}", *options]
