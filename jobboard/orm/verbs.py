@@ -79,20 +79,25 @@ def acquire(session: Session, model: type[Any], wish: Wanted) -> list[Any]:
     begin_writing(connection)
     asked = boottime()
     keys = len(mapper.primary_key)
-    taken = {tuple(row[:keys]): row[keys:] for row in _RowTaker(connection, mapper, wish).take()}
+    taken = {tuple(row[:keys]): row[keys:] for row in _RowTaker(session, mapper, wish).take()}
     objects = {}
     for some in chunks(list(taken), BATCH):
         found = sa.select(model).where(keyed(mapper, some)).execution_options(populate_existing=True)
         objects.update({key_of(row): row for row in session.scalars(found).unique()})
-    for key, (token, instant) in taken.items():
+    # What the session adds to its selects may be true no longer, as another has changed a row before it was locked.
+    release(connection, mapper, [key for key in taken if key not in objects])
+    for key, row in objects.items():
+        token, instant = taken[key]
         begun = instant if wish.instant is None else wish.instant
         deadline = asked + (begun + wish.timeout - instant) / SECOND
-        _hold(session, objects[key], Acquisition(wish.who, token + 1, deadline))
-    return [objects[key] for key in taken]
+        _hold(session, row, Acquisition(wish.who, token + 1, deadline))
+    return [objects[key] for key in taken if key in objects]
 
 
 class _RowTaker:
-    def __init__(self, connection: Connection, mapper: Mapper[Any], wish: Wanted) -> None:
+    def __init__(self, session: Session, mapper: Mapper[Any], wish: Wanted) -> None:
+        connection = connection_of(session, mapper)
+        self._session = session
         self._run = CallersConnection(connection)
         self._mapper = mapper
         self._wish = wish
@@ -107,7 +112,9 @@ class _RowTaker:
         self._select = self._wished(columns).limit(param("limit", sa.Integer()))
 
     def take(self) -> Sequence[Row]:
-        if self._product.skip_locked and not self._product.returning:
+        # The session may narrow its selects, as for rows that count as deleted, and only its own.
+        narrowed = bool(self._session.dispatch.do_orm_execute)
+        if narrowed or (self._product.skip_locked and not self._product.returning):
             return self._of_candidates()
         return self._first(self._select, self._wish.limit)
 
@@ -116,12 +123,13 @@ class _RowTaker:
         # found first without a lock, and no more is locked than is going to be taken.
         taken: list[Row] = []
         seen: list[Key] = []
+        attributes = [self._mapper.get_property_by_column(column).class_attribute for column in self._key]
         while True:
             # Others are at the first ones, if these were not enough: so then it looks far ahead at once.
-            select = self._wished(self._key).limit(10 * BATCH if seen else BATCH)
+            select = self._wished(attributes).limit(10 * BATCH if seen else BATCH)
             if seen:
                 select = select.where(sa.not_(keyed(self._mapper, seen)))
-            candidates = [tuple(row) for row in self._run.connection.execute(select)]
+            candidates = [tuple(row) for row in self._session.execute(select)]
             if not candidates:
                 return taken
             seen += candidates

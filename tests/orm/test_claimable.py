@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import ORMExecuteState, Session, aliased, with_loader_criteria
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Claimable
@@ -395,6 +395,22 @@ def test_a_class_that_shares_its_table_acquires_its_own_rows(session: Session, p
     assert all(isinstance(row, Drawing) for row in Drawing.acquire(session, "anna"))
     assert len(Picture.acquired(session, "anna")) == 2
     assert len(Picture.acquire(session, "bert")) == 10
+
+
+def test_what_the_session_leaves_out_is_not_acquired(session: Session, other: Session, pictures: list[int]) -> None:
+    @sa.event.listens_for(session, "do_orm_execute")
+    def leave_out(state: ORMExecuteState) -> None:
+        state.statement = state.statement.options(with_loader_criteria(Picture, Picture.id.in_(list(shown))))
+        shown.difference_update(changed)
+
+    changed: list[int] = []
+    shown = set(pictures[3:])
+    assert ids(Picture.acquire(session, "anna", limit=2)) == pictures[3:5]
+    assert ids(Picture.acquired(other, "anna")) == pictures[3:5]
+    # Another changes a row after it was found, and before it is locked.
+    changed.append(pictures[5])
+    assert ids(Picture.acquire(session, "anna", limit=2)) == [pictures[6]]
+    assert stored(other, pictures[5]).acquired_by is None
 
 
 def test_a_class_of_several_tables_is_acquired_as_what_it_inherits_from(session: Session) -> None:
