@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import sqlalchemy as sa
 from django.db import connections, models, router, transaction
+from django.db.models.query import ModelIterable
 from sqlalchemy.orm import DeclarativeBase, Session, mapped_column
 
 from jobboard import orm
@@ -204,12 +205,15 @@ class ClaimableModel(models.Model):
         :param acquired_at: an aware time to count from, instead of the database's.
         :param using: the alias of a database; that of the query set, or the router's, unless given.
         :returns: these rows and no others, in order; none where there is nothing.
-        :raises ValueError, TypeError: as of :meth:`jobboard.orm.Claimable.acquire`; a query set of another model.
+        :raises ValueError, TypeError: as of :meth:`jobboard.orm.Claimable.acquire`; a query set of another model, or
+            one that gives no objects, as of ``values()``.
         """
         if queryset is None:
             queryset = cls._default_manager.order_by("pk")
         elif queryset.model is not cls:
             raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
+        elif not issubclass(queryset._iterable_class, ModelIterable):
+            raise TypeError("queryset gives no objects, which are what is acquired: leave out values() and the like")
         limit = cls.acquire_limit if limit is None else limit
         timeout = cls.acquire_timeout if timeout is None else timeout
         taken: list[Self] = []

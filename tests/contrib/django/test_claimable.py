@@ -210,6 +210,11 @@ def test_what_is_refused() -> None:
         Child.acquire("anna", using=USING)
     with pytest.raises(TypeError, match="one of Named"):
         Picture.acquire("anna", Named.objects.all())  # type: ignore[arg-type]
+    pictures(1)
+    for other in (left().values(), left().values_list("pk"), left().values_list("pk", flat=True)):
+        with pytest.raises(TypeError, match=r"leave out values\(\)"):
+            acquire("anna", other)
+    assert left().get().acquired_token == 0
     for wrong in ({"limit": 0}, {"timeout": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             acquire("anna", **wrong)
