@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
@@ -172,6 +173,8 @@ class Scope(Generic[T]):
     It is also a decorator: each call of the function enters anew, and gets what is held as its first argument. The
     session must not be in a transaction; those that the block leaves open are committed at its end, or rolled back when
     it raises.
+
+    It is entered by one at a time: ``RuntimeError`` tells whoever enters it before it has ended.
     """
 
     def __init__(
@@ -179,10 +182,14 @@ class Scope(Generic[T]):
     ) -> None:
         self._target = target
         self._make = block
+        self._entered = threading.Lock()
 
     def _begun(self, session: Session, ours: bool) -> T:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_closing(session, ours))
+            if not self._entered.acquire(blocking=False):
+                raise RuntimeError("this block has begun already, and holds what is its own: make another one like it")
+            stack.callback(self._entered.release)
             if session.in_transaction():
                 raise sa.exc.InvalidRequestError(
                     "the session is in a transaction: commit it first, so that others can see what is held; or pass "
@@ -207,8 +214,9 @@ class Scope(Generic[T]):
         session, ours = opened(self._target)
         if isinstance(session, Session):
             raise TypeError(f"write `with`, as {type(self._target).__name__} is not async")
+        result = await session.run_sync(self._begun, ours)
         self._async = session
-        return await session.run_sync(self._begun, ours)
+        return result
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

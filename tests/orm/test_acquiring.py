@@ -245,3 +245,26 @@ def test_sync_and_async_are_not_mixed_up(engine: sa.Engine, with_async: Callable
                 pass
 
     with_async(main)
+
+
+def test_a_block_is_entered_by_one_at_a_time(engine: sa.Engine, other: Session) -> None:
+    block = Picture.acquiring(engine, "anna", limit=1)
+    for _ in range(2):
+        with block as batch:
+            with pytest.raises(RuntimeError, match="begun already"), block:
+                pass
+            assert Picture.acquired(other, "anna") == [other.get(Picture, batch[0].id)]
+        assert Picture.acquired(other, "anna") == []
+
+
+def test_an_async_block_is_entered_by_one_at_a_time(other: Session, with_async: Callable[..., Any]) -> None:
+    async def main(engine: AsyncEngine) -> None:
+        block = Picture.acquiring(engine, "anna", limit=1)
+        async with block:
+            with pytest.raises(RuntimeError, match="begun already"):
+                async with block:
+                    pass
+            assert len(Picture.acquired(other, "anna")) == 1
+        assert Picture.acquired(other, "anna") == []
+
+    with_async(main)
