@@ -32,7 +32,8 @@ known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.We
 
 
 class Held(list[Any]):
-    """The ids that ``get(who=…)`` has locked, as a list, with what proves whose they are.
+    """The ids that ``get(who=…)`` has locked, as a list, with what proves whose they are. What is removed from the list
+    stays locked, and is no more told about.
 
     ``who``: who holds them. ``tokens``: for each id an integer that rises with every ``get`` of it; pass it on to
     storage of your own to keep out whoever was overtaken.
@@ -209,6 +210,7 @@ class TaskLoop:
             ``get(who=…)`` has answered, or :meth:`Held.only` some of it, and nothing is added.
         :raises IdsLost: some were not; with ``strict`` only.
         :raises TypeError: with ``strict`` only: they are not what ``get(who=…)`` has answered.
+        :raises KeyError: with ``strict`` only: an id was added to that.
         """
         if strict:
             return self._held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
@@ -227,6 +229,7 @@ class TaskLoop:
 
         :raises IdsLost: the locks of some had ended.
         :raises TypeError: they are not what ``get(who=…)`` has answered; ``lock_for`` is not a number.
+        :raises KeyError: an id was added to that.
         :raises ValueError: ``lock_for`` is not positive, or beyond 2**62 seconds.
         """
         lock_for = positive("lock_for", lock_for)
@@ -325,6 +328,8 @@ class TaskLoop:
                 "strict=True and extend() need what get(who=…) has answered, with its tokens, not a "
                 f"{type(held).__name__}"
             )
+        # The list is the user's to change.
+        held = held.only(held)
         by_token: dict[int, list[Any]] = {}
         for id_, token in held.tokens.items():
             by_token.setdefault(token, []).append(id_)

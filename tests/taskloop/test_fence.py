@@ -61,6 +61,24 @@ def test_a_dry_run_of_a_strict_did(make_loop: Callable[..., Any]) -> None:
     assert loop.rows() == before
 
 
+def test_what_is_removed_from_the_list_stays_as_it_is(make_loop: Callable[..., Any]) -> None:
+    loop = make_loop(1, 2, 3)
+    mine = loop.get(3, who="anna")
+    mine.remove(3)
+    before = loop.rows()
+    assert loop.extend(mine, lock_for=7200) == 2
+    assert loop.did(mine, strict=True) == 2
+    assert loop.rows()[3] == before[3]
+    assert loop.unlock(mine.only(2), strict=True) == 1
+    mine.append(3)
+    mine.append(4)
+    before = loop.rows()
+    with pytest.raises(KeyError, match="4"):
+        loop.did(mine, strict=True)
+    assert loop.rows() == before
+    assert loop.unlock(mine.only(3), strict=True) == 1
+
+
 def test_extend_prolongs_what_is_held(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1, 2)
     mine = loop.get(2, lock_for=10, who="anna")
