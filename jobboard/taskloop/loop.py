@@ -176,7 +176,8 @@ class TaskLoop:
 
         :param limit: how many at most; 0 answers ``[]``.
         :param lock_for: for how long no one else shall get them: a generous bound of how long the work takes. Fractions
-            are rounded up to whole seconds.
+            are rounded up to whole seconds. The table's clock has whole seconds, as doloop's: a lock ends up to a
+            second before that, so ask for one more than the work may take.
         :param min_loop_time: leave out what is not locked and was updated less than so many seconds ago.
         :param who: who takes them. The answer is then a :class:`Held`, which ``strict=True`` and :meth:`extend` take.
         :raises TypeError: a time that is not a number; a limit that is not an int; a ``who`` that is not a str.
@@ -223,7 +224,7 @@ class TaskLoop:
         return self._change(id_or_ids, lambda sql: sql.unlock, auto_add, test)
 
     def extend(self, held: Held, lock_for: float = ONE_HOUR) -> int:
-        """Have the locks last for ``lock_for`` seconds from now on; how many do.
+        """Have the locks last for ``lock_for`` seconds from now on, as :meth:`get` counts them; how many do.
 
         An id that was bumped meanwhile has lost its lock, and counts as lost even before another takes it.
 
@@ -366,7 +367,8 @@ def _list(id_or_ids: Ids) -> list[Any]:
 
 
 def number(name: str, value: Any) -> int:
-    """In whole seconds, rounded up: a lock is never shorter than was asked."""
+    """In whole seconds, rounded up, as the table has them: no fraction becomes no lock at all. The second in which a
+    lock begins counts as a whole one, so that it ends up to a second early."""
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, not {value!r}")
     # Nor is it NaN.
