@@ -251,7 +251,9 @@ class Choice:
         event, known = look.next_event, 0
         chosen, enough = self._fitting()
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
-            # There may be others behind those that have to wait.
+            # There may be others behind those that have to wait; and where more have to, many may.
+            if known:
+                wanted = min(4 * wanted, 2 * AT_ONCE)
             known = len(self._full)
             look = finder.settled(wanted, names, self._readable, self._trashed, full=list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jobboard.board import JobBoard
 from jobboard.engine.limits import SCOPE
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
-from jobboard.testing.conformance.limits import post
+from jobboard.testing.conformance.limits import post, store_of
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import Wire
 
 
 def stored(board: JobBoard, *keys: str) -> list[bool]:
     """Whether there are side records of these scopes."""
-    committer: Any = board.engine._call(None)  # type: ignore[attr-defined]
-    return [side.value is not None for side in committer.store.read([], [(SCOPE, key) for key in keys]).sides]
+    return [side.value is not None for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
 
 
 def tidy(board: JobBoard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,11 @@ from jobboard.testing.conformance.support import (
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
 from jobboard.testing.recording import left_on
+
+
+def store_of(board: JobBoard) -> Any:
+    """What the board's engine stands on, for tests that stop or count what it is asked."""
+    return board.engine._call(None).store  # type: ignore[attr-defined]
 
 
 def post(board: JobBoard, number: int, name: str = "mail", group: str | None = None) -> list[str]:
@@ -333,6 +339,25 @@ class TestRateLimits:
         board.set_limit("mail", rate=(1, LONG), per="group")
         assert uuids(board.claim_many("anna", 10)) == [one[0], two[0], *free]
         assert board.claim_next("anna") is None
+
+    def test_behind_many_groups_that_have_used_it_up(self, board: JobBoard, other: JobBoard) -> None:
+        """A take looks a few times, and not once for each of them."""
+        groups = [f"{number}" for number in range(150)]
+        board.set_limit("mail", rate=(1, LONG), per="group")
+        for _ in range(2):
+            board.post_many([Posting("mail", group=group) for group in groups])
+        board.consume_many(board.claim_many("anna", 200), "anna")
+        last = board.post("mail")
+        store, looks = store_of(other), []
+        look = store.look
+
+        def counted(*args: Any) -> Any:
+            looks.append(args)
+            return look(*args)
+
+        store.look = counted
+        assert take(other) == last
+        assert len(looks) < 12
 
 
 class TestSlotWaiters:

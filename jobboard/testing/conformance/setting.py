@@ -14,7 +14,7 @@ from jobboard.engine.limits import Limits
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.primitives import Limit
 from jobboard.testing import eventually
-from jobboard.testing.conformance.limits import post
+from jobboard.testing.conformance.limits import post, store_of
 from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard
 
 
@@ -98,10 +98,6 @@ class TestLimitSetting:
         board.close()
         with pytest.raises(JobFailure):
             board.set_limit("mail", concurrency=1)
-
-
-def store_of(board: JobBoard) -> Any:
-    return board.engine._call(None).store  # type: ignore[attr-defined]
 
 
 class Stop:
