@@ -108,13 +108,15 @@ class Ahead:
             pick = st.pick_ids(request.where, locked=locks)
         else:
             pick = st.ready_ids if locks else st.ready_ids_shown
+        found: list[Row] = []
         busy = False
         for ids in self._candidates.lists(request, self._rows):
             if ids:
-                if rows := self._store.rows(pick, **request.params, p_ids=ids):
-                    return rows, False
-                busy = True
-        return [], busy
+                found += (rows := self._store.rows(pick, **request.params, p_ids=ids))
+                if len(found) >= request.limit:
+                    return found[: request.limit], False
+                busy = busy or len(rows) < len(ids)
+        return found, busy
 
     def _rows(self, statement: Any, params: dict[str, Any]) -> list[Row]:
         return self._store.rows(statement, **params)

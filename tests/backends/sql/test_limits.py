@@ -12,7 +12,7 @@ from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background, take
+from jobboard.testing.conformance.support import LIMIT, Background, Waiter, take
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -294,6 +294,25 @@ def test_no_job_that_a_caller_holds_keeps_a_take_waiting(board: JobBoard, other:
         assert found != held
         connection.rollback()
     assert take(other) == held
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("how", ["where", "names"])
+def test_behind_what_a_caller_holds(board: JobBoard, engine: sa.Engine, how: str) -> None:
+    """Though the first ones are as many as wanted, and the only one of them that is free has no room."""
+    board.set_limit("mail", concurrency=1, per="group")
+    keys = [Posting("print", key=f"{n}", on_key="replace") for n in range(4)]
+    board.post_many([Posting("mail", group="a"), *keys, Posting("mail", group="a")])
+    take(board)
+    free = board.post_many([Posting("print")] * 3)
+    wanted: dict[str, Any] = {"where": board.table.c.id > 0} if how == "where" else {"names": ["mail", "print"]}
+    with engine.connect() as connection:
+        held = board.post_many(keys, connection=connection)
+        assert board.claim_many("bert", 5, **wanted) == free
+        waiting = Waiter(board, lambda: board.claim_many("bert", 5, **wanted, timeout=LIMIT))
+        connection.rollback()
+    # Nobody calls for what comes free then.
+    assert waiting.wait(5) == held
 
 
 @pytest.mark.backends("mariadb")
