@@ -190,8 +190,8 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
-            if holder == draft.uuid and draft.arrival is not None:
-                # Its key has come before it, as it was not alive then.
+            if holder == draft.uuid:
+                # Its key has come before it, as it was not alive then; or a part of this call was written before.
                 holder = None
             if draft.uuid in there:
                 plan.done.append(Deed(Status.LIVE, draft.uuid))

@@ -15,6 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure, JobFailures
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -113,6 +114,12 @@ ENDS = (
 )
 
 
+def waits_for_a_lock(engine: sa.Engine) -> bool:
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with engine.connect() as connection:
+        return bool(connection.exec_driver_sql(waiting).all())
+
+
 @pytest.fixture
 def events(board: JobBoard) -> list[str]:
     seen: list[str] = []
@@ -168,6 +175,31 @@ def test_a_batch_of_which_some_are_lost(board: JobBoard, engine: sa.Engine) -> N
         board.consume_many(jobs, "anna", connection=connection)
     assert len(failed.value.exceptions) == 1
     assert [job.uuid for job in board.iterjobs()] == [jobs[1].uuid]
+
+
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("on_key", ["keep", "replace"])
+def test_a_key_that_another_is_about_to_store(
+    board: JobBoard, make_board: Callable[..., JobBoard], engine: sa.Engine, events: list[str], on_key: str
+) -> None:
+    """What the batch has stored before it met that is its own."""
+    other = make_board()
+    batch = [Posting("a"), Posting("b", key="own", on_key=on_key), Posting("c", key="other", on_key=on_key)]
+
+    def post() -> list[tuple[bool, bool]]:
+        with engine.connect() as connection:
+            jobs = board.post_many(batch, connection=connection)
+            connection.commit()
+        return [(job.created, job.replaced) for job in jobs]
+
+    with engine.connect() as first:
+        other.post("c", key="other", connection=first)
+        posting = Background(post)
+        eventually(lambda: waits_for_a_lock(engine))
+        first.commit()
+    assert posting.wait() == [(True, False), (True, False), (False, on_key == "replace")]
+    assert eventually(lambda: len(events) >= 2 + (on_key == "replace"))
+    assert [job.name for job in board.iterjobs()].count("b") == 1
 
 
 def test_a_session_that_knows_no_database(board: JobBoard, engine: sa.Engine) -> None:
