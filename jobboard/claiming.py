@@ -270,7 +270,8 @@ class Claiming(Finishing):
             want = min(BATCH, limit - len(jobs))
             try:
                 taken, start = session.mutate(self.engine.take, who, want, span, names, codec.VERSION, **extra)
-            except ConnectionFailure as error:
+            except JobBoardError as error:
+                # Of those claimed already nobody else knows.
                 if not jobs:
                     raise
                 LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from jobboard import notifier
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.board import JobBoard
+from jobboard.exceptions import JobFailure
 from jobboard.priorities import JobPriority
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -84,6 +85,17 @@ def test_a_number_that_is_none(board: JobBoard, damage: Damage) -> None:
     damage(damaged, token=sa.literal("x", sa.String()))
     assert [job.uuid for job in board.claim_many("anna", 10)] == [whole.uuid]
     assert [job.error for job in board.trashed()] == ["the row is damaged: its token is no integer"]
+
+
+@pytest.mark.backends("sqlite", "postgresql")
+def test_a_condition_that_fails_behind_the_first_hundred(board: JobBoard, backend: str) -> None:
+    """What was claimed before is the caller's."""
+    posted = board.post_many([{"name": "a", "group": "x" if n == 120 else "1"} for n in range(150)])
+    group = board.table.c.job_group
+    number = sa.cast(group, sa.Integer) if backend == "postgresql" else sa.func.json_extract(group, "$")
+    assert board.claim_many("anna", 150, where=number > 0) == posted[:100]
+    with pytest.raises(JobFailure):
+        board.claim_many("anna", 150, where=number > 0)
 
 
 @pytest.mark.parametrize("stored", ["it broke", "[1]", '[{"on": "x"}]', '{"on": 1}', "[" * 10_000, "null", ""])
