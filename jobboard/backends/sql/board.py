@@ -185,7 +185,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         if type(database(dialect)) is not type(store.product):
             raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {store.product.dialect.name}")
         place = store.statements.place
-        there = leads_to(run, place)
+        there = leads_to(run, store.statements.place_joined)
         if there == self._place:
             return
 

@@ -14,7 +14,7 @@ from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
 from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
 from jobboard.sql.dialects import PRIMARY, Database, by_index, by_key, delete_by_index, insert_new
-from jobboard.sql.expressions import Greatest, Now, Place, Veiled
+from jobboard.sql.expressions import XACT, Greatest, Now, Place, Veiled
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -135,6 +135,9 @@ class Statements:
         self.instant = now
         self.clock = Prepared(sa.select(now))
         self.place = Prepared(sa.select(Place(jobs)))
+        # Of a transaction of the caller's, which has its id from here on, before it draws that of a job.
+        joined = (sa.literal_column(XACT, sa.BigInteger),)
+        self.place_joined = Prepared(sa.select(Place(jobs), *(joined if product.returning else ())))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         # A small table would be read as a whole, and wait for rows of others.
         named = by_index(sa.select(*tables.record, now).where(by_uuid), jobs, f"{tables.prefix}_uuid")

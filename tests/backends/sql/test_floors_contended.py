@@ -11,7 +11,9 @@ import sqlalchemy as sa
 
 from jobboard.backends.sql.postgresql.behind import SPARE
 from jobboard.board import JobBoard
-from tests.backends.sql.test_floors import always, open_transaction, taken, work_off
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
+from tests.backends.sql.test_floors import always, open_transaction, taken, waiting, work_off
 from tests.backends.sql.test_plans import _buffers
 
 __all__ = ["always"]
@@ -107,3 +109,18 @@ def test_what_has_come_back_costs_the_same_behind_a_pinned_snapshot(
             pages.append(read())
     # Past all that is done it would be some 400.
     assert statistics.median(pages) < 150, pages
+
+
+def test_a_post_that_has_waited_for_its_key_is_next(board: JobBoard, engine: sa.Engine) -> None:
+    """By its first statement that writes it had drawn the job's id before it waited."""
+    with engine.connect() as late, engine.connect() as first:
+        board.post("first", key="k", connection=first)
+        posting = Background(lambda: board.post("late", key="k", connection=late))
+        eventually(lambda: waiting(board))
+        work_off(board)
+        first.rollback()
+        job = posting.wait()
+        assert job.created
+        work_off(board)
+        late.commit()
+    assert taken(board).uuid == job.uuid
