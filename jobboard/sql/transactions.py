@@ -100,19 +100,19 @@ def check_savepoint(connection: Connection, name: str) -> None:
         )
 
 
-def leads_to(run: Runner, place: Prepared) -> object:
+def leads_to(run: Runner, place: Prepared) -> tuple[object, list[Any]]:
     """Where a connection leads. Equal for all ways to one database: by whatever name, socket or pooler, as the server
     itself is asked. No two databases share it, one and its copy neither, which anything stored in them would.
 
-    :param place: selects a :class:`~jobboard.sql.expressions.Place` first.
+    :param place: selects a :class:`~jobboard.sql.expressions.Place` first; what it selects beside that is told, too.
     """
-    told = run.rows(place, {})[0][0]
+    told, *others = run.rows(place, {})[0]
     if told and run.connection.dialect.name == "sqlite":
         with contextlib.suppress(OSError):
             file = Path(told).stat()
-            return file.st_dev, file.st_ino
+            return (file.st_dev, file.st_ino), others
     url = run.connection.engine.url
-    return told or (url.host, url.port, url.database)
+    return told or (url.host, url.port, url.database), others
 
 
 def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Exception:

@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
 
+SNAPSHOTS = ("repeatable read", "serializable")
+"""Levels at which a transaction on PostgreSQL sees what was there when it began, and fails where that has changed."""
+
 SLOT_CALLS = 250
 """Old versions of an answer that a call then meets, at most: a page holds some fifty."""
 
@@ -179,18 +182,24 @@ class SQLEngine(StoreEngine[SQLStore]):
                 return work()
 
     def _check_place(self, run: Runner) -> None:
-        """:raises JobFailure: a connection does not lead to the tables of this board."""
+        """:raises JobFailure: a connection does not lead to the tables of this board, or its transaction does not see
+        what others commit."""
         dialect = run.connection.dialect
         store = self._live
         if type(database(dialect)) is not type(store.product):
             raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {store.product.dialect.name}")
-        place = store.statements.place
-        there = leads_to(run, store.statements.place_joined)
+        there, told = leads_to(run, store.statements.place_joined)
+        if told and told[0] in SNAPSHOTS:
+            raise JobFailure(
+                f"connection= is in a transaction at {told[0].upper()}, which would take no notice of claims and keys "
+                "that others have written since it began: have it at READ COMMITTED, as by "
+                'engine.execution_options(isolation_level="READ COMMITTED")'
+            )
         if there == self._place:
             return
 
         def look(link: Link) -> object:
-            found = leads_to(link, place)
+            found, _ = leads_to(link, store.statements.place)
             link.end_read()
             return found
 

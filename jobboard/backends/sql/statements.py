@@ -135,8 +135,8 @@ class Statements:
         self.instant = now
         self.clock = Prepared(sa.select(now))
         self.place = Prepared(sa.select(Place(jobs)))
-        # Of a transaction of the caller's, which has its id from here on, before it draws that of a job.
-        joined = (sa.literal_column(XACT, sa.BigInteger),)
+        # Of a transaction of the caller's, which has its id from here on, before it draws that of a job; and its level.
+        joined = (sa.func.current_setting("transaction_isolation"), sa.literal_column(XACT, sa.BigInteger))
         self.place_joined = Prepared(sa.select(Place(jobs), *(joined if product.returning else ())))
         self.by_uuid = Prepared(sa.select(*tables.record, now).where(by_uuid), "p_uuids")
         # A small table would be read as a whole, and wait for rows of others.

@@ -289,6 +289,14 @@ class TestAsync:
         assert [job.name for job in board.iterjobs()] == ["b"] * 2
 
 
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_snapshot_is_refused(board: JobBoard, engine: sa.Engine, verbs: Verbs, level: str) -> None:
+    with engine.connect().execution_options(isolation_level=level) as connection:
+        refused(verbs, connection, f"at {level}, .* READ COMMITTED")
+    nothing_was_written(board)
+
+
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("given", ["a", 1])
 def test_what_is_neither(board: JobBoard, given: Any) -> None:

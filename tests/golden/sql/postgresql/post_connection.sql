@@ -1,5 +1,6 @@
 SELECT concat_ws('/', CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS BIGINT), current_database(),
-  CAST(to_regclass('jobboard') AS OID)) AS anon_1;
+  CAST(to_regclass('jobboard') AS OID)) AS anon_1, current_setting(%(current_setting_2)s::VARCHAR) AS
+  current_setting_1, CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
 INSERT INTO jobboard (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who,
   lock_until, created_on, modified_on, errors, retries, job_group, key_until, board, live_key, wake_at, gone_on)
