@@ -3,25 +3,20 @@ the first ones that may be had. They are locked in that transaction, so that no 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from jobboard.backends.sql.looking import SOON, Candidates, TakeRequest
-from jobboard.backends.sql.rows import record_in, record_of
+from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.statements import Statements
-from jobboard.backends.sql.tables import RECORD
-from jobboard.backends.sql.writing import set_aside
+from jobboard.backends.sql.writing import set_aside_stateless
 from jobboard.engine import GATE, Lane, Look, Side, Stored
 from jobboard.sql.prepared import Row
-from jobboard.states import TRASHED
 
 if TYPE_CHECKING:
     from jobboard.backends.sql.store import SQLStore
-
-LOG = logging.getLogger(__name__)
 
 
 class Ahead:
@@ -89,10 +84,8 @@ class Ahead:
             if record is not None:
                 found.append(Stored(record, None))
             elif run is not None:
-                error = f"the row is damaged: its state is {row[7]!r}"
-                set_aside(run, self._st, record_in(row, TRASHED), row[RECORD], error)
+                set_aside_stateless(run, self._st, row)
                 self._store.swept.add(row[0])
-                LOG.warning("job %s goes to the trash: %s", row[0], error)
         return found
 
     def _ready(self, request: TakeRequest) -> tuple[list[Row], bool]:

@@ -25,6 +25,7 @@ from jobboard.backends.sql.sides import ELSEWHERE, Locks, SideRows
 from jobboard.backends.sql.statements import TIDIED, Statements, shared
 from jobboard.backends.sql.tables import RECORD, Tables
 from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
+from jobboard.backends.sql.writing import set_aside_stateless
 from jobboard.conf import Settings
 from jobboard.engine import (
     GATE,
@@ -249,7 +250,7 @@ class SQLStore(Store):
         found = list(rows.values())
         holders: dict[str, str] = {}
         for some in chunks(keys, LONGEST):
-            held = self.rows(st.by_key, p_keys=some)
+            held = self._keeping(self.rows(st.by_key, p_keys=some))
             holders.update((row[4], row[0]) for row in held)
             found += held
         jobs = [stored_in(rows.get(uuid)) for uuid in uuids]
@@ -275,6 +276,18 @@ class SQLStore(Store):
             return others.get((kind, key)) or Side(kind, key, None, None, None)
 
         return Found(now, jobs, [side(*each) for each in sides])
+
+    def _keeping(self, held: list[Row]) -> list[Row]:
+        """Those of these rows that are jobs. In a transaction the others give up their keys: nothing else ever has them
+        do so."""
+        jobs, run = list[Row](), self.running
+        for row in held:
+            if record_of(row) is not None:
+                jobs.append(row)
+            elif run is not None:
+                set_aside_stateless(run, self.statements, row)
+                self.swept.add(row[0])
+        return jobs
 
     def _locks(self, asked: Sequence[tuple[str, str]]) -> Locks:
         """How to lock side records. For scopes one waits in one order, all at once, and while one has locked none."""

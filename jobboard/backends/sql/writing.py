@@ -104,9 +104,7 @@ class RowWriter:
         for row in rows:
             was, now = record_of(row), row[RECORD]
             if was is None:
-                error = f"the row is damaged: its state is {row[7]!r}"
-                set_aside(run, self.st, record_in(row, TRASHED), now, error)
-                LOG.warning("job %s goes to the trash: %s", row[0], error)
+                set_aside_stateless(run, self.st, row)
                 continue
             record = states.settle(was, now)
             if record is was:
@@ -220,6 +218,13 @@ def set_aside(run: Runner, statements: Statements, record: Record, now: int, err
     record = states.failed(record, now, None, error)
     run.count(statements.aside, {"p_ids": [record.sequence], "p_errors": failures_as_json(record.errors)})
     return record._replace(state=TRASHED, keeper=None, lock_until=None)
+
+
+def set_aside_stateless(run: Runner, statements: Statements, row: Row) -> None:
+    """The same of one whose state is none, and which is no job to anybody."""
+    error = f"the row is damaged: its state is {row[7]!r}"
+    set_aside(run, statements, record_in(row, TRASHED), row[RECORD], error)
+    LOG.warning("job %s goes to the trash: %s", row[0], error)
 
 
 def _still_held(record: Record | None, token: int, now: int) -> Record | None:

@@ -79,6 +79,25 @@ def test_a_state_that_is_none(board: JobBoard, damage: Damage) -> None:
     }
 
 
+@pytest.mark.parametrize("on_key", ["keep", "replace"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_state_that_is_none_keeps_no_key(
+    board: JobBoard, damage: Damage, engine: sa.Engine, on_key: str, joined: bool
+) -> None:
+    damaged = board.post("a", key="k")
+    damage(damaged, state="GARBAGE")
+    if joined:
+        with engine.begin() as connection:
+            job = board.post("a", key="k", on_key=on_key, connection=connection)
+    else:
+        job = board.post("a", key="k", on_key=on_key)
+    assert job.created
+    assert [each.uuid for each in board.iterjobs()] == [job.uuid]
+    assert {each.uuid: each.error for each in board.trashed()} == {
+        damaged.uuid: "the row is damaged: its state is 'GARBAGE'"
+    }
+
+
 @pytest.mark.backends("sqlite")
 def test_a_number_that_is_none(board: JobBoard, damage: Damage) -> None:
     damaged, whole = (board.post("a") for _ in range(2))
