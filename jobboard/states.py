@@ -409,8 +409,11 @@ def _trashed(record: Record, at: int) -> Record:
 
 
 def moment(instant: int) -> datetime.datetime:
-    """The time of an instant that is stored: µs since 1970, UTC."""
-    return _EPOCH + instant * _MICROSECOND
+    """The time of an instant that is stored: µs since 1970, UTC. Of one that is damaged the nearest that there is."""
+    try:
+        return _EPOCH + instant * _MICROSECOND
+    except OverflowError:
+        return _LAST if instant > 0 else _FIRST
 
 
 def instant(moment: datetime.datetime) -> int:
@@ -420,3 +423,5 @@ def instant(moment: datetime.datetime) -> int:
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_FIRST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_LAST = datetime.datetime.max.replace(tzinfo=datetime.UTC)

@@ -56,6 +56,10 @@ def _odd(st: Statements) -> list[Sign]:
         (sa.and_(live, c.lock_until.is_not(None), c.wake_at.is_(None)), "nobody looks at it when its time has come"),
         (sa.and_(live, c.key.is_not(None), c.live_key.is_(None)), "its key is not held: another job may have it"),
         (sa.and_(c.state == literal(TRASHED), sa.not_(shown)), "it is in the trash, and nobody finds it there"),
+        (
+            sa.and_(c.state == literal(TRASHED), shown, c.gone_on != c.modified_on),
+            "it is in the trash, and was changed at another time than it went there",
+        ),
         (sa.and_(live, shown), "it is counted as in the trash, and is not there"),
         (sa.and_(c.errors.is_not(None), c.errors.not_like("[{%}]")), "its errors are no list of failures"),
         (c.job_group == "", "its group is an empty text, which no post can give it"),

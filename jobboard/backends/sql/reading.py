@@ -87,7 +87,12 @@ class Reader:
         if after is not None:
             params |= {"p_when": after.modified_on, "p_id": after.sequence}
         rows = self._store.query(self._statement(self._trash_statement, after is None), **params)
-        return [settle(record, row[RECORD]) for row in rows if (record := record_of(row)) is not None]
+        # By the instant that sorts them, the next page finds its place: also where a row tells of another.
+        return [
+            settle(record, row[RECORD])._replace(modified_on=row[RECORD + 1])
+            for row in rows
+            if (record := record_of(row)) is not None
+        ]
 
     def _trash_statement(self, first: bool) -> Prepared:
         c = self._jobs.c

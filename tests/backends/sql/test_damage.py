@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,25 @@ def test_a_state_that_is_none_keeps_no_key(
     assert {each.uuid: each.error for each in board.trashed()} == {
         damaged.uuid: "the row is damaged: its state is 'GARBAGE'"
     }
+
+
+@pytest.mark.parametrize("column", ["gone_on", "modified_on"])
+@pytest.mark.parametrize("value", [1, 2**62], ids=["early", "late"])
+def test_an_instant_of_the_trash_that_is_none(
+    board: JobBoard, damage: Damage, monkeypatch: pytest.MonkeyPatch, column: str, value: int
+) -> None:
+    """Every page goes on behind the one before it."""
+    monkeypatch.setattr("jobboard.board.PAGE", 2)
+    jobs = board.post_many([{"name": "a"}] * 5)
+    for job in jobs:
+        board.cancel(job)
+    damage(jobs[2], **{column: value})
+    trashed = list(itertools.islice(board.trashed(), 10))
+    assert sorted(job.uuid for job in trashed) == sorted(job.uuid for job in jobs)
+    assert all(job.last_modified.tzinfo for job in [*trashed, board.get(jobs[2].uuid)])
+    [odd] = [oddity for oddity in board.examine() if jobs[2].uuid in oddity.place]
+    assert "another time" in odd.reason
+    assert board.purge_trash(0) == (4 if (column, value) == ("gone_on", 2**62) else 5)
 
 
 @pytest.mark.backends("sqlite")
