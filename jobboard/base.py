@@ -276,8 +276,11 @@ class BoardBase(Board):
         for first in range(0, len(asked), RENEW_BATCH):
             chunk = asked[first : first + RENEW_BATCH]
             start = boottime()
-            lost, margin = self.engine.renew(session.handle, [(claim.uuid, claim.token) for claim in chunk], self._ttl)
-            session.confirm(chunk, lost, None if margin is None else start + margin / 1e6)
+            held = [(claim.uuid, claim.token) for claim in chunk]
+            lost, margin, missed = self.engine.renew(session.handle, held, self._ttl)
+            passed = set(missed)
+            told = [claim for claim in chunk if (claim.uuid, claim.token) not in passed]
+            session.confirm(told, lost, None if margin is None else start + margin / 1e6)
         with session.roster:
             self._renew_entities(session)
         if time.monotonic() - self._tidied > TIDY_EVERY:

@@ -189,10 +189,12 @@ class Taken(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """The answer to a renewal: the (uuid, token) of claims that are lost, and for how long the others stand."""
+    """The answer to a renewal: the (uuid, token) of claims that are lost, and for how long the others stand; of those
+    that were ``missed``, as others hold their jobs, it is not known to be any longer than before."""
 
     lost: list[tuple[str, int]]
     margin: int | None
+    missed: Sequence[tuple[str, int]] = ()
 
 
 class Peeked(NamedTuple):

@@ -215,7 +215,7 @@ class Engine(abc.ABC):
         """Prolong the (uuid, token) claims in ``held`` (at most 1000) that the store marks as kept by ``handle``, to
         ``ttl`` from now, reviving what has lapsed and is nobody else's. Lost is what is absent, trashed, or of another
         token; not what somebody has given a fixed lease. Skips, rather than waits for, a job that a transaction of the
-        caller's holds: that one is neither renewed nor lost."""
+        caller's holds: that one is neither renewed nor lost, but ``missed``."""
 
     def forsake(self, uuid: str, token: int) -> None:  # noqa: B027 - where a lease is stored, it ends by itself
         """The holder of a kept claim was told that it is lost, and it is not renewed any more: see to it that the job

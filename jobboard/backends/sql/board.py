@@ -326,21 +326,23 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost: list[tuple[str, int]] = []
+        missed: list[tuple[str, int]] = []
         asked = list(held)
         for _ in self._committer.tries():
-            gone, revived = self._prolong(handle, asked, ttl)
+            renewed, revived = self._prolong(handle, asked, ttl)
             out, asked = revive(self._committer, revived)
-            lost += [*gone, *out]
+            lost += [*renewed.lost, *out]
+            missed += renewed.missed
             if not asked:
                 break
-        return Renewed(lost, self._surely(ttl))
+        return Renewed(lost, self._surely(ttl), missed)
 
     def _prolong(
         self, handle: str, held: Sequence[tuple[str, int]], ttl: int
-    ) -> tuple[list[tuple[str, int]], dict[tuple[str, int], Change]]:
+    ) -> tuple[Renewed, dict[tuple[str, int], Change]]:
         store = self._live
 
-        def work(link: Link) -> tuple[list[tuple[str, int]], dict[tuple[str, int], Change]]:
+        def work(link: Link) -> tuple[Renewed, dict[tuple[str, int], Change]]:
             # A transaction of the caller's may hold the database for long, and the next beat comes soon. Until then
             # many short waits get a turn among busy writers, where one long wait would ask ever less often.
             store.product.hurry(link.cursor, 0.03)

@@ -19,6 +19,7 @@ from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import GATE, Change, Side, Stale, Stored
 from jobboard.exceptions import JobFailure
+from jobboard.primitives import Renewed
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
 from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, serving_order
@@ -137,14 +138,15 @@ class RowWriter:
 
     def renew(
         self, run: Runner, handle: str, held: Sequence[tuple[str, int]], ttl: int
-    ) -> tuple[tuple[list[tuple[str, int]], dict[tuple[str, int], Change]], Items]:
-        """Prolong what is kept by ``handle``; which of these claims are lost. Passes over rows that others lock. Also
-        what would revive claims that have lapsed: where there are rules, that may need room."""
+    ) -> tuple[tuple[Renewed, dict[tuple[str, int], Change]], Items]:
+        """Prolong what is kept by ``handle``. Passes over rows that others lock. Also what would revive claims that
+        have lapsed: where there are rules, that may need room."""
         uuids = list(dict(held))
         found = self._rows(run, self.st.lock_free, uuids)
         # What is locked by another's transaction, or gone, is read as it was before that transaction.
         found |= {uuid: (row, False) for uuid, (row, _) in self._rows(run, self.st.by_uuid, uuids, found).items()}
         lost: list[tuple[str, int]] = []
+        missed: list[tuple[str, int]] = []
         standing, lapsed = set[int](), set[int]()
         revived: dict[tuple[str, int], Change] = {}
         now = 0
@@ -154,7 +156,9 @@ class RowWriter:
             now = now if row is None else row[RECORD]
             if states.check(record, Holder("", token), now) not in (OK, Status.UNCLAIMED):
                 lost.append((uuid, token))
-            elif record is not None and locked and record.who is not None and record.keeper == handle:
+            elif not locked:
+                missed.append((uuid, token))
+            elif record is not None and record.who is not None and record.keeper == handle:
                 settled = states.settle(record, now)
                 (standing if settled.state == CLAIMED else lapsed).add(record.sequence)
                 if settled.state != CLAIMED:
@@ -167,7 +171,7 @@ class RowWriter:
         for ids, statement in ((standing, self.st.renew), (lapsed, self.st.revive)):
             if ids:
                 run.count(statement, {"p_ids": list(ids), "p_until": now + ttl})
-        return (lost, revived), DONE if standing or lapsed else []
+        return (Renewed(lost, ttl, missed), revived), DONE if standing or lapsed else []
 
     def _ruled(self, run: Runner) -> bool:
         """Whether there is a gate, once these jobs are locked; see :meth:`SQLStore.settled`."""

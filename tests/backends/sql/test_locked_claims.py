@@ -13,7 +13,7 @@ from jobboard.job import Act, Posting, boottime
 from jobboard.sql.links import Link
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, LIMIT
+from jobboard.testing.conformance.support import HELD, LIMIT, replaced
 
 pytestmark = [pytest.mark.backends("postgresql", "mariadb"), pytest.mark.any_driver]
 
@@ -38,12 +38,32 @@ def test_a_thousand_claims_of_which_fifty_are_locked(
         keeper.consume_many(free[100:], "anna")
         assert (board.stats().trashed, board.job_count) == (100, len(locked))
         assert board.claim_next("bert") is None, "what is locked is nobody's to take"
+        # Not renewed, each is lost when its lease ends, as whoever comes first takes the job once it is free.
+        assert all(job.claim.lost for job in locked)
         connection.rollback()
-    # Nobody has taken them, so that the next beat revives them.
-    eventually(lambda: board.stats().claimed == len(locked), LIMIT)
-    assert not any(job.claim.lost for job in locked)
-    keeper.consume_many(locked, "anna")
-    assert board.job_count == 0
+    assert len(eventually(lambda: board.claim_many("bert", 1000), LIMIT)) == len(locked)
+
+
+def test_a_claim_that_is_locked_for_a_while(board: JobBoard, make_board: Callable[..., Any], engine: sa.Engine) -> None:
+    """It stands until its lease ends, and is renewed once it can be."""
+    keeper = make_board(claim_ttl=HELD)
+    job = board.post("resize")
+    keeper.claim(job, "anna")
+    beats: list[Any] = []
+
+    def renew(original: Callable[..., Any], *args: Any) -> Any:
+        beats.append(original(*args))
+        return beats[-1]
+
+    with replaced(keeper, "renew", renew):
+        with engine.connect() as connection:
+            connection.execute(sa.select(keeper.table.c.id).where(keeper.table.c.uuid == job.uuid).with_for_update())
+            deadline = job.claim.deadline
+            eventually(lambda: any(beat.missed for beat in beats))
+            assert job.claim.deadline == deadline
+            connection.rollback()
+        eventually(lambda: job.claim.deadline > deadline)
+    assert not job.claim.lost
 
 
 @pytest.mark.backends("mariadb")
