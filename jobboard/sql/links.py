@@ -256,12 +256,17 @@ class Links:
         :raises ConnectionFailure: the connection is broken, and forgotten; or the database stayed busy.
         :raises ConstraintViolated: a constraint refused it. Whatever is raised, the transaction was rolled back.
         """
+        begun = time.monotonic()
+        seconds = self._patience if patience is None else patience
         try:
-            return self._once(work)
-        except Contended:
-            seconds = self._patience if patience is None else patience
-        try:
-            again = repeated(Contended, seconds)
+            try:
+                return self._once(work)
+            except Contended:
+                # SQLite waits for its turn by itself, and has then waited for as long.
+                left = begun + seconds - time.monotonic()
+                if left <= 0:
+                    raise
+            again = repeated(Contended, left)
             return again(lambda: self._once(work))
         except Contended as error:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error

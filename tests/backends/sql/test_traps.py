@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.backends.sql.answers import DONE
 from jobboard.board import JobBoard
-from jobboard.exceptions import JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.states import Record, Verb
 from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, insert, part
@@ -385,3 +385,19 @@ def test_boards_of_one_prefix_share_their_statements(
         shared = first.engine._opened.statements
         assert second.engine._opened.statements is shared
         assert third.engine._opened.statements is not shared
+
+
+@pytest.mark.backends("sqlite")
+def test_a_busy_database_is_waited_for_no_longer_than_told(
+    make_board: Callable[..., JobBoard], engine: sa.Engine
+) -> None:
+    """SQLite waits for its turn by itself: after that nothing is left to be waited for."""
+    board = make_board(retry_for=1)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+        begun = time.monotonic()
+        with pytest.raises(ConnectionFailure, match="stayed busy for 1 s"):
+            board.post("a")
+        assert 0.9 < time.monotonic() - begun < 1.9
+        connection.rollback()
+    board.post("a")
