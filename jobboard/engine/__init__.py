@@ -11,6 +11,7 @@ from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     HELD,
+    LAPSING,
     LISTED,
     PAGED,
     Change,
@@ -30,6 +31,7 @@ from jobboard.engine.store import (
 __all__ = [
     "GATE",
     "HELD",
+    "LAPSING",
     "LISTED",
     "PAGED",
     "SCOPE",

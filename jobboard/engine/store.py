@@ -66,6 +66,9 @@ LISTED = frozenset({"entity", "schedule"})
 WALKED = frozenset({"key", "scope"})
 """Those which :meth:`Store.walk` comes by: for moves, and to tidy up."""
 
+LAPSING = ("entity", "answer", "key", "purged")
+"""Those whose time goes by, and which :meth:`Store.tidy` drops then; outcomes have an order of their own."""
+
 PAGED = frozenset({"outcome"})
 """Those of which :meth:`Store.newest` is asked."""
 

@@ -1,4 +1,4 @@
-"""Tidying up never keeps a claim from being renewed, or anybody from connecting."""
+"""Tidying up drops what has ended, and never keeps a claim from being renewed, or anybody from connecting."""
 
 import time
 from typing import Any
@@ -7,6 +7,8 @@ import pytest
 
 import jobboard
 from jobboard.engine import turns
+from jobboard.job import Posting
+from jobboard.testing import eventually
 
 
 def test_it_has_one_turn_at_least() -> None:
@@ -29,3 +31,22 @@ def test_it_takes_a_small_part_of_a_lease(ttl: float, seconds: float) -> None:
     board.connect()
     board.close()
     assert told == [pytest.approx(seconds)]
+
+
+@pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
+def test_windows_that_have_ended_leave_nothing(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobboard.backends.zookeeper.sides.PAUSE", 0)
+    board = make_board()
+    ended = [f"ended{number}" for number in range(100)]
+    board.post_many([Posting("resize", key=key, key_for=1.0) for key in ended])
+    board.post("resize", key="runs", key_for=600)
+    board.consume_many(board.claim_many("anna", 101), "anna")
+    board.post("resize", key="lives", key_for=0.01)
+
+    def left() -> list[str]:
+        board.engine.tidy()
+        found = board.engine._live.read([], [("key", key) for key in (*ended, "runs", "lives")])
+        return [side.key for side in found.sides if side.value is not None]
+
+    eventually(lambda: left() == ["runs", "lives"])
+    assert not board.post("resize", key="lives").created

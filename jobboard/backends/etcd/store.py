@@ -26,7 +26,8 @@ from jobboard.backends.etcd.keys import (
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.looking import Fences
 from jobboard.backends.etcd.outcomes import OutcomeKeys
-from jobboard.backends.etcd.requests import KV, MOST_GETS, delete, get, is_at, put, span, within
+from jobboard.backends.etcd.requests import KV, MOST_GETS, delete, get, is_at, put, span
+from jobboard.backends.etcd.tidying import LapsedSides
 from jobboard.backends.etcd.watch import WakeWatch
 from jobboard.backends.etcd.writing import TxnWriter
 from jobboard.conf import Settings
@@ -100,6 +101,7 @@ class EtcdStore(Store):
         self._schedule_watch = WakeWatch(self, ((keys.schedules, "NODELETE"),), self._rescheduled)
         self.writer = TxnWriter(self)
         self.outcomes = OutcomeKeys(self)
+        self.lapsed = LapsedSides(self)
         # Where a job was seen last, and with which token.
         self._seen: dict[str, tuple[EtcdTag, int]] = {}
 
@@ -407,15 +409,9 @@ class EtcdStore(Store):
         return True
 
     def tidy(self, seconds: float) -> bool:
-        now = self.clock.now()
-        for kind in ("entity", "answer", "purged"):
-            folder = self.keys.side(kind, "")
-            for kvs in self.link.pages(folder, end_of(folder)):
-                sides = [(kv, unpack_side(kind, "", kv.value, kv.revision)) for kv in kvs]
-                over = [kv for kv, side in sides if side.until is not None and side.until <= now]
-                if over:
-                    self.link.txn((), [within([is_at(kv.key, kv.revision)], [delete(kv.key)]) for kv in over])
-        return self.outcomes.tidy(now, seconds)
+        end, now = time.monotonic() + seconds, self.clock.now()
+        more = self.lapsed.tidy(now, seconds)
+        return self.outcomes.tidy(now, max(0.0, end - time.monotonic())) or more
 
     def examine(self) -> Iterator[Oddity]:
         return checks.oddities(self)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import LISTED, Done, Found, Side, turns
+from jobboard.engine import LAPSING, LISTED, Done, Found, Side, turns
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -157,7 +157,7 @@ class Sides:
         with contextlib.suppress(Refused):
             self._store.connection.commit([put(self._store.paths.sides, b"", stat.version)])
             left = _TIDIED
-            for kind in ("entity", "answer", "key", "purged"):
+            for kind in LAPSING:
                 folders = [f"{self._store.paths.sides}/{kind}"]
                 if kind not in LISTED:
                     names = self._names(folders[0])
