@@ -9,6 +9,7 @@ import jobboard
 from jobboard.cli import happening
 from jobboard.cli.happening import Comparison, noticed
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import let_lapse
 
 
 @pytest.mark.backends("sqlite", "zookeeper")
@@ -50,6 +51,30 @@ def test_what_shows_from_one_look_to_the_next(board: Any) -> None:
             ("REMOVAL", "new", None),
         ]
     )
+
+
+@pytest.mark.backends("sqlite", "etcd", "zookeeper")
+def test_a_post_that_replaces(board: Any) -> None:
+    comparison = Comparison(board)
+
+    def shown() -> list[tuple[str, str | None]]:
+        return [(each.event, each.who) for each in comparison.look()]
+
+    job = board.post("resize", key="k")
+    assert shown() == []
+    board.post("resize", key="k", on_key="replace")
+    assert shown() == [("POSTED", None)]
+    board.post("resize", key="k", on_key="replace", delay=600)
+    assert shown() == [("POSTED", None)]
+    board.post("resize", key="k", on_key="replace")
+    shown()
+    let_lapse(board, job)
+    assert shown() == []
+    board.post("resize", key="k", on_key="replace")
+    assert shown() == [("POSTED", None)]
+    board.claim(job := board.get(job.uuid), "anna")
+    board.abandon(job, "anna")
+    assert shown() == [("ABANDONED", None)]
 
 
 @pytest.mark.backends("sqlite")

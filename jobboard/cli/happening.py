@@ -134,8 +134,11 @@ def _changed(was: Seen, seen: Seen) -> list[Happening]:
     if was.state == State.CLAIMED and again and _tries(seen.record) == _tries(was.record):
         return [_of(seen, RELEASED, _holder(was))]
     # Who has lost a claim by a lapse still stands in the record.
-    gave_back = seen.record.who is None and (was.state == State.CLAIMED or again)
-    return [_of(seen, ABANDONED, _holder(was))] if gave_back else []
+    if seen.record.who is not None or not (was.state == State.CLAIMED or again):
+        return []
+    # A post that replaces raises the token as well, and lets the attempts begin anew.
+    tried = was.state == State.CLAIMED or sum(_tries(seen.record)) > sum(_tries(was.record))
+    return [_of(seen, ABANDONED if tried else POSTED, _holder(was))]
 
 
 def _tries(record: Record) -> tuple[int, int]:
