@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,8 +47,8 @@ def pages(source: Origin, states: frozenset[State]) -> Iterator[list[Record]]:
         after = page[-1].record
 
 
-def claimed_jobs(source: Origin) -> list[Record]:
-    return [record for page in pages(source, frozenset({CLAIMED})) for record in page]
+def claimed_jobs(source: Origin) -> Iterator[Record]:
+    return itertools.chain.from_iterable(pages(source, frozenset({CLAIMED})))
 
 
 def claimed_by(record: Record) -> str:

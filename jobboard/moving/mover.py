@@ -134,7 +134,7 @@ class Mover:
                 self._again = True
             if self._again:
                 continue
-            claimed = claimed_jobs(self._source)
+            claimed = list(claimed_jobs(self._source))
             if not (wait and claimed) or (end is not None and boottime() >= end):
                 break
             if end is None and timeout is not None:

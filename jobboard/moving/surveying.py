@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from jobboard.board import JobBoard
 from jobboard.codec import Wire
 from jobboard.door import Origin
@@ -26,9 +28,10 @@ def survey(source: Origin, wire: Wire, trash: bool = True, outcomes: bool = True
                 found.left.append(left)
             else:
                 found.outcomes += 1
-    free = [record for page in pages(source, FREE) for record in page]
-    buried = [] if not trash else [job for job in trash_of(source) if not is_sign(job) and not Departure.of(job)]
-    for record in (*free, *buried):
+    # Page by page: there may be millions.
+    free = itertools.chain.from_iterable(pages(source, FREE))
+    buried = (job for job in trash_of(source) if not is_sign(job) and not Departure.of(job)) if trash else ()
+    for record in itertools.chain(free, buried):
         try:
             source.door.posting(record, wire)
         except JobFailure as error:
@@ -38,7 +41,8 @@ def survey(source: Origin, wire: Wire, trash: bool = True, outcomes: bool = True
             found.trashed += 1
         else:
             found.moved += 1
-    found.left += [Left(record.uuid, record.name, claimed_by(record)) for record in claimed_jobs(source)]
+    for record in claimed_jobs(source):
+        found.left.append(Left(record.uuid, record.name, claimed_by(record)))
     return found
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from jobboard.door import Door
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.job import Job
-from jobboard.moving import Mover
+from jobboard.moving import Mover, listing, survey
 from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
@@ -438,3 +439,29 @@ def test_what_is_paused_is_so_at_both(boards: Boards) -> None:
     boards.source.pause()
     boards.mover().run()
     assert boards.target.paused().everything
+
+
+@pytest.mark.parametrize("trashed", [False, True])
+def test_a_survey_holds_one_page_of_the_board(boards: Boards, monkeypatch: pytest.MonkeyPatch, trashed: bool) -> None:
+    monkeypatch.setattr(listing, "PAGE", 3)
+    for _ in range(9):
+        job = boards.source.post("resize")
+        if trashed:
+            boards.source.cancel(job)
+    steps: list[str] = []
+
+    def tell(name: str) -> None:
+        original = getattr(Door, name)
+
+        def told(*args: Any) -> Any:
+            steps.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(Door, name, told)
+
+    pages = "trash_page" if trashed else "page"
+    tell(pages)
+    tell("posting")
+    found = survey(boards.source, boards.target.engine.wire)
+    assert (found.moved, found.trashed) == ((0, 9) if trashed else (9, 0))
+    assert steps[:5] == [pages, *["posting"] * 3, pages]
