@@ -85,6 +85,15 @@ def test_run_posts_until_it_is_told_to_end(board_of_commands: Any) -> None:
     assert len(set(times)) == len(times)
 
 
+@pytest.mark.backends("sqlite")
+def test_a_board_for_looking_only_is_refused(
+    board_of_commands: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBBOARD_URL", "redis://127.0.0.1:1?read_only=true")
+    assert main(["schedule", "run"]) == USAGE
+    assert "leave out read_only" in capsys.readouterr().err
+
+
 @pytest.mark.backends("memory")
 def test_a_board_in_memory_is_refused(board_of_commands: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "set", "nightly", "report", "--every", "5m"]) == USAGE

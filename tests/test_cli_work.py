@@ -161,6 +161,12 @@ def test_a_backend_that_refuses_is_not_waited_for(server_uris: dict[str, str], w
     assert "sesame" not in running.said
 
 
+def test_a_board_for_looking_only_is_refused(work: Start) -> None:
+    running = work("handlers:resize", uri="redis://127.0.0.1:1?read_only=true")
+    assert running.ends() == 2
+    assert "leave out read_only" in running.said
+
+
 def test_an_interrupt_while_waiting(work: Start) -> None:
     running = work("handlers:resize", uri="postgresql://127.0.0.1:1/x")
     running.says("waiting for the backend")

@@ -410,6 +410,8 @@ def test_what_is_refused(make_board: MakeBoard) -> None:
     board = make_board()
     with pytest.raises(ValueError, match=r"'one' has no handlers: .* handles\(\)"):
         Conductor("one", board).run()
+    with pytest.raises(ValueError, match="looking only: leave out read_only"):
+        Conductor("one", make_board(read_only=True), print).run()
     with pytest.raises(TypeError, match="callable"):
         Conductor("one", board, {"a": 7})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="'a' have a handler already: leave"):

@@ -97,6 +97,12 @@ def warn_of_empty(board: JobBoard) -> None:
         warn(f"{named(board)} is empty{there}")
 
 
+def refuse_read_only(board: JobBoard) -> None:
+    """For commands that would be refused what they do again and again."""
+    if board._conf["read_only"]:
+        raise click.UsageError(f"{named(board)} is opened for looking only: leave out read_only to work on it")
+
+
 def refuse_memory(uri: str) -> None:
     """For commands that would leave jobs behind."""
     if uri.partition(":")[0] == "memory":

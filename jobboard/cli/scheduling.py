@@ -13,7 +13,7 @@ import click
 
 from jobboard.cli.common import DONE, BoardOptions, Duration, Group, board_options, example, fetch_board, opened
 from jobboard.cli.completing import priorities
-from jobboard.cli.naming import named, refuse_memory
+from jobboard.cli.naming import named, refuse_memory, refuse_read_only
 from jobboard.cli.output import log_to_stderr, say, say_json, span, table
 from jobboard.cli.posting import read_arguments
 from jobboard.cli.working import connect_patiently
@@ -132,8 +132,9 @@ def run(settings: BoardOptions, log_format: str) -> int:
     from jobboard.conductor.scheduling import Scheduler
     from jobboard.conductor.signals import stopped_by_signals
 
-    log_to_stderr(logging.INFO, as_json=log_format == "json")
     board = fetch_board(settings.uri, settings.board_name)
+    refuse_read_only(board)
+    log_to_stderr(logging.INFO, as_json=log_format == "json")
     who, ended = f"{socket.gethostname()}-{os.getpid()}", threading.Event()
     scheduler = Scheduler(who, board, ended.is_set)
     connect_patiently(board)

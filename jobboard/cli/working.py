@@ -19,7 +19,7 @@ import click
 
 from jobboard import logs
 from jobboard.cli.common import BoardOptions, Duration, board_options, example, fetch_board
-from jobboard.cli.naming import warn_of_empty
+from jobboard.cli.naming import refuse_read_only, warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 from jobboard.exceptions import ConnectionFailure
 from jobboard.outcomes import USUAL, RetryPolicy
@@ -95,6 +95,7 @@ def work(
     from jobboard.conductor import Conductor
 
     board = fetch_board(settings.uri, settings.board_name)
+    refuse_read_only(board)
     found = load(handlers)
     if isinstance(found, Mapping) and not found:
         raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")

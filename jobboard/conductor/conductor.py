@@ -88,7 +88,7 @@ class Conductor(Dispatcher[Job]):
 
         :raises ConnectionFailure: the board was not connected and its backend can't be reached, or the board was closed
             meanwhile.
-        :raises ValueError: there are no handlers, or ``max_dispatches`` is less than 1.
+        :raises ValueError: there are no handlers, ``max_dispatches`` is less than 1, or the board is ``read_only``.
         :raises TypeError: ``max_dispatches`` is no int; or no other process could import a handler that runs in one.
         :raises RuntimeError: it is running already; or the system lets it start no thread. What it has claimed by then
             is given back.

@@ -362,6 +362,9 @@ def test_what_is_refused(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="no handlers"):
             await AsyncConductor("one", AsyncJobBoard(sync)).run()
+        looking = jobboard.fetch("board", {"board": "memory", "read_only": True})
+        with pytest.raises(ValueError, match="looking only"):
+            await AsyncConductor("one", AsyncJobBoard(looking), handler).run()
         conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
         running = asyncio.create_task(conductor.run())
         await asyncio.sleep(0)
