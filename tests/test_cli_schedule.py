@@ -41,10 +41,15 @@ def test_set_list_and_remove(board_of_commands: Any, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out
     assert [json.loads(line)["id"] for line in lines.splitlines()] == ["nightly", "ping"]
     assert "secret" not in listed + lines
-    assert main(["schedule", "remove", "nightly", "ping"]) == DONE
-    assert capsys.readouterr().out == "2 schedules removed.\n"
-    assert main(["schedule", "remove", "nightly"]) == FAILED
-    assert "there is no schedule 'nightly'" in capsys.readouterr().err
+    assert main(["schedule", "remove", "nightly", "nope", "ping"]) == FAILED
+    told = capsys.readouterr()
+    assert told.out == "2 schedules removed.\n"
+    assert "there is no schedule 'nope'" in told.err
+    assert board.schedules() == []
+    assert main(["schedule", "remove", "nightly", "--json"]) == FAILED
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"removed": 0, "failed": 1}
+    assert "there is no schedule 'nightly'" in told.err
 
 
 @pytest.mark.backends("sqlite")

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import click
 
@@ -15,6 +16,8 @@ from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, examp
 from jobboard.cli.output import log_to_stderr, say, say_json, warn
 from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
 from jobboard.job import Job
+
+T = TypeVar("T")
 
 
 @click.command(
@@ -78,14 +81,25 @@ def operator() -> str:
 def each(
     settings: BoardOptions, done: str, board: JobBoard, act: Callable[[Job], None], chosen: Iterable[Job | str]
 ) -> int:
-    """Act on each job; what fails is said, and the others are acted on all the same."""
+    """Act on each job, or the one of a uuid."""
+
+    def on(one: Job | str) -> None:
+        act(find_job(board, one) if isinstance(one, str) else one)
+
+    return one_by_one(settings, done, on, chosen)
+
+
+def one_by_one(
+    settings: BoardOptions, done: str, act: Callable[[T], None], chosen: Iterable[T], what: str = "job"
+) -> int:
+    """Act on each; what fails is said, and the others are acted on all the same."""
     count = failed = 0
     for one in chosen:
         try:
-            act(find_job(board, one) if isinstance(one, str) else one)
+            act(one)
             count += 1
         except ConnectionFailure:
-            warn(f"{count} jobs were {done} before the backend could no longer be reached")
+            warn(f"{count} {what}s were {done} before the backend could no longer be reached")
             raise
         except UnclaimableJob as error:
             warn(f"jobboard: {error}; 'jobboard release' frees it first")
@@ -93,12 +107,12 @@ def each(
         except JobBoardError as error:
             warn(f"jobboard: {error}")
             failed += 1
-    return report(settings, done, count, failed)
+    return report(settings, done, count, failed, what)
 
 
-def report(settings: BoardOptions, done: str, count: int, failed: int) -> int:
+def report(settings: BoardOptions, done: str, count: int, failed: int, what: str = "job") -> int:
     if settings.json:
         say_json({done: count, "failed": failed})
     else:
-        say(f"{count} {'job' if count == 1 else 'jobs'} {done}.")
+        say(f"{count} {what if count == 1 else f'{what}s'} {done}.")
     return FAILED if failed else DONE

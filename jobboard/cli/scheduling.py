@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobboard.cli.acting import one_by_one
 from jobboard.cli.common import DONE, BoardOptions, Duration, Group, board_options, example, fetch_board, opened
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import named, refuse_memory, refuse_read_only
@@ -111,13 +112,7 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
 def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
     """Remove schedules; the jobs that they have posted stay."""
     with opened(settings) as board:
-        for each in ids:
-            board.unschedule(each)
-    if settings.json:
-        say_json({"removed": len(ids)})
-    else:
-        say(f"{len(ids)} {'schedule' if len(ids) == 1 else 'schedules'} removed.")
-    return DONE
+        return one_by_one(settings, "removed", board.unschedule, ids, "schedule")
 
 
 @schedule.command(epilog=example("jobboard schedule run", "jobboard schedule run --log-format json"))
