@@ -94,7 +94,8 @@ class Etcd(TLSDaemon):
     def leads(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             status = self.call("/v3/maintenance/status")
-            return bool(status["leader"] == status["header"]["member_id"])
+            # While one is elected there is none.
+            return bool(status.get("leader") == status["header"]["member_id"])
         return False
 
 
