@@ -327,6 +327,9 @@ class BoardBase(Board):
         return load_book(self._persistence, uuid)
 
     def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
+        if status == Status.ABSENT and job.board.name != self._name:
+            # Which says nothing of a claim on the board where it is.
+            return about(NotFound(f"{job} is not on the board {self._name!r}, but on {job.board.name!r}"), job)
         if claim is not None:
             if status == Status.ABSENT and not claim.ended:
                 status = Status.LOST

@@ -218,7 +218,7 @@ class Claiming(Finishing):
             pass
         elif error is None:
             self._conclude(claim, outcome)
-            if outcome is outcomes.GIVEN_UP:
+            if outcome is not outcomes.CONSUMED:
                 raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
         else:
             try:

@@ -80,6 +80,8 @@ class Board(Protocol):
 
     _keeps: tuple[int, Wire] | None
 
+    @property
+    def name(self) -> str: ...
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None: ...
     def _end(
         self,

@@ -292,6 +292,20 @@ class TestHandles:
         assert (job.state, job.error) == (SCHEDULED, "later")
 
     @pytest.mark.parametrize("verb", ["consume", "trash", "abandon", "extend"])
+    def test_on_another_board(self, board: JobBoard, make_board: MakeBoard, verb: str) -> None:
+        """It has none of these jobs, and says nothing of a claim."""
+        elsewhere = make_board("elsewhere")
+        board.post("resize")
+        job = take(board)
+        with pytest.raises(NotFound, match=elsewhere.name) as failure:
+            getattr(elsewhere, verb)(job, "anna")
+        assert board.name in str(failure.value)
+        assert job.claim is not None
+        assert not job.claim.lost
+        assert board.find_owner(job) == "anna"
+        board.consume(job, "anna")
+
+    @pytest.mark.parametrize("verb", ["consume", "trash", "abandon", "extend"])
     def test_somebody_elses(self, board: JobBoard, verb: str) -> None:
         job = board.post("resize")
         board.claim(job, "anna")
