@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 # Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_WIDTH = 1000
+_WIDTH = 100_000
+"""More than any row takes: what does not fit is cut."""
+
 _CELL = 200
 _AROUND = 5
 """How many lines of a terminal go to what stands around a table, the shell's prompt included."""

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from jobboard.cli.common import age, one_line, without_secrets
-from jobboard.cli.output import SafeFormatter, last_line, safe
+from jobboard.cli.output import SafeFormatter, as_table, last_line, safe
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,8 @@ def test_ages(text: str, seconds: float) -> None:
 def test_what_is_no_age(text: str) -> None:
     with pytest.raises(click.BadParameter):
         age(text)
+
+
+def test_a_table_cuts_nothing() -> None:
+    row = ["n" * 500, "g" * 255, "o" * 255, "e" * 200]
+    assert as_table(("name", "group", "owner", "error"), [row]).splitlines()[1].split() == row
