@@ -73,6 +73,8 @@ def test_a_name_that_nobody_has_used(
     assert status in (DONE, FAILED)
     assert "'pictuers'" in both
     assert f"{pictures.name!r}" in both
+    assert main(["doctor", "--name", "pictuers"]) in (DONE, FAILED)
+    assert f"{pictures.name!r}" in capsys.readouterr().err
     # What was there once may be moved again, to finish a move.
     assert "1 moved" in said(capsys, "move", here, there, "--name", pictures.name)[0]
     assert "nothing to move" in said(capsys, "move", here, there, "--name", pictures.name)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, opened
+from jobboard.cli.naming import warn_of_empty
 from jobboard.cli.output import safe, say, say_json
 
 
@@ -19,6 +20,7 @@ def doctor(settings: BoardOptions) -> int:
     """
     found = 0
     with opened(settings) as board:
+        warn_of_empty(board)
         for odd in board.examine():
             found += 1
             if settings.json:

@@ -91,7 +91,8 @@ def others(board: JobBoard) -> str:
 
 
 def warn_of_empty(board: JobBoard) -> None:
-    """Who works on an empty board waits for jobs, which is right, unless the jobs are on another."""
+    """Who works on an empty board waits for jobs, and who examines one finds nothing odd, which is right, unless the
+    jobs are on another."""
     there = "" if board.job_count else others(board)
     if there:
         warn(f"{named(board)} is empty{there}")
