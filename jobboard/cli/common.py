@@ -176,8 +176,11 @@ def _secrets(word: str) -> list[str]:
     from urllib.parse import unquote
 
     before, at, _ = word.rpartition("@")
-    # Behind any of the colons, as there may be some in a password.
-    found = [before[each.end() :] for each in re.finditer(":/*", before)] if at else []
+    # Behind any of the colons, as there may be some in a password; a user who has none is no secret.
+    ends = (
+        [] if not at or re.fullmatch("[^:]*://[^:]*", before) else [each.end() for each in re.finditer(":/*", before)]
+    )
+    found = [before[end:] for end in ends]
     found += re.findall(r"(?s)://([^/?#@]*:(?!\d+(?:[/?#,]|$)).*)", word)
     for end in ("[^&]*", ".*"):
         found += re.findall(rf"(?s)[?&]\w*(?:password|secret|token)\w*=({end})", word)

@@ -62,7 +62,7 @@ def test_passwords_are_blotted_out(uri: str, secret: str) -> None:
 
 
 def test_texts_without_a_password_stay() -> None:
-    for uri in ("", None, "sqlite:///a.db", "postgresql://me@db/x", "memory", "postgresql://me:@db"):
+    for uri in ("", None, "sqlite:///a.db", "postgresql://reach@db/x", "memory", "postgresql://me:@db"):
         assert without_secrets("can't reach db: me", uri) == "can't reach db: me"
 
 
