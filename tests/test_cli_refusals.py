@@ -72,7 +72,7 @@ def test_a_server_that_asks_for_a_password(private_server: Any, capsys: Any) -> 
     client.config_set("requirepass", "open")
     client.close()
     assert failed(capsys, server.uri, "Authentication required")
-    assert failed(capsys, server.uri.replace("//", "//:sesame@"), "password")
+    assert failed(capsys, server.uri.replace("//", "//:sesame@"), "lets nobody in", "password")
 
 
 @pytest.mark.backends("redis")

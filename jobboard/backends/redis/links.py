@@ -129,7 +129,8 @@ class RedisLinks:
                 raise
             self.find_again()
             refused = isinstance(error, errors.AuthenticationError)
-            raise ConnectionFailure(f"the server can't be reached: {error}", error, refused=refused) from error
+            what = "the server lets nobody in" if refused else "the server can't be reached"
+            raise ConnectionFailure(f"{what}: {error}", error, refused=refused) from error
         return connection
 
     def drop(self, connection: Any) -> None:
