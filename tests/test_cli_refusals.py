@@ -1,5 +1,7 @@
 """A backend that answers, and lets nobody in: that is a failure, and not one that can't be reached."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import redis
 import sqlalchemy as sa
 
 from jobboard.cli import main
+from jobboard.sql.refusals import refusal
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
@@ -111,3 +114,13 @@ def test_a_table_of_somebody_elses(backend: str, conf_of: Any, capsys: Any) -> N
         assert "table=" in err
     assert sa.inspect(engine).get_table_names() == before
     engine.dispose()
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """To try again does not help before somebody has made room."""
+    url = sa.make_url(f"sqlite:///{tmp_path}/jobs.db")
+    with contextlib.closing(sqlite3.connect(str(url.database))) as connection:
+        connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            connection.execute("CREATE TABLE jobs (id INTEGER)")
+    assert refusal(caught.value, url) == "database or disk is full"

@@ -17,8 +17,8 @@ _TEXT_OF_POSTGRESQL = re.compile(
 _STATES_OF_POSTGRESQL = ("28", "3D000", "42501")
 # Access, database, host, privilege, password to be changed, account locked, TLS demanded.
 _OF_MYSQL = frozenset({1044, 1045, 1049, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
-# PERM, READONLY, AUTH, NOTADB
-_OF_SQLITE = frozenset({3, 8, 23, 26})
+# PERM, READONLY, FULL, AUTH, NOTADB
+_OF_SQLITE = frozenset({3, 8, 13, 23, 26})
 
 
 def refusal(error: BaseException, url: URL) -> str | None:
