@@ -160,7 +160,7 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"max_attempts must be an int, not {type(attempts).__name__}")
         if not 1 <= attempts < 2**31:
-            raise ValueError(f"max_attempts={attempts}: must be 1 or more")
+            raise ValueError(f"max_attempts={attempts}: must be from 1 to {2**31 - 1}")
     rank = rank_of(JobPriority.convert(given.priority))
     job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
     if given.key_for is None and given.on_key == "keep":

@@ -98,7 +98,7 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "sqlite:///x.db", "post", "a", "--priority", "urgent"], "VERY_HIGH"),
         (["--board", "sqlite:///x.db", "post", "a", "--priority", "-101"], "-100 to 100"),
         (["--board", "sqlite:///x.db", "post", "a", "--delay", "-1"], "delay"),
-        (["--board", "sqlite:///x.db", "post", "a", "--max-attempts", "0"], "max_attempts"),
+        (["--board", "sqlite:///x.db", "post", "a", "--max-attempts", "0"], "--max-attempts"),
         (["--board", "sqlite:///x.db", "post", ""], "empty"),
         (["--board", "memory", "post", "a", "--from", "x"], "--from"),
         (["--board", "memory", "post", "a", "--skip-bad"], "--from"),

@@ -45,15 +45,16 @@ def test_set_list_and_remove(board_of_commands: Any, capsys: pytest.CaptureFixtu
     assert main(["limit", "remove", "resize"]) == DONE
     assert board.limits() == []
     assert main(["limit", "remove", "resize"]) == FAILED
-    assert "there is no limit of 'resize'" in capsys.readouterr().err
+    assert "there is no limit of 'resize'; 'jobboard limit list' shows them" in capsys.readouterr().err
+    assert main(["limit", "remove", ""]) == USAGE
 
 
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ([], "give concurrency= or rate="),
-        (["--concurrency", "0"], "concurrency=0: must be 1 or more"),
+        ([], "give --concurrency or --rate"),
+        (["--concurrency", "0"], "--concurrency 0: must be 1 or more"),
         (["--rate", "100"], "write 100/60s"),
         (["--rate", "100/soon"], "soon"),
         (["--concurrency", "1", "--per", "customer"], "customer"),

@@ -260,3 +260,10 @@ def test_pause_and_resume(board: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert told("resume") == f"{name}: nothing is paused\n"
     assert "paused" not in told("stats")
     assert board.claim_next("anna") is not None
+    for command in ("pause", "resume"):
+        assert main([command, ""]) == USAGE
+    for option in ("--older", "--newer"):
+        assert main(["list", option, "1x"]) == USAGE
+        assert f"'{option}'" in capsys.readouterr().err
+    assert main(["trash", "purge", "--older-than", "1x"]) == USAGE
+    assert "'--older-than'" in capsys.readouterr().err

@@ -56,7 +56,9 @@ def test_set_list_and_remove(board_of_commands: Any, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ([], "every"),
+        ([], "either --cron or --every"),
+        (["--cron", "* * * * *", "--every", "5m"], "either --cron or --every"),
+        (["--every", "0.01"], "--every 0.01: must be"),
         (["--cron", "61 * * * *"], "bad minute"),
         (["--cron", "* * * * *", "--tz", "Europe/Berln"], "Europe/Berlin"),
         (["--every", "soon"], "soon"),

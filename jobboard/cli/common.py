@@ -146,6 +146,18 @@ def find_job(board: JobBoard, uuid: str) -> Job:
     return found.popitem()[1]
 
 
+def wrong_call(error: Exception) -> click.UsageError:
+    """What a board says of its arguments, by the names that the options of the running command have for them."""
+    options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
+    names = "|".join(str(each.name) for each in options)
+    text = re.sub(rf"\b({names})=(?=[^\s,;.)])", lambda found: f"{_option(found[1])} ", str(error))
+    return click.UsageError(re.sub(rf"\b({names})=", lambda found: _option(found[1]), text))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 class Group(click.Group):
     """Commands; a mistyped one is met with the nearest that there is."""
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import DONE, BoardOptions, Group, age, board_options, example, opened
+from jobboard.cli.common import DONE, BoardOptions, Group, age, board_options, example, opened, wrong_call
 from jobboard.cli.completing import job_names
 from jobboard.cli.naming import limit_told, named, rate_told, refuse_memory
 from jobboard.cli.output import log_to_stderr, say, say_json, table
+from jobboard.exceptions import NotFound
 
 if TYPE_CHECKING:
     from jobboard.primitives import Limit
@@ -82,13 +83,15 @@ def set_limit(
 
     What is claimed already goes on, and counts.
     """
+    if concurrency is None and rate is None:
+        raise click.UsageError("give --concurrency or --rate; 'jobboard limit remove' takes a limit away")
     refuse_memory(settings.uri)
     log_to_stderr(logging.INFO)
     with opened(settings, create=True) as board:
         try:
             made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)
         except (TypeError, ValueError) as error:
-            raise click.UsageError(str(error)) from None
+            raise wrong_call(error) from None
     if settings.json:
         say_json(dataclasses.asdict(made))
     else:
@@ -103,7 +106,13 @@ def set_limit(
 def remove(settings: BoardOptions, name: str, per: str | None) -> int:
     """Take the limits of NAME away."""
     with opened(settings) as board:
-        board.remove_limit(name, per)
+        try:
+            board.remove_limit(name, per)
+        except NotFound:
+            told = f"there is no limit of {name!r}" + (f" per {per}" if per else "")
+            raise click.ClickException(f"{told}; 'jobboard limit list' shows them") from None
+        except ValueError as error:
+            raise wrong_call(error) from None
     if settings.json:
         say_json({"removed": name, "per": per})
     else:

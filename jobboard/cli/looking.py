@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.common import BoardOptions, age, board_options, example, find_job, opened
+from jobboard.cli.common import BoardOptions, Duration, board_options, example, find_job, opened
 from jobboard.cli.completing import names_option, states_on_board
 from jobboard.cli.naming import kept_as_dict, kept_on, named, named_with_rules, others, rules_as_dict, rules_on
 from jobboard.cli.output import job_as_dict, last_line, limit_option, safe, say, say_jobs, say_json, table
@@ -45,8 +45,10 @@ _SELDOM = ("hung", "abandoned", "trashed", "lost")
     help="Only jobs in this state; may be repeated.",
 )
 @names_option
-@click.option("--older", metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d.")
-@click.option("--newer", metavar="AGE", help="Only jobs posted since.")
+@click.option(
+    "--older", type=Duration(), metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d."
+)
+@click.option("--newer", type=Duration(), metavar="AGE", help="Only jobs posted since.")
 @click.option("--after", metavar="UUID", help="Only what is served after this job.")
 @limit_option
 @board_options
@@ -54,8 +56,8 @@ def list_jobs(
     settings: BoardOptions,
     states: tuple[str, ...],
     names: tuple[str, ...],
-    older: str | None,
-    newer: str | None,
+    older: float | None,
+    newer: float | None,
     after: str | None,
     limit: int | None,
 ) -> None:
@@ -72,13 +74,12 @@ def list_jobs(
         if state.upper() not in live:
             raise click.UsageError(f"{state!r} is not a state on the board; these are: {', '.join(live)}")
     wanted = [live[state.upper()] for state in states] or None
-    narrowed = any((states, names, older, newer, after))
-    ages = tuple(None if each is None else age(each) for each in (older, newer))
+    narrowed = any((states, names, after)) or older is not None or newer is not None
     with opened(settings) as board:
         behind = None if after is None else find_job(board, after)
         jobs = board.iterjobs(ensure_fresh=True, names=names or None, states=wanted, after=behind)
         say_jobs(
-            _of_age(board, jobs, *ages),
+            _of_age(board, jobs, older, newer),
             limit,
             as_json=settings.json,
             title=named_with_rules(board) if not settings.json else "",

@@ -15,7 +15,18 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, board_options, example, one_line, opened
+from jobboard.cli.common import (
+    DONE,
+    FAILED,
+    BoardOptions,
+    Duration,
+    age,
+    board_options,
+    example,
+    one_line,
+    opened,
+    wrong_call,
+)
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import refuse_memory
 from jobboard.cli.output import console, job_as_dict, say, say_json, warn
@@ -104,7 +115,7 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         try:
             job = board.post(job_name, **arguments)
         except (TypeError, ValueError) as error:
-            raise click.UsageError(str(error)) from None
+            raise wrong_call(error) from None
         if settings.json:
             say_json({**job_as_dict(job, details=True), "created": job.created, "replaced": job.replaced})
         else:

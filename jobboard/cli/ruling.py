@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import BoardOptions, board_options, example, opened
+from jobboard.cli.common import BoardOptions, board_options, example, opened, wrong_call
 from jobboard.cli.completing import job_names
 from jobboard.cli.naming import named, paused_on
 from jobboard.cli.output import log_to_stderr, say, say_json
@@ -29,7 +30,7 @@ def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
     """
     log_to_stderr(logging.INFO)
     with opened(settings) as board:
-        board.pause(names or None)
+        _rule(board.pause, names)
         _tell(settings, board)
 
 
@@ -40,8 +41,15 @@ def resume(settings: BoardOptions, names: tuple[str, ...]) -> None:
     """Give claims of jobs of these names again; without NAME of all jobs, whatever was paused."""
     log_to_stderr(logging.INFO)
     with opened(settings) as board:
-        board.resume(names or None)
+        _rule(board.resume, names)
         _tell(settings, board)
+
+
+def _rule(verb: Callable[[tuple[str, ...] | None], None], names: tuple[str, ...]) -> None:
+    try:
+        verb(names or None)
+    except ValueError as error:
+        raise wrong_call(error) from None
 
 
 def _tell(settings: BoardOptions, board: JobBoard) -> None:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobboard.cli.acting import one_by_one
-from jobboard.cli.common import DONE, BoardOptions, Duration, Group, board_options, example, fetch_board, opened
+from jobboard.cli.common import (
+    DONE,
+    BoardOptions,
+    Duration,
+    Group,
+    board_options,
+    example,
+    fetch_board,
+    opened,
+    wrong_call,
+)
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import named, refuse_memory, refuse_read_only
 from jobboard.cli.output import log_to_stderr, say, say_json, span, table
@@ -93,12 +103,14 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
     """Have jobs called NAME posted from now on; a schedule that has this ID is replaced."""
     arguments = {key: value for key, value in given.items() if value not in (None, ())}
     read_arguments(arguments)
+    if ("cron" in arguments) == ("every" in arguments):
+        raise click.UsageError("give either --cron or --every")
     refuse_memory(settings.uri)
     with opened(settings, create=True) as board:
         try:
             made = board.schedule(schedule_id, name=job_name, **arguments)
         except (TypeError, ValueError) as error:
-            raise click.UsageError(str(error)) from None
+            raise wrong_call(error) from None
     if settings.json:
         say_json({**_as_dict(made), "details": made.details})
     else:

@@ -8,7 +8,7 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.acting import each, report
-from jobboard.cli.common import BoardOptions, Group, age, board_options, example, opened
+from jobboard.cli.common import BoardOptions, Duration, Group, board_options, example, opened
 from jobboard.cli.naming import named
 from jobboard.cli.output import last_line, limit_option, say_jobs
 from jobboard.job import Job
@@ -67,16 +67,15 @@ def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) ->
 )
 @click.argument("uuids", nargs=-1, metavar="[UUID]...")
 @click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
-@click.option("--older-than", metavar="AGE", help="What has been there for longer: 90s, 15m, 12h, 7d.")
+@click.option("--older-than", type=Duration(), metavar="AGE", help="What has been there for longer: 90s, 15m, 12h, 7d.")
 @board_options
-def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, older_than: str | None) -> int:
+def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, older_than: float | None) -> int:
     """Remove jobs from the trash for good."""
     if [bool(uuids), everything, older_than is not None].count(True) != 1:
         raise click.UsageError("give the uuids of the jobs to purge, --older-than or --all")
-    seconds = 0 if older_than is None else age(older_than)
     with opened(settings) as board:
         if not uuids:
-            return report(settings, "purged", board.purge_trash(seconds), 0)
+            return report(settings, "purged", board.purge_trash(older_than or 0), 0)
         return each(settings, "purged", board, board.purge, uuids)
 
 
