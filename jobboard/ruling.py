@@ -40,7 +40,7 @@ class Ruling(BoardBase):
         wanted = arguments.names(names)
         session = self._live()
         session.query(self.engine.resume, wanted)
-        LOG.info("board %r: resumed %s", self._name, _told(wanted))
+        LOG.info("board %r: no longer paused: %s", self._name, _told(wanted))
         session.wake()
 
     @final
