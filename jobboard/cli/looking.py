@@ -131,15 +131,17 @@ def say_job(shown: dict[str, Any]) -> None:
     """A job as a dict, for people."""
     from jobboard.priorities import JobPriority
 
-    _, errors, details = shown.pop("error"), shown.pop("errors"), shown.pop("details")
-    results = {"result": shown.pop("result")} if "result" in shown else {}
+    _, errors = shown.pop("error"), shown.pop("errors")
+    private = {what: shown.pop(what) for what in ("context", "details", "result") if what in shown}
+    if not private["context"]:
+        del private["context"]
     workers = shown.pop("workers", None)
     shown |= {"workers": ", ".join(workers)} if workers else {}
     shown["priority"] = JobPriority.convert(shown["priority"])
     for field, value in shown.items():
         if value is not None:
             say(f"{field.replace('_', ' ')}: {safe(value)}")
-    for what, value in {"details": details, **results}.items():
+    for what, value in private.items():
         say(f"{what}: " + json.dumps(value, ensure_ascii=False, indent=2))
     for error in errors:
         by = f" by {safe(error['who'])}" if error["who"] is not None else ""

@@ -151,7 +151,7 @@ def _tables(columns: Sequence[str], rows: Iterator[Iterable[object]]) -> Iterato
 
 
 def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
-    """``details``: private data that only those who ask for it get to see."""
+    """``details``: these and the context, private data that only those who ask for it get to see."""
     shown: dict[str, Any] = {
         "uuid": job.uuid,
         "name": job.name,
@@ -175,6 +175,7 @@ def job_as_dict(job: Job, *, details: bool = False) -> dict[str, Any]:
     }
     if details:
         shown["book"] = {"name": job.book_name, "uuid": job.book_uuid} if job.book_uuid else None
+        shown["context"] = job.context
         shown["details"] = job.details
     return shown
 

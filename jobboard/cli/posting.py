@@ -144,7 +144,10 @@ def read_arguments(arguments: dict[str, Any]) -> None:
         for pair in pairs:
             if not (pair[0] and pair[1]):
                 raise click.UsageError(f"--context {''.join(pair)!r} is not of the form KEY=VALUE")
-        arguments["context"] = {key: value for key, _, value in pairs}
+        context = {key: value for key, _, value in pairs}
+        if len(context) < len(pairs):
+            raise click.UsageError("--context: a KEY is given twice")
+        arguments["context"] = context
 
 
 def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
