@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.etcd.keys import LIVE_TREES, end_of, unpack, unpack_side
 from jobboard.backends.etcd.requests import KV
-from jobboard.engine import Done
+from jobboard.engine import Done, Stored
 from jobboard.primitives import Oddity
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ def oddities(store: EtcdStore) -> Iterator[Oddity]:
     first = list(_found(store))
     # A board is read in many requests, and while others work on it they don't go together. What is odd, stays so.
     again = {oddity.place for oddity in _found(store)} if first else set()
-    yield from (oddity for oddity in first if oddity.place in again)
+    yield from (oddity for oddity in first if oddity.place in again and not _leads_to_one(store, oddity.place))
+
+
+def _leads_to_one(store: EtcdStore, place: str) -> bool:
+    """Whether this leads to a job all the same: one that moves may be met by no reading of all the others."""
+    folder = store.keys.job("")
+    return place.startswith(folder) and isinstance(store.read([unquote(place[len(folder) :])]).jobs[0], Stored)
 
 
 def _found(store: EtcdStore) -> Iterator[Oddity]:

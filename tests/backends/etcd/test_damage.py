@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jobboard.backends.etcd.keys import EtcdKeys
+from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.requests import delete, put, span
 from jobboard.exceptions import JobFailure
 
@@ -37,6 +38,29 @@ def test_a_job_without_its_fence_is_found_by_the_doctor(make_board: Callable[...
     assert job.uuid in oddity.reason
     store.link.txn((), [put(oddity.advice.rpartition(" ")[2])])
     assert board.claim_next("anna") == job
+
+
+def test_a_job_that_moves_while_it_looks_is_not_odd(
+    make_board: Callable[..., Any], keys: EtcdKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is met neither among those that are ready nor among those that are claimed."""
+    board, other = make_board(), make_board()
+    job = board.post("resize")
+    mine, pages = other.engine._opened.link, Gateway.pages
+    moves: list[str] = []
+
+    def meeting(link: Gateway, start: str, *more: Any) -> Any:
+        if link is mine and start in (f"{keys.root}ready/", f"{keys.root}busy/"):
+            moves.append(start)
+            if start.endswith("ready/"):
+                board.claim(job, "anna")
+            else:
+                board.release(job)
+        return pages(link, start, *more)
+
+    monkeypatch.setattr(Gateway, "pages", meeting)
+    assert list(other.engine.examine()) == []
+    assert len(moves) == 4
 
 
 def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., Any], keys: EtcdKeys) -> None:
