@@ -18,10 +18,11 @@ SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s) THE
   ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL) THEN
   %(param_17)s WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.`key` IS NOT NULL AND
   jobboard.live_key IS NULL) THEN %(param_18)s WHEN (jobboard.state = 'TRASHED' AND NOT (jobboard.gone_on IS NOT
-  NULL AND jobboard.gone_on > %(gone_on_1)s)) THEN %(param_20)s WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED',
-  'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s) THEN %(param_21)s WHEN
-  (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s) THEN %(param_22)s WHEN (jobboard.job_group
-  = %(job_group_1)s) THEN %(param_23)s END AS anon_1
+  NULL AND jobboard.gone_on > %(gone_on_1)s)) THEN %(param_20)s WHEN (jobboard.state = 'TRASHED' AND
+  jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s AND jobboard.gone_on != jobboard.modified_on)
+  THEN %(param_22)s WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL
+  AND jobboard.gone_on > %(gone_on_1)s) THEN %(param_23)s WHEN (jobboard.errors IS NOT NULL AND jobboard.errors NOT
+  LIKE %(errors_1)s) THEN %(param_24)s WHEN (jobboard.job_group = %(job_group_1)s) THEN %(param_25)s END AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.token >= %(token_1)s OR
   jobboard.attempts >= %(attempts_1)s OR jobboard.priority NOT BETWEEN %(priority_1)s AND %(priority_2)s OR
@@ -30,9 +31,10 @@ WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.toke
   IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL OR
   jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.`key` IS NOT NULL AND jobboard.live_key IS
   NULL OR jobboard.state = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s) OR
-  jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on >
-  %(gone_on_1)s OR jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s OR jobboard.job_group =
-  %(job_group_1)s) ORDER BY jobboard.id
+  jobboard.state = 'TRASHED' AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s AND
+  jobboard.gone_on != jobboard.modified_on OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND
+  jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s OR jobboard.errors IS NOT NULL AND
+  jobboard.errors NOT LIKE %(errors_1)s OR jobboard.job_group = %(job_group_1)s) ORDER BY jobboard.id
  LIMIT 500;
 ROLLBACK;
 SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.state = 'UNCLAIMED' AND (jobboard.lock_until IS NOT NULL OR

@@ -24,11 +24,12 @@ SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.token >= %(token_1)s::BIG
   'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL) THEN %(param_17)s::VARCHAR WHEN
   (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.key IS NOT NULL AND jobboard.live_key IS
   NULL) THEN %(param_18)s::VARCHAR WHEN (jobboard.state = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND
-  jobboard.gone_on > %(gone_on_1)s::BIGINT)) THEN %(param_20)s::VARCHAR WHEN (jobboard.state IN ('UNCLAIMED',
-  'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT) THEN
-  %(param_21)s::VARCHAR WHEN (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s::VARCHAR) THEN
-  %(param_22)s::VARCHAR WHEN (jobboard.job_group = %(job_group_1)s::VARCHAR) THEN %(param_23)s::VARCHAR END AS
-  anon_1
+  jobboard.gone_on > %(gone_on_1)s::BIGINT)) THEN %(param_20)s::VARCHAR WHEN (jobboard.state = 'TRASHED' AND
+  jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT AND jobboard.gone_on !=
+  jobboard.modified_on) THEN %(param_22)s::VARCHAR WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND
+  jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT) THEN %(param_23)s::VARCHAR WHEN
+  (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s::VARCHAR) THEN %(param_24)s::VARCHAR WHEN
+  (jobboard.job_group = %(job_group_1)s::VARCHAR) THEN %(param_25)s::VARCHAR END AS anon_1
 FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT AND (jobboard.token >=
   %(token_1)s::BIGINT OR jobboard.attempts >= %(attempts_1)s::INTEGER OR jobboard.priority NOT BETWEEN
@@ -37,10 +38,11 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT A
   'SCHEDULED' AND jobboard.lock_until IS NULL OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND
   jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED',
   'CLAIMED') AND jobboard.key IS NOT NULL AND jobboard.live_key IS NULL OR jobboard.state = 'TRASHED' AND NOT
-  (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT) OR jobboard.state IN ('UNCLAIMED',
-  'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT OR
-  jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE %(errors_1)s::VARCHAR OR jobboard.job_group =
-  %(job_group_1)s::VARCHAR) ORDER BY jobboard.id
+  (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT) OR jobboard.state = 'TRASHED' AND
+  jobboard.gone_on IS NOT NULL AND jobboard.gone_on > %(gone_on_1)s::BIGINT AND jobboard.gone_on !=
+  jobboard.modified_on OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL
+  AND jobboard.gone_on > %(gone_on_1)s::BIGINT OR jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE
+  %(errors_1)s::VARCHAR OR jobboard.job_group = %(job_group_1)s::VARCHAR) ORDER BY jobboard.id
  LIMIT 500;
 SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.state = 'UNCLAIMED' AND (jobboard.lock_until IS NOT NULL OR
   jobboard.wake_at IS NOT NULL)) THEN %(param_2)s::VARCHAR ELSE %(param_3)s::VARCHAR END AS anon_1

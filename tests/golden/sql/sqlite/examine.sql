@@ -6,10 +6,11 @@ SELECT jobboard.id, jobboard.uuid, CASE WHEN (typeof(jobboard.token) != ?) THEN 
   AND jobboard.lock_until IS NULL) THEN ? WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND
   jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL) THEN ? WHEN (jobboard.state IN ('UNCLAIMED',
   'SCHEDULED', 'CLAIMED') AND jobboard."key" IS NOT NULL AND jobboard.live_key IS NULL) THEN ? WHEN (jobboard.state
-  = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ?)) THEN ? WHEN (jobboard.state IN
-  ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ?) THEN ? WHEN
-  (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE ?) THEN ? WHEN (jobboard.job_group = ?) THEN ? END AS
-  anon_1
+  = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ?)) THEN ? WHEN (jobboard.state =
+  'TRASHED' AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ? AND jobboard.gone_on != jobboard.modified_on)
+  THEN ? WHEN (jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND
+  jobboard.gone_on > ?) THEN ? WHEN (jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE ?) THEN ? WHEN
+  (jobboard.job_group = ?) THEN ? END AS anon_1
 FROM jobboard
 WHERE jobboard.board = ? AND jobboard.id > ? AND (typeof(jobboard.token) != ? OR typeof(jobboard.attempts) != ? OR
   jobboard.token >= ? OR jobboard.attempts >= ? OR jobboard.priority NOT BETWEEN ? AND ? OR (jobboard.state NOT IN
@@ -17,9 +18,10 @@ WHERE jobboard.board = ? AND jobboard.id > ? AND (typeof(jobboard.token) != ? OR
   IS NULL OR jobboard.state = 'SCHEDULED' AND jobboard.lock_until IS NULL OR jobboard.state IN ('UNCLAIMED',
   'SCHEDULED', 'CLAIMED') AND jobboard.lock_until IS NOT NULL AND jobboard.wake_at IS NULL OR jobboard.state IN
   ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard."key" IS NOT NULL AND jobboard.live_key IS NULL OR
-  jobboard.state = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ?) OR jobboard.state IN
-  ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ? OR jobboard.errors
-  IS NOT NULL AND jobboard.errors NOT LIKE ? OR jobboard.job_group = ?) ORDER BY jobboard.id
+  jobboard.state = 'TRASHED' AND NOT (jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ?) OR jobboard.state =
+  'TRASHED' AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on > ? AND jobboard.gone_on != jobboard.modified_on
+  OR jobboard.state IN ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') AND jobboard.gone_on IS NOT NULL AND jobboard.gone_on >
+  ? OR jobboard.errors IS NOT NULL AND jobboard.errors NOT LIKE ? OR jobboard.job_group = ?) ORDER BY jobboard.id
  LIMIT 500 OFFSET ?;
 SELECT jobboard.id, jobboard.uuid, CASE WHEN (jobboard.state = 'UNCLAIMED' AND (jobboard.lock_until IS NOT NULL OR
   jobboard.wake_at IS NOT NULL)) THEN ? ELSE ? END AS anon_1
