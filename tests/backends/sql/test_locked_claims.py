@@ -13,7 +13,7 @@ from jobboard.job import Act, Posting, boottime
 from jobboard.sql.links import Link
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, LIMIT, replaced
+from jobboard.testing.conformance.support import HELD, LIMIT, Background, replaced
 
 pytestmark = [pytest.mark.backends("postgresql", "mariadb"), pytest.mark.any_driver]
 
@@ -170,3 +170,16 @@ def test_to_find_out_what_looks_cost_holds_nothing_back(
     left = first_ones_left(board, engine, monkeypatch)
     assert board.claim_next("anna", names=names) == jobs[0]
     assert left == [*[jobs[0].uuid] * (len(left) - 1), jobs[1].uuid]
+
+
+def test_callers_at_read_committed_post_new_keys_at_once(board: JobBoard, engine: sa.Engine) -> None:
+    """No gap between keys is locked."""
+    board.post_many([Posting("resize", key="a"), Posting("resize", key="z")])
+    isolated = engine.execution_options(isolation_level="READ COMMITTED")
+    with isolated.connect() as first, isolated.connect() as second:
+        assert board.post("resize", key="m", connection=first).created
+        assert Background(lambda: board.post("resize", key="n", connection=second)).wait().created
+        assert Background(lambda: board.post("resize", key="o")).wait().created
+        second.commit()
+        first.commit()
+    assert board.job_count == 5
