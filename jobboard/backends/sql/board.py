@@ -13,7 +13,7 @@ from jobboard import conf as configuration
 from jobboard import forks
 from jobboard.backends.sql import engines, migrations, transactions
 from jobboard.backends.sql.calls import SQLCommitter
-from jobboard.backends.sql.looking import TakeRequest
+from jobboard.backends.sql.looking import TakeRequest, condition
 from jobboard.backends.sql.shortcuts import shortcuts_for, tried
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
@@ -255,6 +255,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         where: Any = None,
         **extra: Any,
     ) -> Taken:
+        if where is not None:
+            where = condition(where)
         mark = self._live.waiter.mark()
         trashed: list[Record] = []
         for _ in self._committer.tries():

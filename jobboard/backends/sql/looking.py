@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.sql.visitors import replacement_traverse
 
 from jobboard.backends.sql.heads import Heads, Reads
 from jobboard.backends.sql.mariadb.heads import MariaDBHeads
@@ -14,7 +15,7 @@ from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane
 from jobboard.sql.dialects import by_index
-from jobboard.sql.prepared import Prepared, Row, chunks, text
+from jobboard.sql.prepared import PARAMETER, Prepared, Row, chunks, text
 from jobboard.states import UNCLAIMED, Record
 
 _MANY_NAMES = 50
@@ -82,6 +83,27 @@ class TakeRequest(NamedTuple):
         if self.names is not None and len(self.names) == 1:
             params["p_name"] = self.names[0]
         return params
+
+
+def condition(where: Any) -> sa.ColumnElement[bool]:
+    """What a caller gives as ``where=``, with no parameter that is named like one of the board's.
+
+    :raises TypeError: it is no condition.
+    """
+
+    def renamed(element: Any, **_: Any) -> Any:
+        if isinstance(element, sa.TextClause) and any(name.startswith(PARAMETER) for name in element._bindparams):
+            raise TypeError(f"where= has a text with a parameter that begins with {PARAMETER!r}, as the board's own do")
+        if not isinstance(element, sa.BindParameter) or not str(element._orig_key).startswith(PARAMETER):
+            return None
+        value, type_, several = element.effective_value, element.type, element.expanding
+        return sa.bindparam("given", value, type_, unique=True, expanding=several)
+
+    try:
+        given: Any = sa.select().where(where).whereclause
+    except sa.exc.ArgumentError as error:
+        raise TypeError(f"where= must be a condition on board.table, not {where!r}") from error
+    return replacement_traverse(given, {}, renamed)  # type: ignore[no-any-return]
 
 
 class Glance(NamedTuple):

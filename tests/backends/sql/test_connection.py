@@ -241,3 +241,26 @@ def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: JobBoard,
             {"listen": "LISTEN %", "here": engine.url.database},
         )
     assert eventually(lambda: ear._stopper.fileno() == ear._stopped.fileno() == -1)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_parameters_of_a_condition_that_are_named_like_the_boards(board: JobBoard, limited: bool) -> None:
+    if limited:
+        board.set_limit("a", concurrency=9)
+    board.post_many([{"name": name} for name in "ababab"])
+    # A comparison names its parameter like the column.
+    other = sa.select(sa.literal("x").label("p_name")).subquery("other")
+    name = board.table.c.name
+    for condition in (
+        name == sa.bindparam("p_board", "b"),
+        name.in_(sa.bindparam("p_limit", ["b"], expanding=True)),
+        sa.and_(name == "b", sa.select(other.c.p_name).where(other.c.p_name == "x").exists()),
+    ):
+        [job] = board.claim_many("anna", 1, where=condition)
+        assert job.name == "b"
+
+
+@pytest.mark.parametrize("where", ["name = 'a'", 1, sa.text("name = :p_name").bindparams(p_name="a")], ids=str)
+def test_what_is_no_condition(board: JobBoard, where: object) -> None:
+    with pytest.raises(TypeError, match="where="):
+        board.claim_next("anna", where=where)
