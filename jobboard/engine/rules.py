@@ -42,10 +42,17 @@ class Rules(NamedTuple):
 
     @classmethod
     def of(cls, gate: Side) -> Rules:
+        """:raises JobFailure: the gate is damaged."""
         if gate.value is None:
             return _NONE
-        everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
-        return cls(Paused(everything, names), tuple(SetLimit(Limit(*limit), setting) for limit, setting in limits))
+        try:
+            everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
+            return cls(Paused(everything, names), tuple(SetLimit(Limit(*limit), setting) for limit, setting in limits))
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise JobFailure(
+                f"what is paused and limited on this board can't be read, and without it nothing is claimed: the side "
+                f"record {GATE[0]}/{GATE[1]} is damaged ({error}). Delete it in the store, and set these anew"
+            ) from error
 
     def packed(self) -> bytes | None:
         """The value of the gate; None: it goes."""

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.backends.sql.statements import HOUR
 from jobboard.backends.sql.tables import literal
+from jobboard.engine import GATE, Rules
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Oddity
 from jobboard.sql.prepared import Prepared, param
@@ -46,6 +47,7 @@ def examine(store: SQLStore, durable: bool) -> Iterator[Oddity]:
     yield from pins(store)
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
     yield from _rows(store)
+    yield from _gate(store)
     yield from _answers(store)
     yield from _outcomes(store)
 
@@ -144,6 +146,15 @@ def _rows(store: SQLStore) -> Iterator[Oddity]:
             )
             yield Oddity(f"table {st.jobs.name}, id {number}, job {uuid}", what, advice)
         last = rows[-1][0]
+
+
+def _gate(store: SQLStore) -> Iterator[Oddity]:
+    [gate] = store.read([], [GATE]).sides
+    try:
+        Rules.of(gate)
+    except JobFailure as error:
+        place = f"table {store.statements.tables.sides.name}, kind {GATE[0]}"
+        yield Oddity(place, str(error), "delete that row of this board, and set pauses and limits anew")
 
 
 def _answers(store: SQLStore) -> Iterator[Oddity]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -178,3 +179,26 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
     for place, reason in found:
         assert place.startswith(f"table {board.table.name}, id ")
         assert reason.startswith(places[place.rpartition(" ")[2]])
+
+
+@pytest.mark.parametrize("value", [b"\xff\x00garbage", b"", b"\x93", b"\x07"])
+def test_a_gate_that_is_none(board: JobBoard, engine: sa.Engine, value: bytes) -> None:
+    """Nobody knows what it has told: nothing is claimed past it."""
+    board.set_limit("a", concurrency=1)
+    board.post_many([{"name": "a"}] * 2)
+    sides = board.engine._tables.sides
+    with engine.begin() as connection:
+        connection.execute(sa.update(sides).where(sides.c.kind == "gate").values(value=value, version=1))
+    verbs = (
+        board.limits,
+        board.resume,
+        partial(board.set_limit, "a", concurrency=2),
+        partial(board.claim_next, "anna"),
+    )
+    for verb in (*verbs, *verbs):
+        with pytest.raises(JobFailure, match="gate/rules is damaged"):
+            verb()
+    assert [oddity.place for oddity in board.examine() if "can't be read" in oddity.reason]
+    with engine.begin() as connection:
+        connection.execute(sa.delete(sides).where(sides.c.kind == "gate"))
+    assert len(board.claim_many("anna", 5)) == 2

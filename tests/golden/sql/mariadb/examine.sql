@@ -45,6 +45,11 @@ WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.stat
   jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
  LIMIT 500;
 ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
+  IN (%(p_places_1)s, …);
+ROLLBACK;
 SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s;

@@ -51,6 +51,10 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT A
   (jobboard.lock_until IS NOT NULL OR jobboard.wake_at IS NOT NULL) OR jobboard.state = 'TRASHED' AND
   jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
  LIMIT 500;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -

@@ -30,6 +30,9 @@ WHERE jobboard.board = ? AND jobboard.id > ? AND (jobboard.state = 'UNCLAIMED' A
   OR jobboard.wake_at IS NOT NULL) OR jobboard.state = 'TRASHED' AND jobboard.live_key IS NOT NULL) ORDER BY
   jobboard.id
  LIMIT 500 OFFSET ?;
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS now) AS clock LEFT OUTER
+  JOIN jobboard_sides ON jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
 SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?;
