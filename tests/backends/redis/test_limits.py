@@ -316,6 +316,25 @@ class TestWaiting:
         board.consume(held, "anna")
         assert waiter.wait(LIMIT).name == "resize"
 
+    @pytest.mark.parametrize("come", ["post", "slot"])
+    def test_what_has_to_wait_for_a_rate_when_it_comes(self, place: Any, sleeper: Any, come: str) -> None:
+        """Who sleeps has not reckoned with the instant at which the rate lets one more begin."""
+        board = place.board()
+        # Long enough for the waiter to be asleep by then.
+        board.set_limit("mail", concurrency=1, rate=(1, 1.5))
+        held = board.post("mail")
+        board.claim(held, "anna")
+        if come == "post":
+            board.consume(held, "anna")
+        else:
+            board.post("mail")
+        waiter = sleeper(place.board())
+        if come == "post":
+            board.post("mail")
+        else:
+            board.consume(held, "anna")
+        assert waiter.wait(LIMIT).name == "mail"
+
 
 WORKER = """
 import sys

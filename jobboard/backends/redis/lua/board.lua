@@ -207,11 +207,13 @@ local function anybody()
   return waited
 end
 
--- Who sleeps has reckoned with a later event than this one.
+-- Who sleeps may have reckoned with a later event than one in so many µs.
+local function foretell(left)
+  if left < CAP and anybody() then redis.pcall(PUBLISH, WAITERS .. ':all', exact(left)) end
+end
+
 local function remind(container, id, till)
-  if till - now < CAP and anybody() and call('ZRANK', container, id) == 0 then
-    redis.pcall(PUBLISH, WAITERS .. ':all', exact(till - now))
-  end
+  if till - now < CAP and anybody() and call('ZRANK', container, id) == 0 then foretell(till - now) end
 end
 
 -- Jobs: {id, record, blob: as it is stored, state and clock: where it lies}

@@ -120,7 +120,11 @@ function waiters()
         left = not give(job) or left
       end
     end
-    if limits_made then left = serve_freed() or left end
+    if limits_made then
+      left = serve_freed() or left
+      local opens = limits_made.opens()
+      if opens then foretell(opens) end
+    end
     while left do
       left = false
       for _, member in ipairs(waiting('p')) do
