@@ -119,26 +119,34 @@ class Finder:
             look, settled = self.look(limit, names, readable, full=full), True
         return look
 
+    def foreseen(
+        self, limit: int, names: Sequence[str] | None, readable: int, *, full: Sequence[LimitScope] = ()
+    ) -> Look:
+        """As :meth:`look`, for who only looks: what has ended stands as it does, and nothing is written."""
+        look = self.look(limit, names, readable, full=full)
+        paused = self.ruled_by(look.gate).paused
+        ended = (stored._replace(record=standing(stored, look.now)) for stored in look.overdue)
+        back = [
+            stored
+            for stored in ended
+            if stored.record.state == UNCLAIMED
+            and (names is None or stored.record.name in names)
+            and stored.record.name not in paused
+            and stored.record.version <= readable
+        ]
+        return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
+
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        look = None if self.ruled.limited(names) else self.look(1, names, readable)
+        look = None if self.ruled.limited(names) else self.foreseen(1, names, readable)
         # That look may have come by limits which were set since.
         if look is None or self.ruled_by(look.gate).limited(names):
-            look = Choice(self, 1, names, readable, []).next()
-            return Peeked(bool(look.ready), look.next_event, None)
-        paused = self.ruled_by(look.gate).paused
-        coming = any(
-            (record := standing(stored, look.now)).state == UNCLAIMED
-            and (names is None or record.name in names)
-            and record.name not in paused
-            and record.version <= readable
-            for stored in look.overdue
-        )
-        return Peeked(bool(look.ready) or coming, look.next_event, None)
+            look = Choice(self, 1, names, readable).next()
+        return Peeked(bool(look.ready), look.next_event, None)
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Those of these jobs, all of them unclaimed, that the rules let be claimed, each by itself."""
         self.ruled = ruled = Ruled(self._read_gate())
-        rooms = Rooms(self.committer, ruled.limits, 0)
+        rooms = Rooms(self.committer, ruled.limits, 0, writes=False)
         rooms.learn(jobs)
         return {job.uuid for job in jobs if job.name not in ruled.paused and not rooms.full(job)}
 
@@ -178,14 +186,19 @@ class Choice:
     left: each time at more of them.
 
     :param limit: how many it may claim, together with each other.
-    :param trashed: takes in the jobs that went to the trash meanwhile.
+    :param trashed: takes in the jobs that went to the trash meanwhile; None: it is only looked, and nothing written.
     """
 
     rooms: Rooms | None = None
     """The room that the jobs have which are chosen; None where there are no limits."""
 
     def __init__(
-        self, finder: Finder, limit: int, names: Sequence[str] | None, readable: int, trashed: list[Record]
+        self,
+        finder: Finder,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        trashed: list[Record] | None = None,
     ) -> None:
         self._finder = finder
         self._limit = limit
@@ -238,7 +251,7 @@ class Choice:
         finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
         limited = finder.ruled.limited(names)
         wanted = min(self._limit + spare * (self._looks + limited), 2 * AT_ONCE)
-        look = finder.settled(wanted, names, self._readable, self._trashed, known=not self._looks)
+        look = self._looked(wanted)
         self._looks += 1
         ruled = finder.ruled_by(look.gate)
         if ruled.limited(names) is not limited:
@@ -247,7 +260,9 @@ class Choice:
         self._met = {stored.record.uuid: stored for stored in look.ready}
         if not limited:
             return look._replace(ready=look.ready[: self._limit])
-        self.rooms = rooms = Rooms(finder.committer, ruled.limits, look.now, self._trashed)
+        self.rooms = rooms = Rooms(
+            finder.committer, ruled.limits, look.now, self._trashed, writes=self._trashed is not None
+        )
         event, known = look.next_event, 0
         chosen, enough = self._fitting()
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
@@ -255,7 +270,7 @@ class Choice:
             if known:
                 wanted = min(4 * wanted, 2 * AT_ONCE)
             known = len(self._full)
-            look = finder.settled(wanted, names, self._readable, self._trashed, full=list(self._full.values()))
+            look = self._looked(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
                 return None
             self._met |= {stored.record.uuid: stored for stored in look.ready}
@@ -268,6 +283,12 @@ class Choice:
             event = min(wait for wait in waits if wait is not None)
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
+
+    def _looked(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
+        finder, names, readable = self._finder, self._names, self._readable
+        if self._trashed is None:
+            return finder.foreseen(wanted, names, readable, full=full)
+        return finder.settled(wanted, names, readable, self._trashed, known=not self._looks, full=full)
 
     def _fitting(self) -> tuple[list[Stored], bool]:
         """The first of the jobs that can be claimed together, and whether these are as many as one commit may claim."""

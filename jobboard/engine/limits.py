@@ -170,10 +170,14 @@ class Rooms:
 
     :param now: the time by which that is judged, unless it is read anew together with the scopes.
     :param trashed: takes in the jobs whose last lapse is written down.
+    :param writes: False: nothing is written down, as nobody is going to enter.
     """
 
-    def __init__(self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None = None) -> None:
+    def __init__(
+        self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None = None, writes: bool = True
+    ) -> None:
         self._committer = committer
+        self._writes = writes
         self._limits = limits
         self._trashed = trashed if trashed is not None else []
         self._rooms: dict[str, _Room] = {}
@@ -217,11 +221,14 @@ class Rooms:
             live: set[ClaimKey] = set()
             lapsed: list[Stored] = []
             for claim, stored in zip(listed, found.jobs, strict=True):
-                if stored is not None and (stored.record.state, stored.record.token) == (CLAIMED, claim[1]):
+                if stored is None or (stored.record.state, stored.record.token) != (CLAIMED, claim[1]):
+                    continue
+                stands = standing(stored, found.now).state == CLAIMED
+                if stands or self._writes:
                     live.add(claim)
-                    # What could not be written down, as another holds the job, takes its slot for now.
-                    if standing(stored, found.now).state != CLAIMED and tried.get(claim[0]) != stored.record:
-                        lapsed.append(stored)
+                # What could not be written down, as another holds the job, takes its slot for now.
+                if not stands and self._writes and tried.get(claim[0]) != stored.record:
+                    lapsed.append(stored)
             for room in rooms:
                 room.keep(live)
             self.now = max(self.now, found.now)

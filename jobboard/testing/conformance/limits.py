@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -294,6 +294,24 @@ class TestLimitedLapses:
         until_free(board, third)
         board.extend(first, "anna", expiry=LONG)
         assert other.claim_next("bob") is None
+
+    @pytest.mark.parametrize("per", ["name", "group"])
+    def test_who_only_looks_writes_nothing_down(
+        self, board: JobBoard, make_board: MakeBoard, per: Literal["name", "group"]
+    ) -> None:
+        looking = make_board(read_only=True)
+        board.set_limit("mail", concurrency=1, per=per)
+        first, second = (board.post("mail", group="one", max_attempts=most) for most in (1, None))
+        board.claim(first, "anna", expiry=SHORT)
+        eventually(lambda: board.get(first.uuid).state == TRASHED, LIMIT)
+        assert list(looking.iterjobs(only_unclaimed=True)) == [second]
+        assert list(looking.wait(timeout=LIMIT)) == [second]
+        [stored] = store_of(board).read([first.uuid]).jobs
+        assert stored.record.state == CLAIMED
+        assert take(board) == second
+        assert list(looking.iterjobs(only_unclaimed=True)) == []
+        with pytest.raises(NotFound):
+            looking.wait(timeout=0)
 
     def test_attempts_that_are_used_up(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
