@@ -247,7 +247,7 @@ class Choice:
         self._lost = set()
 
     def _look_anew(self) -> Look | None:
-        """None: the rules have changed meanwhile."""
+        """None: the rules have changed meanwhile, or a job has come back that may be served before those it chose."""
         finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
         limited = finder.ruled.limited(names)
         wanted = min(self._limit + spare * (self._looks + limited), 2 * AT_ONCE)
@@ -275,6 +275,8 @@ class Choice:
                 return None
             self._met |= {stored.record.uuid: stored for stored in look.ready}
             chosen, enough = self._fitting()
+        if rooms.brought_back:
+            return None
         if self._full:
             if not chosen and event is None:
                 # Some stores tell it only where nothing is ready.

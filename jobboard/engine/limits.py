@@ -185,6 +185,8 @@ class Rooms:
         self.now = now
         self.entered: dict[str, list[LimitScope]] = {}
         """The jobs whose claims take slots, and where."""
+        self.brought_back = False
+        """Whether a job can be claimed again because its claim has been found to have lapsed."""
 
     def learn(self, jobs: Iterable[Record]) -> None:
         """Read what is not known of their scopes."""
@@ -236,7 +238,9 @@ class Rooms:
                 return
             tried |= {stored.record.uuid: stored.record for stored in lapsed}
             swept = self._committer.sweep(lapsed, found.now)
-            self._trashed.extend(record for record in swept if record.state == TRASHED)
+            gone = [record for record in swept if record.state == TRASHED]
+            self._trashed.extend(gone)
+            self.brought_back = self.brought_back or len(gone) < len(swept)
         raise AssertionError("unreachable")
 
     def forget(self, scopes: Iterable[str]) -> None:

@@ -212,6 +212,24 @@ class TestLimitedLapses:
         assert take(other) == second
         assert other.claim_next("bob") is None
 
+    def test_one_that_lapses_between_a_look_and_its_claim(self, board: JobBoard, other: JobBoard) -> None:
+        """It comes back to its place, before what was seen."""
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        assert other.claim_next("bert", names=["resize"]) is None
+        board.claim(first, "anna", expiry=SHORT)
+        store = store_of(other)
+        look = store.look
+
+        def slow(*args: Any) -> Any:
+            found = look(*args)
+            until_free(board, first)
+            return found
+
+        store.look = slow
+        assert take(other, timeout=LIMIT) == first
+        assert second.state == UNCLAIMED
+
     def test_a_lapsed_claim_that_two_limits_count(self, board: JobBoard, wire: Wire) -> None:
         """Its holder ends it while another takes its slots."""
         if not wire:
