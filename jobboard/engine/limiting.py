@@ -67,14 +67,16 @@ class Entered:
 
     def _free(self, left: Mapping[str, Sequence[LimitScope]]) -> None:
         """Take what has ended from lists that are full, and wake those who wait."""
-        scopes = {scope.key: scope.limit for each in left.values() for scope in each if scope.limit.concurrency}
+        keys = dict.fromkeys(scope.key for each in left.values() for scope in each if scope.limit.concurrency)
         store = self._committer.store
         for _ in self._committer.tries():
-            sides = store.read([], [(SCOPE, key) for key in scopes]).sides
+            gate, *sides = store.read([], [GATE, *((SCOPE, key) for key in keys)]).sides
+            # It may have been set anew since these claims began.
+            rules = Rules.of(gate)
             full = {
                 side: listed
                 for side in sides
-                if len((listed := Listed.of(side)).claims) >= (scopes[side.key].concurrency or 0)
+                if (most := rules.concurrency(side.key)) and len((listed := Listed.of(side)).claims) >= most
             }
             # Others may have claimed these jobs since; read by the same request, a job may be older than its list.
             jobs = store.read(list(left)).jobs if full else ()

@@ -86,6 +86,12 @@ class Rules(NamedTuple):
     def found(self, name: str, per: str) -> SetLimit | None:
         return next((bound for bound in self.limits if bound.place == (name, per)), None)
 
+    def concurrency(self, scope: str) -> int | None:
+        """How many claims may live at once in the scope of this key; None: any number."""
+        name, grouped, _ = scope.partition("\n")
+        bound = self.found(name, "group" if grouped else "name")
+        return None if bound is None else bound.limit.concurrency
+
     def limit(self, limit: Limit, setting: str) -> Rules:
         """Set a limit. It binds at once where the claims that stand are counted already, or need not be. Where another
         counts them still, it goes on from that one's setting, and binds as soon as either has counted.

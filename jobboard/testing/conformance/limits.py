@@ -406,6 +406,15 @@ class TestSlotWaiters:
         board.consume(first, "anna")
         assert waiter.wait() == second
 
+    def test_who_waits_for_a_slot_of_a_limit_that_was_lowered(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=4)
+        post(board, 4)
+        held = board.claim_many("anna", 2)
+        other.set_limit("mail", concurrency=2)
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=3 * LIMIT))
+        board.consume(held[0], "anna")
+        assert waiter.wait() is not None
+
     @pytest.mark.parametrize("verb", ["set higher", "remove"])
     def test_who_waits_looks_again_when_a_limit_changes(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         board.set_limit("mail", concurrency=1)
