@@ -14,7 +14,7 @@ from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import Mark, Stale
 from jobboard.exceptions import ConnectionFailure
-from jobboard.primitives import Limit, Nonce
+from jobboard.primitives import HELD_UNTIL, Limit, Nonce
 from jobboard.states import CLAIMED, OK, Record, Status
 
 LOG = logging.getLogger(__name__)
@@ -158,7 +158,9 @@ def _enter_standing(committer: Committer, bound: SetLimit) -> None:
         inside: dict[str, dict[str, int]] = {}
         for stored in page:
             record = standing(stored, now)
-            for scope in limits.scopes(record) if record.state == CLAIMED else ():
+            # A mover holds its copies so that nobody works on them: that is no claim.
+            counts = record.state == CLAIMED and record.lock_until != HELD_UNTIL
+            for scope in limits.scopes(record) if counts else ():
                 inside.setdefault(scope.key, {})[record.uuid] = record.token
         for key, claims in inside.items():
             _enter(committer, key, claims)

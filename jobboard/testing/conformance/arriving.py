@@ -81,6 +81,16 @@ class TestArriving:
         assert (job.retries, job.priority, job.group) == (RETRIES, 63, "ours")
         assert job._record.created_on == LONG_AGO
 
+    def test_it_takes_no_slot_while_it_is_held(self, board: JobBoard) -> None:
+        """Be the limit set before or after it has come: its mover may be away for long."""
+        arrived(board, arrival(board, 1))
+        board.set_limit("resize", concurrency=1)
+        arrived(board, arrival(board, 2))
+        job = board.post("resize")
+        assert take(board) == job
+        board.post("resize")
+        assert board.claim_next("anna") is None
+
     def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
         one, two = arrived(board, arrival(board, 1)), arrived(board, arrival(board, 2))
         due = board.engine.now() + 3_600_000_123
