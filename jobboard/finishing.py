@@ -111,6 +111,8 @@ class Finishing(Keeping):
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""
         ends = []
         for act in acts:
+            if not isinstance(act, Act):
+                raise TypeError(f"finish_many() takes Acts, as Act(job, 'consume'), and not a {type(act).__name__}")
             verb = act.verb if isinstance(act.verb, Verb) else Verb(act.verb)
             if verb not in FINISHES:
                 raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")

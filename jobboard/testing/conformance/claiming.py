@@ -454,3 +454,10 @@ class TestManyAtOnce:
         with pytest.raises(ValueError, match=verb):
             board.finish_many([Act(job, verb)], "anna")
         assert job.state == CLAIMED
+
+    def test_jobs_in_place_of_acts(self, board: JobBoard) -> None:
+        board.post("resize")
+        job = take(board)
+        with pytest.raises(TypeError, match=r"Act\(job, 'consume'\), and not a Job"):
+            board.finish_many([job], "anna")  # type: ignore[list-item]
+        assert board.find_owner(job) == "anna"
