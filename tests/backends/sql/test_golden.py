@@ -38,6 +38,13 @@ def many(board: JobBoard) -> list[Any]:
     return board.claim_many("anna", 3)
 
 
+def apart(board: JobBoard) -> list[Any]:
+    """With two tokens, also where both claims are of one millisecond."""
+    first, second = claimed(board), claimed(board)
+    board.abandon(second, "anna")
+    return [first, board.claim_next("anna")]
+
+
 def three(board: JobBoard) -> Any:
     board.post_many([{"name": name} for name in "aba"])
     return None
@@ -85,7 +92,7 @@ VERBS: dict[str, Sent] = {
     "renew": (claimed, lambda b, job: b.engine.renew(b._session.handle, [(job.uuid, job.claim.token)], 5_000_000)),
     "consume": (claimed, lambda b, job: b.consume(job, "anna")),
     "consume_many": (many, lambda b, jobs: b.consume_many(jobs, "anna")),
-    "consume_many_apart": (lambda b: [claimed(b), claimed(b)], lambda b, jobs: b.consume_many(jobs, "anna")),
+    "consume_many_apart": (apart, lambda b, jobs: b.consume_many(jobs, "anna")),
     "consume_kept": (claimed, lambda b, job: keep(b, [job], "1")),
     "consume_many_kept": (many, lambda b, jobs: keep(b, jobs, None, None, None)),
     "consume_many_results": (many, lambda b, jobs: keep(b, jobs, "1", "2", None)),
