@@ -213,9 +213,10 @@ class BoardBase(Board):
                 self._notifier.close()
 
     @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[None]:
+    def _borrowed(self, left: Callable[[], float | None]) -> Iterator[None]:
         """Within, the board is connected. One that was not is closed by the last of those who use it at the same time.
 
+        :param left: for how many seconds to wait for that; None for as long as it takes.
         :raises ConnectionFailure: the backend can't be reached.
         """
         with self._lifecycle:
@@ -228,10 +229,22 @@ class BoardBase(Board):
             yield
         finally:
             if counts:
-                with self._lifecycle:
-                    session.borrowers -= 1
-                    if not session.borrowers and self._session is session:
-                        self.close()
+                self._return(session, left())
+
+    def _return(self, session: Session, seconds: float | None) -> None:
+        def end() -> None:
+            with self._lifecycle:
+                session.borrowers -= 1
+                if not session.borrowers and self._session is session:
+                    self.close()
+
+        if seconds is None:
+            end()
+        else:
+            # A backend that does not answer must not hold up whoever has no more time.
+            closer = threading.Thread(target=end, name=f"{self._name}-closer", daemon=True)
+            closer.start()
+            closer.join(seconds)
 
     def _begin(self) -> None:
         self.engine.life = self._session = Session(

@@ -179,6 +179,28 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert job is None or job.attempts == 0
 
 
+def test_a_backend_that_does_not_let_go_of_the_board(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board()
+    board.close()
+    silent, asked, shut = threading.Event(), threading.Event(), board.engine.shut
+
+    def slow() -> None:
+        asked.set()
+        assert silent.wait(30)
+        shut()
+
+    monkeypatch.setattr(board.engine, "shut", slow)
+    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
+    eventually(lambda: conductor.dispatching)
+    conductor.stop()
+    assert conductor.wait(10)
+    assert asked.wait(10)
+    silent.set()
+    eventually(lambda: board.closed)
+
+
 PROGRAM = """
 import threading
 import jobboard

@@ -245,7 +245,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._board.wake()
 
     def _run(self, limit: int | None) -> None:
-        with self._board._borrowed():
+        with self._board._borrowed(self._left):
             self._run_connected(limit)
 
     def _run_connected(self, limit: int | None) -> None:
