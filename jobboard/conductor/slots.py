@@ -194,7 +194,8 @@ class Slots:
         except BaseException as error:
             # A run that nobody ends is kept for ever, and the conductor with it.
             LOG.exception("%s could not work on %s", self._name, run.job, extra=logs.fields(run.job))
-            self._reports.ended(run, ending_of(error, run.job, run.handling, run.seconds()))
+            if not run.decided:
+                self._reports.ended(run, ending_of(error, run.job, run.handling, run.seconds()))
 
     def _first(self) -> Run | None:
         with self._lock:

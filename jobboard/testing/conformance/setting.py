@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -100,19 +101,21 @@ class TestLimitSetting:
             board.set_limit("mail", concurrency=1)
 
 
+_held_up: contextvars.ContextVar[object] = contextvars.ContextVar("held_up", default=None)
+
+
 class Stop:
-    """Where one thread is held up, once, when it comes by.
+    """Where one call is held up, once, when it comes by, on whatever thread.
 
     :param skip: how often it comes by before."""
 
     def __init__(self, skip: int = 0) -> None:
         self._skip = skip
         self._reached, self._over = threading.Event(), threading.Event()
-        self._thread: int | None = None
 
     @property
     def mine(self) -> bool:
-        return threading.get_ident() == self._thread
+        return _held_up.get() is self
 
     @property
     def reached(self) -> bool:
@@ -122,7 +125,7 @@ class Stop:
         """Begin a call, and wait until it is held up, or done."""
 
         def held() -> Any:
-            self._thread = threading.get_ident()
+            _held_up.set(self)
             return call()
 
         begun = Background(held)
