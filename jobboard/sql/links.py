@@ -84,6 +84,14 @@ def _tells(url: URL, error: BaseException) -> bool:
     return isinstance(error, UnicodeError) or (bool(url.password) and str(url.password) in f"{error} {error!r}")
 
 
+_ANYWHERE = contextlib.nullcontext()
+
+
+def _inside(engine: Engine | None) -> contextlib.AbstractContextManager[None]:
+    """What a thread is in while it works with an engine."""
+    return SQLITE if engine is not None and engine.dialect.name == "sqlite" else _ANYWHERE
+
+
 class Link(Runner):
     """A kept connection. Belongs to one thread."""
 
@@ -227,7 +235,6 @@ class Links:
 
     def _reset(self) -> None:
         self._engine: Engine | None = None
-        self._is_sqlite = False
         self._local = threading.local()
         self._open: dict[Link, threading.Thread] = {}
         self._lock = threading.Lock()
@@ -239,8 +246,7 @@ class Links:
     def engine(self) -> Engine:
         if self._engine is None:
             self._engine = self._make()
-            self._is_sqlite = self._engine.dialect.name == "sqlite"
-            if self.own and self._is_sqlite:
+            if self.own and _inside(self._engine) is SQLITE:
                 SQLITE.users.add(self)
         return self._engine
 
@@ -276,9 +282,7 @@ class Links:
         return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T]) -> T:
-        if self._engine is not None and not self._is_sqlite:
-            return self._done(work)
-        with SQLITE:
+        with _inside(self.engine):
             return self._done(work)
 
     def _done(self, work: Callable[[Link], T]) -> T:
@@ -360,7 +364,7 @@ class Links:
     def close(self) -> None:
         self.watch.hurry()
         self._closed = True
-        with SQLITE if self._is_sqlite else contextlib.nullcontext():
+        with _inside(self._engine):
             self.rest()
         if self.own and self._engine is not None:
             self._engine.dispose()

@@ -3,15 +3,16 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import jobboard
 from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
 from jobboard.sql import parting
-from jobboard.sql.links import Link
+from jobboard.sql.links import Link, Links
 from jobboard.testing import eventually
 from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import Background
@@ -86,6 +87,23 @@ def test_a_transaction_that_does_not_end(
     halt.go.set()
     poster.wait()
     assert pictures.job_count == 1
+
+
+def test_no_fork_waits_for_another_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it the first call of all, which has to connect."""
+    seen: list[bool] = []
+    done = Links._done
+
+    def watched(links: Links, work: Callable[[Link], object]) -> object:
+        seen.append(threading.get_ident() in parting.SQLITE._depths)
+        return done(links, work)
+
+    monkeypatch.setattr(Links, "_done", watched)
+    board = jobboard.fetch("pictures", "postgresql://nobody@127.0.0.1:1/none?retry_for=0")
+    with pytest.raises(ConnectionFailure):
+        board.connect()
+    assert seen
+    assert not any(seen)
 
 
 def _files(folder: Path) -> list[str]:

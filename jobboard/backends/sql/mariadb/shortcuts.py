@@ -117,20 +117,20 @@ class MariaDBShortcuts(Shortcuts):
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Record]:
         params = {**self.store.base, **answered(nonce, [whole(len(drafts))])}
-        rows: list[Any] = []
+        listed: list[Any] = []
         if alike(drafts):
             statement = self._sql.insert_one
             params |= {f"p_{name}": value for name, value in zip(_GIVEN, _given(drafts[0]), strict=True)}
             if len(drafts) > 1:
                 statement = self._sql.insert_alike
-                rows = [(draft.uuid, draft.posting) for draft in drafts]
+                listed = [(draft.uuid, draft.posting) for draft in drafts]
         else:
             statement = self._sql.insert_many
-            rows = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
-        if rows:
+            listed = [[*_given(draft)[:-1], draft.due, draft.delay, draft.posting] for draft in drafts]
+        if listed:
             # Of a text the driver looks at each character for what is to be escaped: a quarter of what a batch costs
             # the client. Bytes it writes down in hex, twice as long.
-            params["p_drafts"] = _as_json(rows).encode()
+            params["p_drafts"] = _as_json(listed).encode()
         rows = self._run(lambda link: link.compound(statement, params))
         places = {uuid: (int(id_), int(at)) for id_, at, uuid in (row[0].split(" ") for row in rows)}
         return [draft.record(*places[draft.uuid]) for draft in drafts]
