@@ -123,14 +123,15 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
     """
+    if error is None and not (job.claim is not None and (job.claim.lost or job.claim.seen_lost)):
+        return CONSUMED
+    if isinstance(error, Reject):
+        return Verdict(Verb.TRASH, error=error.reason)
     policy = policy or USUAL
     delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
     if error is None:
-        lost = job.claim is not None and (job.claim.lost or job.claim.seen_lost)
         # Later, as after any failure: if the claim stands after all, it may be lost again.
-        return Verdict(Verb.ABANDON, delay) if lost else CONSUMED
-    if isinstance(error, Reject):
-        return Verdict(Verb.TRASH, error=error.reason)
+        return Verdict(Verb.ABANDON, delay)
     retry = isinstance(error, Retry) and not error.count
     if isinstance(error, Retry):
         text = str(error) or None
