@@ -9,8 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
@@ -25,19 +25,23 @@ from jobboard.exceptions import (
     UnclaimableJob,
 )
 from jobboard.job import Board, Claim, Job, boottime, load_book
-from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen
+from jobboard.primitives import RANKS, BoardStats, Characteristics, Finish, Seen, batches
 from jobboard.session import Session
 from jobboard.standing import Trigger
 from jobboard.states import Holder, Record, State, Status, Verb
+from jobboard.threads import started
 from jobboard.tracing import NO_TRACING
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 BATCH = 100
 """How many jobs one request claims or finishes at most."""
 
 POST_BYTES = 512 * 1024
 """How much postings, or what jobs leave, may have together in one request."""
+
+METADATA_BYTES = 64 * 1024
+"""How much an entity may tell of itself, in bytes of compact UTF-8 JSON."""
 
 RENEW_BATCH = 1000
 """How many claims one request renews at most."""
@@ -47,23 +51,6 @@ _TIDYING = 1 / 30
 
 TIDY_EVERY = 600.0
 """Every how many seconds a board that renews anything tidies up."""
-
-T = TypeVar("T")
-
-
-def batches(things: Iterable[T], size: Callable[[T], int], most: int, bytes_: int) -> Iterator[list[T]]:
-    """As many at once as a request may have: ``most``, and no more than fit, unless a single one is larger."""
-    batch: list[T] = []
-    together = 0
-    for each in things:
-        more = size(each)
-        if batch and (len(batch) == most or together + more > bytes_):
-            yield batch
-            batch, together = [], 0
-        batch.append(each)
-        together += more
-    if batch:
-        yield batch
 
 
 UNREADABLE = codec.Content({}, None)
@@ -179,8 +166,13 @@ class BoardBase(Board):
         with self._lifecycle:
             if self._session is None:
                 self.engine.open()
-                self._tidy_up()
-                self._begin()
+                try:
+                    self._tidy_up()
+                    self._begin()
+                except BaseException:
+                    # close() does nothing for a board that is not connected.
+                    self.engine.shut()
+                    raise
                 _boards.add(self)
                 if self._notifier.listened_to:
                     self.engine.listen(True)
@@ -199,9 +191,9 @@ class BoardBase(Board):
             self.engine.closing()
             kept = [claim for claim in session.end() if not claim.inherited]
             try:
-                acts = [Finish(c.uuid, Holder(c.who, c.token), Verb.ABANDON, refund=True) for c in kept]
-                for start in range(0, len(acts), BATCH):
-                    session.mutate(self.engine.finish, acts[start : start + BATCH])
+                for claims in batches(kept, lambda claim: len(claim.job._record.posting), BATCH, POST_BYTES):
+                    acts = [Finish(c.uuid, Holder(c.who, c.token), Verb.ABANDON, refund=True) for c in claims]
+                    session.mutate(self.engine.finish, acts)
                 if session.entities:
                     session.query(self.engine.delist, session.handle)
             except JobBoardError as error:
@@ -238,12 +230,15 @@ class BoardBase(Board):
                 if not session.borrowers and self._session is session:
                     self.close()
 
-        if seconds is None:
+        closer: threading.Thread | None = None
+        if seconds is not None:
+            # A backend that does not answer must not hold up whoever has no more time.
+            with contextlib.suppress(RuntimeError):
+                closer = started(f"{self._name}-closer", end)
+        if closer is None:
+            # Late, where no thread can be started, rather than never: nobody else would do it.
             end()
         else:
-            # A backend that does not answer must not hold up whoever has no more time.
-            closer = threading.Thread(target=end, name=f"{self._name}-closer", daemon=True)
-            closer.start()
             closer.join(seconds)
 
     def _begin(self) -> None:
@@ -285,15 +280,12 @@ class BoardBase(Board):
             self._tidied -= TIDY_EVERY
 
     def _renew_held(self, session: Session) -> None:
-        asked = [claim for claim in session.held() if claim.deadline is not None]
+        asked = session.held()
         for first in range(0, len(asked), RENEW_BATCH):
             chunk = asked[first : first + RENEW_BATCH]
-            start = boottime()
+            sent = boottime()
             held = [(claim.uuid, claim.token) for claim in chunk]
-            lost, margin, missed = self.engine.renew(session.handle, held, self._ttl)
-            passed = set(missed)
-            told = [claim for claim in chunk if (claim.uuid, claim.token) not in passed]
-            session.confirm(told, lost, None if margin is None else start + margin / 1e6)
+            session.confirm(chunk, sent, self.engine.renew(session.handle, held, self._ttl))
         with session.roster:
             self._renew_entities(session)
         if time.monotonic() - self._tidied > TIDY_EVERY:
@@ -310,7 +302,8 @@ class BoardBase(Board):
             self.engine.enlist(session.handle, kind, name, metadata, self._ttl)
 
     def _metadata_of(self, entity: Any) -> str:
-        return json.dumps(codec.check_details(getattr(entity, "metadata", None), self._conf["max_details"]))
+        metadata = getattr(entity, "metadata", None)
+        return json.dumps(codec.check_details(metadata, METADATA_BYTES, "metadata", "their limit"))
 
     # Within
 
@@ -340,16 +333,38 @@ class BoardBase(Board):
         return load_book(self._persistence, uuid)
 
     def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
-        if status == Status.ABSENT and job.board.name != self._name:
+        [error] = self._refusals([(status, job, claim)])
+        return error
+
+    def _refusals(self, refused: Sequence[tuple[Status, Job, Claim | None]]) -> list[JobBoardError]:
+        elsewhere = self._elsewhere([job for status, job, _ in refused if status == Status.ABSENT])
+        return [about(self._refused(*each, each[1] in elsewhere), each[1]) for each in refused]
+
+    def _refused(self, status: Status, job: Job, claim: Claim | None, elsewhere: bool) -> JobBoardError:
+        if elsewhere and status == Status.ABSENT:
             # Which says nothing of a claim on the board where it is.
-            return about(NotFound(f"{job} is not on the board {self._name!r}, but on {job.board.name!r}"), job)
+            return NotFound(f"{job} is not on {self!r}, but on {job.board!r}")
         if claim is not None:
             if status == Status.ABSENT and not claim.ended:
                 status = Status.LOST
             if status == Status.LOST:
                 claim._step(Trigger.REFUSED)
         kind, text = _REFUSALS[status]
-        return about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job)
+        return kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}")
+
+    def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
+        """Those of the jobs which are not here that are another board's, be it of the same name. Many a configuration
+        may lead to one board, so that what they came from is asked where the name does not tell. Of one that does not
+        answer nothing is said."""
+        found = {job for job in absent if job.board.name != self._name}
+        others = {job.board for job in absent if job not in found and job.board is not self}
+        for board in others:
+            if isinstance(board, BoardBase):
+                jobs = [job for job in absent if job.board is board]
+                with contextlib.suppress(JobBoardError):
+                    seen = board._live().query(board.engine.read, [job.uuid for job in jobs])
+                    found.update(job for job, its in zip(jobs, seen, strict=True) if its.record is not None)
+        return found
 
     def _job(self, record: Record, state: State) -> Job:
         if record.version > codec.VERSION:

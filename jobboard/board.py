@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, final
 
 from jobboard import arguments, codec, logs, notifier
@@ -222,6 +222,13 @@ class JobBoard(Claiming, Ruling, Scheduling):
 
         :raises NotFound: there is none.
         """
+        return self._found(uuid, self._job)
+
+    def _to_act_on(self, uuid: str) -> Job:
+        """The same; without its details where they can't be read."""
+        return self._found(uuid, self._job_or_shell)
+
+    def _found(self, uuid: str, made: Callable[[Record, State], Job]) -> Job:
         try:
             codec.check_text("a uuid", uuid)
         except ValueError as error:
@@ -230,7 +237,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         [seen] = self._live().query(self.engine.read, [uuid])
         if seen.record is None:
             return self._done_job(uuid)
-        return self._job(seen.record, seen.state)
+        return made(seen.record, seen.state)
 
     @final
     def find_owner(self, job: Job) -> str | None:
@@ -284,9 +291,10 @@ class JobBoard(Claiming, Ruling, Scheduling):
         return session.query(self.engine.peek, names, codec.VERSION)
 
     def examine(self) -> Iterator[Oddity]:
-        """What is odd about the board: entries that are damaged or have no counterpart, postings that can't be read,
-        settings of the server that weaken the promise, and clocks that differ. Reads all of the board page by page, and
-        changes nothing. What others do meanwhile is not taken for damage, but look again before you act on it."""
+        """What is odd about the board: entries that are damaged or have no counterpart, postings and outcomes that
+        can't be read, settings of the server that weaken the promise, and clocks that differ. Reads all of the board
+        page by page, and changes nothing. What others do meanwhile is not taken for damage, but look again before you
+        act on it."""
         session = self._live()
         asked = time.time()
         now = session.query(self.engine.now) / 1e6
@@ -302,6 +310,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         try:
             yield from self.engine.examine()
             yield from self._odd_postings(session)
+            yield from self._odd_outcomes(session)
         except ConnectionFailure:
             raise
         except JobFailure as error:
@@ -328,8 +337,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         try:
             self._content(record)
         except codec.Undecodable as error:
-            advice = "the claim that meets it puts it into the trash; 'jobboard cancel' does so now"
-            yield Oddity(f"job {record.uuid}", str(error), advice)
+            yield Oddity(f"job {record.uuid}", str(error), "the claim that meets it puts it into the trash")
 
     # Operating
 
@@ -345,7 +353,10 @@ class JobBoard(Claiming, Ruling, Scheduling):
         told = logs.fields(arguments.job(job))
         if token is not None:
             arguments.integer("token", token)
+        session = self._live()
+        mine = [claim for claim in session.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
+        session.refused(mine)
         LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
         self._notify(notifier.RELEASED, job)
         if self._refresh(job).state == TRASHED:
@@ -431,7 +442,8 @@ class JobBoard(Claiming, Ruling, Scheduling):
         """Show an entity (a conductor, say) to all who look, for as long as this board is connected.
 
         :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``, which is read anew with
-            each heartbeat, every third of ``claim_ttl``.
+            each heartbeat, every third of ``claim_ttl``: at most 64 KiB of JSON.
+        :raises TypeError, ValueError: what it tells of itself can't be shown.
         """
         kind = codec.check_text("an entity's kind", entity.kind)
         name = codec.check_text("an entity's name", entity.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import logging
 import math
 import threading
 import time
@@ -14,14 +13,14 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
 
 from jobboard import arguments, codec, logs, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, about
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, NotFound
+from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.finishing import Finishing
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish, Taken
 from jobboard.session import Session
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -183,6 +182,8 @@ class Claiming(Finishing):
         :param extra: further arguments of :meth:`claim_next`: ``expiry=`` and ``unless=``, and ``where=`` on SQL.
         :raises NotFound: no job in time, or before ``unless`` was true.
         :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
+        :raises ConnectionFailure: the body ended well, but the job could not be consumed: unless that has been done all
+            the same, it comes back when its lease has lapsed, as nobody works on it any more.
         """
         return Working(lambda: self._working(who, {"names": names, "timeout": timeout, **extra}))
 
@@ -210,22 +211,21 @@ class Claiming(Finishing):
         """End the claim by what became of the work; whether ``error``, which it raised, goes no further.
 
         :raises ClaimLost: the work has ended well, but does not count.
+        :raises JobBoardError: it has ended well, but the job could not be consumed.
         :raises Exception: ``error`` asks for what can't be done; this is what counts in its place.
         """
         claim = _claim_of(job)
         outcome, counts = outcomes.judged(error, job)
-        if self._leave(claim):
-            pass
-        elif error is None:
-            self._conclude(claim, outcome)
-            if outcome is not outcomes.CONSUMED:
-                raise about(ClaimLost(f"{job}: the claim was lost during the work, which does not count"), job)
-        else:
+        if not self._leave(claim):
             try:
                 self._conclude(claim, outcome)
-            except JobBoardError as failure:
-                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+            except BaseException as failure:
                 self._let_lapse(claim, self._session)
+                if error is None or not isinstance(failure, JobBoardError):
+                    raise
+                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+            if error is None and outcome is not outcomes.CONSUMED:
+                raise about(ClaimLost(f"{job}: {outcomes.IN_VAIN}"), job)
         if counts is not None and counts is not error:
             raise counts
         return isinstance(error, (outcomes.Retry, outcomes.Reject))
@@ -245,8 +245,7 @@ class Claiming(Finishing):
     ) -> list[Job]:
         wanted = self._wanted(who, expiry, names, extra)
         for turn in self._rounds(timeout):
-            if unless is not None and unless():
-                self.engine.forgo()
+            if unless is not None and self._called_off(unless):
                 break
             jobs, taken = self._look(turn.session, wanted, limit)
             if jobs:
@@ -256,6 +255,16 @@ class Claiming(Finishing):
                 break
             self._doze(turn, taken.mark, wanted.names, taken.next_event)
         return []
+
+    def _called_off(self, unless: Callable[[], bool]) -> bool:
+        """Whether a wait is over. It will not look then for what it has been given, nor where ``unless`` raises."""
+        over = True
+        try:
+            over = unless()
+        finally:
+            if over:
+                self.engine.forgo()
+        return over
 
     def _wanted(self, who: str, expiry: float | None, names: Iterable[str] | None, extra: dict[str, Any]) -> WantedJobs:
         codec.check_text("who", who)
@@ -279,7 +288,7 @@ class Claiming(Finishing):
             for record in taken.trashed:
                 self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
             claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
-            self._attach(claimed, who, span, start, taken.margin)
+            self._attach(claimed, who, span, start, taken.margin, jobs)
             jobs += claimed
             if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                 return jobs, taken
@@ -322,12 +331,13 @@ class Claiming(Finishing):
         try:
             return Job(self, record, self._content(record), CLAIMED)
         except codec.Undecodable as error:
-            poison = Finish(record.uuid, Holder(who, record.token), Verb.TRASH, error=str(error))
+            holder = Holder(who, record.token)
+            poison = Finish(record.uuid, holder, Verb.TRASH, error=str(error), name=record.name, group=record.group)
             shell = Job(self, record, UNREADABLE, TRASHED)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
             try:
                 self._live().mutate(self.engine.finish, [poison])
-            except ConnectionFailure as failure:
+            except JobBoardError as failure:
                 # The others of the batch are claimed, and must not be forgotten; this one comes back to somebody.
                 LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
                 self.engine.forsake(record.uuid, record.token)
@@ -335,15 +345,28 @@ class Claiming(Finishing):
                 self._gone(notifier.TRASHED, shell)
             return None
 
-    def _attach(self, jobs: Sequence[Job], who: str, span: int | None, start: float, margin: int | None) -> None:
+    def _attach(
+        self,
+        jobs: Sequence[Job],
+        who: str,
+        span: int | None,
+        start: float,
+        margin: int | None,
+        earlier: Sequence[Job] = (),
+    ) -> None:
+        """:param earlier: claimed by the same call before. Where this fails, its caller gets none of them."""
         deadline = None if margin is None else start + margin / 1e6
         claims = [Claim(job, job._record.token, who, span is None, deadline) for job in jobs]
         for job, claim in zip(jobs, claims, strict=True):
             job.claim = claim
-        if span is None:
-            self._live().hold(*claims)
-        for job in jobs:
-            self.tracing.claimed(job, start)
+        try:
+            if span is None:
+                self._live().hold(*claims)
+            for job in jobs:
+                self.tracing.claimed(job, start)
+        except BaseException:
+            self._give_back([*earlier, *jobs])
+            raise
         self._notify(notifier.CLAIMED, *jobs)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -87,22 +88,23 @@ def check_text(what: str, value: Any) -> str:
     return value
 
 
-def check_details(details: Any, limit: int) -> dict[str, Any]:
+def check_details(details: Any, limit: int, what: str = "details", bound: str = "max_details") -> dict[str, Any]:
     """A copy of ``details`` in JSON's shape (None: empty; tuples become lists).
 
     :param limit: the largest size, in bytes of compact UTF-8 JSON.
+    :param what: what an error calls them, and ``bound`` the limit.
     :raises TypeError: something in it is not of JSON's shape; the message names the path to it.
     :raises ValueError: a value is out of range or the whole is too large.
     """
     if details is None:
         return {}
     if not isinstance(details, Mapping):
-        raise TypeError(f"details must be a dict, not {type(details).__name__}")
-    checked: dict[str, Any] = _shaped(details, "details", 0)
+        raise TypeError(f"{what} must be a dict, not {type(details).__name__}")
+    checked: dict[str, Any] = _shaped(details, what, 0)
     size = len(_JSON(checked).encode())
     if size > limit:
         raise ValueError(
-            f"details take {size} bytes as JSON and max_details is {limit}; store large data elsewhere and "
+            f"{what} take {size} bytes as JSON and {bound} is {limit}; store large data elsewhere and "
             "post a reference to it"
         )
     return checked
@@ -276,7 +278,8 @@ def returned(result: Any, limit: int, wire: Wire) -> Returned:
     try:
         return Returned(encode_result(result, limit, wire), None)
     except Exception as error:  # noqa: BLE001 - objects of the user's own do what they like
-        return Returned(None, clip_error(f"{type(error).__name__}: {error}"))
+        # Not str(error), which does what it likes, too.
+        return Returned(None, clip_error("".join(traceback.format_exception_only(error)).rstrip()))
 
 
 def decode_result(result: bytes | str, wire: Wire) -> Any:

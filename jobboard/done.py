@@ -12,6 +12,7 @@ from jobboard.base import BoardBase, about
 from jobboard.engine import Done
 from jobboard.exceptions import NotFound
 from jobboard.job import Job
+from jobboard.primitives import Oddity
 from jobboard.session import Session
 from jobboard.states import COMPLETE, Failure, moment
 
@@ -167,6 +168,32 @@ class Keeping(BoardBase):
                 done = done._replace(refused=str(error))
         return Outcome(done, job, result)
 
+    def _odd_outcomes(self, session: Session) -> Iterator[Oddity]:
+        after: Done | None = None
+        while page := session.query(self.engine.done_page, after, PAGE):
+            for done in page:
+                if (why := self._unreadable(done)) is not None:
+                    newer = "upgrade the library here; " if done.record.version > codec.VERSION else ""
+                    advice = (
+                        f"{newer}it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
+                    )
+                    yield Oddity(f"outcome {done.record.uuid}", why, advice)
+            if len(page) < PAGE:
+                return
+            after = page[-1]
+
+    def _unreadable(self, done: Done) -> str | None:
+        record = done.record
+        if record.version > codec.VERSION:
+            return f"its job was posted in version {record.version}, and this library reads up to {codec.VERSION}"
+        try:
+            self._content(record)
+            if done.result is not None:
+                codec.decode_result(done.result, self.engine.wire)
+        except codec.Undecodable as error:
+            return str(error)
+        return None
+
     def _result(self, job: Job) -> Any:
         outcome = self.outcome(job)
         if outcome.refused is not None:
@@ -188,10 +215,24 @@ class Keeping(BoardBase):
         if result is None:
             return codec.NOTHING
         if isinstance(result, codec.Returned):
-            return result
+            large = self._too_large(job, result.result)
+            return codec.Returned(None, large) if large else result
         if self._keeps is None:
             raise ValueError(
                 f"a result is given for {job}, and this board keeps none: set its option keep_done to the seconds for "
                 "which results are to be kept"
             )
-        return codec.Returned(codec.encode_result(result, *self._keeps), None)
+        encoded = codec.encode_result(result, *self._keeps)
+        if large := self._too_large(job, encoded):
+            raise ValueError(large)
+        return codec.Returned(encoded, None)
+
+    def _too_large(self, job: Job, result: bytes | str | None) -> str | None:
+        """Why an outcome with this result can't be stored."""
+        most, size = self.engine.most_kept, len(job._record.posting) + len(result or "")
+        if most is None or result is None or size <= most:
+            return None
+        return (
+            f"the details and the result take {size} bytes together, and {most} fit here; store large data elsewhere "
+            "and give a reference to it"
+        )

@@ -78,7 +78,7 @@ class Door:
         return self._session.query(self._engine.all_schedules)
 
     def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
-        return self._session.query(self._engine.set_schedule, id, make)
+        return self._session.mutate(self._engine.set_schedule, id, make)[0]
 
     def rules(self) -> Rules:
         return self._session.query(self._engine.rules)

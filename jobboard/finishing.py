@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, final
 
 from jobboard import arguments, codec, notifier
-from jobboard.base import BATCH, POST_BYTES, about, batches
+from jobboard.base import BATCH, POST_BYTES, about
 from jobboard.done import Keeping
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailure, JobFailures
 from jobboard.job import Act, Claim, Job
-from jobboard.primitives import Finish
+from jobboard.primitives import Finish, batches
 from jobboard.session import Session
-from jobboard.standing import Trigger
 from jobboard.states import COMPLETE, CONSUME, FINISHES, OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Status, Verb, failed
 
 
@@ -33,14 +32,13 @@ class _End(NamedTuple):
 
 
 def _batches(asked: list[tuple[int, Finish]], ends: list[_End]) -> Iterator[list[tuple[int, Finish]]]:
-    """As many at once as a request may have: of those that leave an outcome, with its details, no more than fit."""
-    if not any(act.keep for _, act in asked):
-        yield from (asked[start : start + BATCH] for start in range(0, len(asked), BATCH))
-        return
+    """As many at once as a request may have: of those whose details stay, in an outcome or with the job, no more than
+    fit."""
 
     def size(each: tuple[int, Finish]) -> int:
         index, act = each
-        return 0 if act.keep is None else len(ends[index].job._record.posting) + len(act.result or "")
+        goes = act.verb == CONSUME and act.keep is None
+        return 0 if goes else len(ends[index].job._record.posting) + len(act.result or "")
 
     yield from batches(asked, size, BATCH, POST_BYTES)
 
@@ -131,11 +129,7 @@ class Finishing(Keeping):
         if status != OK:
             raise self._refusal(status, job, claim)
         if claim is not None:
-            claim._stands_until(None if margin is None else start + margin / 1e6, span is None, Trigger.EXTENDED)
-            if span is None:
-                session.hold(claim)
-            else:
-                session.let_go(claim)
+            session.extended(claim, None if margin is None else start + margin / 1e6, span is None)
         self._notify(notifier.EXTENDED, job)
 
     def _end(
@@ -180,7 +174,9 @@ class Finishing(Keeping):
             # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
             original = first.setdefault((job.uuid, holder), index)
             if original == index:
-                act = Finish(job.uuid, holder, verb, delay or None, error, refund, None, retried)
+                act = Finish(
+                    job.uuid, holder, verb, delay or None, error, refund, None, retried, name=job.name, group=job.group
+                )
                 if keep is not None and verb == CONSUME:
                     act = act._replace(keep=keep, **result._asdict())
                 asked.append((index, act))
@@ -193,13 +189,13 @@ class Finishing(Keeping):
             except BaseException:
                 session.over(begun)
                 raise
-            done = []
-            for (index, _), status in zip(chunk, statuses, strict=True):
-                if status == OK:
-                    done.append(ends[index])
-                else:
-                    results[index] = self._refusal(status, ends[index].job, ends[index].claim)
-                    session.let_go(*_claims([ends[index]]))
+            told = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
+            done = [ends[index] for index, status in told if status == OK]
+            refused = [(index, status) for index, status in told if status != OK]
+            refusals = self._refusals([(status, ends[index].job, ends[index].claim) for index, status in refused])
+            for (index, _), refusal in zip(refused, refusals, strict=True):
+                results[index] = refusal
+            session.let_go(*_claims(ends[index] for index, _ in refused))
             self.engine.after_commit(
                 extra,
                 functools.partial(self._ended, session, begun, done, who),

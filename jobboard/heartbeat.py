@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from jobboard.exceptions import ConnectionFailure
+from jobboard import logs
+from jobboard.exceptions import JobBoardError
 from jobboard.retry import backoff
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
-def pause(failures: int, interval: float) -> float:
-    """How long to wait for the next beat, after so many failures in a row."""
-    return backoff(failures, 0.1, interval / 3) if failures else interval
+class Beats:
+    """The beats of one heart: whether they fail, and when the next is due."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._failures = 0
+
+    @property
+    def pause(self) -> float:
+        """How long to wait for the next one, in seconds."""
+        return backoff(self._failures, 0.1, self._interval / 3) if self._failures else self._interval
+
+    @contextlib.contextmanager
+    def next(self) -> Iterator[None]:
+        """Around a beat. What it raises is logged, with a traceback only if nobody has foreseen it."""
+        self._failures += 1
+        try:
+            yield
+            self._failures = 0
+        except JobBoardError as error:
+            LOG.warning("could not renew the claims, trying again: %s", error)
+        except Exception:
+            LOG.exception("could not renew the claims, trying again")
 
 
 class Heartbeat:
@@ -25,7 +46,7 @@ class Heartbeat:
 
     def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
         self._beat = beat
-        self._interval = interval
+        self._beats = Beats(interval)
         self._stopped = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
@@ -45,18 +66,10 @@ class Heartbeat:
             self._thread.join(patience)
 
     def _run(self) -> None:
-        failures = 0
         while True:
-            self._news.wait(pause(failures, self._interval))
+            self._news.wait(self._beats.pause)
             self._news.clear()
             if self._stopped:
                 return
-            try:
+            with self._beats.next():
                 self._beat()
-                failures = 0
-            except ConnectionFailure as error:
-                failures += 1
-                LOG.warning("could not renew the claims, trying again: %s", error)
-            except Exception:
-                failures += 1
-                LOG.exception("could not renew the claims, trying again")

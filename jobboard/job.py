@@ -431,7 +431,8 @@ class Job:
     ) -> Iterator[float | bool]:
         while self.seen_state != COMPLETE:
             if self.seen_state == TRASHED:
-                raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else ""))
+                purged = ", or was purged, as it is once it was moved to another board"
+                raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else purged))
             if (left := deadline - time.monotonic()) <= 0:
                 yield False
             yield float(min(delay, max_delay, left))

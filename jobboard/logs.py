@@ -1,6 +1,11 @@
-"""What a log record about a job tells to machines, beside its text to people."""
+"""What a log record about a job tells to machines, beside its text to people; and logs that do no harm."""
 
 from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+from typing import Any
 
 from jobboard.job import Job
 
@@ -22,3 +27,20 @@ def of_claim(uuid: str, token: int, job_name: str | None = None, who: str | None
     ``job_name``, since a :class:`logging.LogRecord` has a ``name`` already, the logger's.
     """
     return {"job": uuid, "job_name": job_name, "who": who, "token": token}
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """The logger of a module whose threads must not end of what a filter or a handler of the program's raises: that is
+    shown on standard error, as :mod:`logging` shows what a handler could not write, and goes no further."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name))
+
+    def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **kwargs: Any) -> None:
+        try:
+            # One more, as the record is to name the caller of this.
+            self.logger.log(level, msg, *args, stacklevel=stacklevel + 1, **kwargs)
+        except Exception:  # noqa: BLE001 - they raise anything
+            if logging.raiseExceptions:
+                with contextlib.suppress(Exception):
+                    traceback.print_exc()

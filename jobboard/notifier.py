@@ -6,15 +6,17 @@ or break a claim. Where nobody listens, an event costs a dictionary look-up.
 
 from __future__ import annotations
 
-import logging
+import functools
+import inspect
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobboard import logs
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 POSTED = "POSTED"
 CLAIMED = "CLAIMED"
@@ -82,12 +84,11 @@ class Notifier:
         """Call ``callback`` on every ``event`` (:data:`ANY` for all), if ``details_filter(details)`` is true.
 
         :raises ValueError: no such event, or this callback is registered for it already.
-        :raises TypeError: it can't be called.
+        :raises TypeError: it can't be called, or is a coroutine function, which nobody would await.
         """
         if event != ANY and event not in self._events:
             raise ValueError(f"there is no event {event!r}; events are {', '.join(sorted(self._events))} and '*'")
-        if not callable(callback):
-            raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
+        check_callback("a callback", callback)
         with self._lock:
             if self.is_registered(event, callback):
                 raise ValueError(f"this callback is registered for {event} already")
@@ -131,14 +132,12 @@ class Notifier:
             return
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name=f"{self._name}-notifier", daemon=True)
                 try:
-                    thread.start()
+                    self._thread = started(f"{self._name}-notifier", self._run)
                 except RuntimeError as error:
                     # What has happened has happened: whoever tells of it must not fail for that.
                     LOG.error("nobody is told of %s: %s", event, error)
                     return
-                self._thread = thread
             self._queue.put((event, details))
 
     def close(self, seconds: float | None = None) -> None:
@@ -157,6 +156,26 @@ class Notifier:
                 try:
                     if listener.accepts is None or listener.accepts(details):
                         listener.callback(event, details, *listener.args, **listener.kwargs)
-                except Exception:
+                except BaseException:
+                    # SystemExit, too, would end this thread, and with it all that others are told.
                     job = details.get("job")
                     LOG.exception("a listener of %s failed", event, extra=None if job is None else logs.fields(job))
+
+
+def check_callback(what: str, callback: Any) -> None:
+    """
+    :raises TypeError: to call it is not to do its work.
+    """
+    if not callable(callback):
+        raise TypeError(f"{what} must be callable, not {type(callback).__name__}")
+    if is_coroutine(callback):
+        raise TypeError(f"{what} must be a plain function: coroutine functions are for jobboard.aio")
+
+
+def is_coroutine(function: Any) -> bool:
+    """Whether what a call of it answers is to be awaited; also of an instance whose ``__call__`` is a coroutine
+    function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = type(function).__call__ if callable(function) else None
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)

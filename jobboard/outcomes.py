@@ -10,7 +10,6 @@ import contextvars
 import datetime
 import functools
 import inspect
-import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ from jobboard import logs
 from jobboard.arguments import limit, micros, seconds
 from jobboard.codec import Returned, clip_error
 from jobboard.job import Job
+from jobboard.notifier import is_coroutine
 from jobboard.retry import backoff
 from jobboard.states import Verb
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_current", default=None)
 
@@ -117,6 +117,9 @@ class Verdict(NamedTuple):
 CONSUMED = Verdict(Verb.CONSUME)
 GIVEN_BACK = Verdict(Verb.ABANDON, refund=True)
 
+IN_VAIN = "the claim was lost during the work, which does not count"
+"""The error of work that has returned all the same."""
+
 
 def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> Verdict:
     """What the end of the work on ``job`` asks for: ``error`` is what it raised, None if it returned.
@@ -131,7 +134,7 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
     if error is None:
         # Later, as after any failure: if the claim stands after all, it may be lost again.
-        return Verdict(Verb.ABANDON, delay)
+        return Verdict(Verb.ABANDON, delay, IN_VAIN)
     retry = isinstance(error, Retry) and not error.count
     if isinstance(error, Retry):
         text = str(error) or None
@@ -143,20 +146,29 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     return Verdict(Verb.ABANDON, delay, text, retry=retry)
 
 
+def last_line(error: str | None) -> str:
+    """What says most of an error in one line; empty where there is none. Of a group, that of the last in it, and not of
+    the frame around it."""
+    lines = (line.strip().removeprefix("| ") for line in reversed((error or "").split("\n")))
+    return next((line for line in lines if line and not line.startswith("+---")), "")
+
+
 def judged(
     error: BaseException | None, job: Job, policy: RetryPolicy | None = None
 ) -> tuple[Verdict, BaseException | None]:
-    """The outcome, and the error that it is of: one that asks for what can't be done is a failure like any other."""
+    """The outcome, and the error that it is of: one that asks for what can't be done is a failure like any other, and
+    so is what a policy raises, which is not asked again."""
     if error is None:
         return outcome_of(None, job), None
+    answers: RetryPolicy | None = None
     try:
-        outcome = outcome_of(error, job, policy)
+        outcome, answers = outcome_of(error, job, policy), policy
         micros("delay", outcome.delay)
         clip_error(outcome.error)
     except Exception as mistake:
         LOG.exception("the work on %s asked for what can't be done", job, extra=logs.fields(job))
         mistake.__cause__ = error
-        return outcome_of(mistake, job, policy), mistake
+        return outcome_of(mistake, job, answers), mistake
     return outcome, error
 
 
@@ -180,12 +192,6 @@ def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object
             "coroutine functions are for jobboard.aio"
         )
     return handler  # type: ignore[no-any-return]
-
-
-def is_coroutine(handler: Any) -> bool:
-    """Whether what a call of it answers is to be awaited; also of an instance whose ``__call__`` is a coroutine
-    function."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def check_result(result: object) -> object:

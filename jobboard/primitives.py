@@ -22,17 +22,19 @@ or still may be; the board repeats the call with the same nonce. What the backen
 deadlock, a script cache that was flushed) it does.
 
 **Margins.** A margin counts from when *this try* was sent; on a replay it is what is left. None means that the claim
-stands as long as the process, without any renewal, which only memory can say.
+stands as long as the process, which only memory can say.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb, settle
+
+T = TypeVar("T")
 
 POLL_CAP = 1.0
 """The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
@@ -140,6 +142,8 @@ class Finish(NamedTuple):
     A CONSUME with ``keep`` leaves an outcome for so many µs, with its ``result``, encoded as postings are, or why that
     is ``refused``.
 
+    ``name`` and ``group`` of the job tell which limits have counted its claim, as far as these are known.
+
     With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
     it had: see :func:`~jobboard.states.part`."""
 
@@ -154,6 +158,8 @@ class Finish(NamedTuple):
     keep: int | None = None
     result: bytes | str | None = None
     refused: str | None = None
+    name: str = ""
+    group: str | None = None
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -190,11 +196,14 @@ class Taken(NamedTuple):
 
 class Renewed(NamedTuple):
     """The answer to a renewal: the (uuid, token) of claims that are lost, and for how long the others stand; of those
-    that were ``missed``, as others hold their jobs, it is not known to be any longer than before."""
+    that were ``missed``, as others hold their jobs, it is not known to be any longer than before. ``unkept``: those
+    that the handle keeps no longer, as somebody has acted by their owner's name, and for how long each stands: 0 or
+    less where it has lapsed or was given back, None where another handle keeps it."""
 
     lost: list[tuple[str, int]]
     margin: int | None
     missed: Sequence[tuple[str, int]] = ()
+    unkept: Sequence[tuple[str, int, int | None]] = ()
 
 
 class Peeked(NamedTuple):
@@ -218,6 +227,11 @@ class Seen(NamedTuple):
         record = settle(record, now)
         fixed = record.state == CLAIMED and record.keeper is None
         return cls(record.state, record, record.lock_until - now if fixed and record.lock_until is not None else None)
+
+    @property
+    def stands(self) -> int | None:
+        """For how many µs its claim stands by itself: 0 where it has none; None where a board keeps it."""
+        return self.left if self.state == CLAIMED else 0
 
 
 @dataclass(frozen=True)
@@ -313,3 +327,18 @@ class Oddity(NamedTuple):
 
 RANKS = range(201)
 """The priorities, as records have them: 0, which is served first, stands for 100, and 200 for -100."""
+
+
+def batches(things: Iterable[T], size: Callable[[T], int], most: int, bytes_: int) -> Iterator[list[T]]:
+    """As many at once as a request may have: ``most``, and no more than fit, unless a single one is larger."""
+    batch: list[T] = []
+    together = 0
+    for each in things:
+        more = size(each)
+        if batch and (len(batch) == most or together + more > bytes_):
+            yield batch
+            batch, together = [], 0
+        batch.append(each)
+        together += more
+    if batch:
+        yield batch

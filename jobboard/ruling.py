@@ -30,7 +30,7 @@ class Ruling(BoardBase):
         :raises JobFailure: more than 1,000 names would be paused.
         """
         wanted = arguments.names(names)
-        self._live().query(self.engine.pause, wanted)
+        self._live().mutate(self.engine.pause, wanted)
         LOG.info("board %r: paused %s", self._name, _told(wanted))
 
     @final
@@ -39,7 +39,7 @@ class Ruling(BoardBase):
         for a job looks again."""
         wanted = arguments.names(names)
         session = self._live()
-        session.query(self.engine.resume, wanted)
+        session.mutate(self.engine.resume, wanted)
         LOG.info("board %r: no longer paused: %s", self._name, _told(wanted))
         session.wake()
 
@@ -76,7 +76,7 @@ class Ruling(BoardBase):
         """
         limit = arguments.bound(name, per, concurrency, rate)
         session = self._live()
-        session.query(self.engine.set_limit, limit)
+        session.mutate(self.engine.set_limit, limit)
         LOG.info("board %r: limit of %r set: %s", self._name, name, limit)
         session.wake()
         return limit

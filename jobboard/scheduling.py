@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from jobboard import arguments, codec
+from jobboard import arguments, codec, logs
 from jobboard.base import BoardBase
-from jobboard.engine import StoredSchedule
+from jobboard.engine import DuePosts, StoredSchedule
 from jobboard.exceptions import NotFound
 from jobboard.job import Posting
 from jobboard.primitives import Draft, KeptStats
 from jobboard.priorities import JobPriority, rank_of
-from jobboard.states import OK, moment
+from jobboard.session import Session
+from jobboard.states import OK, Record, moment
 from jobboard.timetable import Missed, Timetable
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,21 @@ class Scheduling(BoardBase):
         )
         [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
 
+        made: StoredSchedule
+
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
-            if before is not None and self._is_alike(before, timetable, draft):
-                return before
+            nonlocal made
             last = None if before is None else before.last
-            return StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            if before is not None and self._is_alike(before, timetable, draft):
+                made = before
+            return made
 
         session = self._live()
-        entry = session.query(self.engine.set_schedule, id, make)
-        assert entry is not None
+        entry, _ = session.mutate(self.engine.set_schedule, id, make)
         session.alarm()
-        return self._schedule(entry)
+        # Others may have removed it before a repetition has told that it was set.
+        return self._schedule(entry or made)
 
     def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
         """Whether this says what the stored one says already."""
@@ -177,12 +181,19 @@ class Scheduling(BoardBase):
     def _post_due(self) -> float | None:
         """In how many seconds something is due again, as far as is known."""
         session = self._live()
-        posted, left = session.query(self.engine.post_due)
+        posted: DuePosts = {}
+        try:
+            left = session.query(self.engine.post_due, posted)
+        finally:
+            # Also where it has broken off at a later one.
+            self._tell_posted(session, [record for record in posted.values() if record is not None])
+        return None if left is None else left / 1e6
+
+    def _tell_posted(self, session: Session, posted: Sequence[Record]) -> None:
         for record in posted:
             LOG.info("the schedule of %r has posted job %s", record.name, record.uuid)
         if posted:
             self._posted(session, [self._job_or_shell(record, record.state) for record in posted])
-        return None if left is None else left / 1e6
 
     def _hears_schedules(self) -> bool:
         """Whether there will be an alarm when a schedule is set or removed, by whomever."""

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from oslo_utils import uuidutils
 
+from jobboard import logs
 from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
-from jobboard.primitives import Nonce
+from jobboard.primitives import Nonce, Renewed
 from jobboard.retry import retrying
 from jobboard.standing import Trigger
 
 T = TypeVar("T")
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 END_OF_BEAT = 3.5
 """For how many seconds the end of a board waits for a renewal under way."""
@@ -71,8 +71,8 @@ class Session:
         self._slot_calls = slot_calls
         self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
         self._beating = False
-        # By themselves, for the order in which they came.
-        self._held: dict[Claim, None] = {}
+        # In the order in which they came; and since when, on this machine's clock, each is to be kept.
+        self._held: dict[Claim, float] = {}
         # Whether each is to be kept again if that comes to nothing.
         self._ending: dict[Claim, bool] = {}
         self._slots: deque[Nonce] = deque()
@@ -181,27 +181,42 @@ class Session:
     def hold(self, *claims: Claim) -> None:
         """Keep claims: what has ended meanwhile is not kept, and what is being ended only if that comes to nothing."""
         with self._lock:
-            for claim in claims:
-                if claim in self._ending:
-                    self._ending[claim] = True
-            self._keep([claim for claim in claims if claim not in self._ending])
+            self._hold(claims)
+
+    def _hold(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            if claim in self._ending:
+                self._ending[claim] = True
+        self._keep([claim for claim in claims if claim not in self._ending])
 
     def _keep(self, claims: Iterable[Claim]) -> None:
         standing = [claim for claim in claims if not claim.ended]
         # First: what nobody renews is not to be held, nor what raises here, once somebody renews the others.
-        if any(claim.deadline is not None for claim in standing):
+        if standing:
             self._start_beating()
-        self._held.update(dict.fromkeys(standing))
+        self._held.update(dict.fromkeys(standing, boottime()))
 
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop keeping claims; those of them that were kept."""
         with self._lock:
-            kept = self._held.keys() & claims
-            for claim in kept:
-                del self._held[claim]
-            for claim in self._ending.keys() & claims:
-                self._ending[claim] = False
+            return self._let_go(claims)
+
+    def _let_go(self, claims: Sequence[Claim]) -> set[Claim]:
+        kept = self._held.keys() & claims
+        for claim in kept:
+            del self._held[claim]
+        for claim in self._ending.keys() & claims:
+            self._ending[claim] = False
         return kept
+
+    def extended(self, claim: Claim, deadline: float | None, kept: bool) -> None:
+        """Its holder has extended a claim: from now on it is kept, or not; whatever a renewal under way may find."""
+        with self._lock:
+            claim._stands_until(deadline, kept, Trigger.EXTENDED)
+            if kept:
+                self._hold([claim])
+            else:
+                self._let_go([claim])
 
     def ending(self, claims: Iterable[Claim]) -> list[Claim]:
         """These are about to be ended. They leave the heartbeat before, so that no beat takes their end for a loss.
@@ -241,21 +256,42 @@ class Session:
         with self._lock:
             return list(self._held)
 
-    def confirm(self, asked: list[Claim], lost: list[tuple[str, int]], deadline: float | None) -> None:
-        """Take in the answer to a renewal of ``asked``; a claim that was let go of meanwhile is none of it."""
-        gone, refused = set(lost), []
+    def confirm(self, asked: list[Claim], sent: float, answer: Renewed) -> None:
+        """Take in the answer to a renewal of ``asked`` that was sent then, on :func:`~jobboard.job.boottime`; a claim
+        that was let go of or extended meanwhile is none of it."""
+
+        def until(margin: int | None) -> float | None:
+            return None if margin is None else sent + margin / 1e6
+
+        refused, missed = set(answer.lost), set(answer.missed)
+        unkept = {(uuid, token): left for uuid, token, left in answer.unkept}
+        lost = []
         with self._lock:
             for claim in asked:
-                if claim not in self._held:
+                name = (claim.uuid, claim.token)
+                if name in missed or self._held.get(claim, math.inf) >= sent:
                     continue
-                if (claim.uuid, claim.token) in gone:
-                    del self._held[claim]
+                if name not in refused and name not in unkept:
+                    claim._stands_until(until(answer.margin), True, Trigger.RENEWED)
+                    continue
+                del self._held[claim]
+                if name in refused:
                     claim._step(Trigger.REFUSED)
-                    refused.append(claim)
-                else:
-                    claim._stands_until(deadline, True, Trigger.RENEWED)
-        for claim in refused:
+                    lost.append(claim)
+                elif (left := unkept[name]) is not None:
+                    claim._stands_until(until(left), False, Trigger.RENEWED)
+                    if claim._is_lost():
+                        lost.append(claim)
+        for claim in lost:
             self._on_lost(claim)
+
+    def refused(self, claims: list[Claim]) -> None:
+        """These were taken away from here, which whoever works under them reads at once. Their loss is told of by the
+        heartbeat, as ever."""
+        with self._lock:
+            for claim in claims:
+                if claim in self._held:
+                    claim._step(Trigger.REFUSED)
 
     def enlist(self, kind: str, name: str, entity: Any) -> None:
         with self._lock:
@@ -275,10 +311,11 @@ class Session:
         try:
             renew(self)
         finally:
-            for claim in self.held():
-                # Whoever is told that a claim is lost may drop it: renewed any further, it would never come back.
-                if claim._is_lost() and self.let_go(claim):
-                    self._on_lost(claim)
+            # Whoever is told that a claim is lost may drop it: renewed any further, it would never come back.
+            with self._lock:
+                lost = self._let_go([claim for claim in self._held if claim._is_lost()])
+            for claim in lost:
+                self._on_lost(claim)
 
     # Waiters.
 

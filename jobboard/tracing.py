@@ -9,7 +9,8 @@ from jobboard.job import Job, Posting
 
 
 class Tracing:
-    """Set another one as ``board.tracing`` to be told, in the thread that acts; what it raises goes to the caller.
+    """Set another one as ``board.tracing`` to be told, in the thread that acts; what it raises goes to the caller. Jobs
+    that were claimed by then are given back first; that attempt does not count.
 
     What one process has to tell another about a job travels with it as its ``context``.
     """

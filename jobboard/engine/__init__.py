@@ -6,9 +6,9 @@ from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, Limits, LimitScope, Listed, lane, revive
-from jobboard.engine.rules import GATE, Rules, SetLimit
-from jobboard.engine.scheduling import Due, StoredSchedule, Unreadable
+from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.rules import GATE, Rules, SetLimit, damaged_gate, damaged_value
+from jobboard.engine.scheduling import DuePosts, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     HELD,
     LAPSING,
@@ -41,9 +41,10 @@ __all__ = [
     "Committer",
     "Deed",
     "Done",
-    "Due",
+    "DuePosts",
     "Engine",
     "Found",
+    "Grouped",
     "Lane",
     "Life",
     "LimitScope",
@@ -65,6 +66,8 @@ __all__ = [
     "Stored",
     "StoredSchedule",
     "Unreadable",
+    "damaged_gate",
+    "damaged_value",
     "held_key",
     "lane",
     "reschedules",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import abc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 import msgpack
 
 from jobboard import notifier, retry
-from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored
+from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Status, Verb, lapse, settle
 
 TRIES = 100
@@ -66,15 +67,29 @@ class Answer(NamedTuple):
         return cls(call, attempt, tuple(Deed(Status(status), uuid, token) for status, uuid, token in done))
 
 
+class Timely(NamedTuple):
+    """What stores the server's time as it was asked for at ``asked``, on :func:`~jobboard.job.boottime`, is to be sent
+    ``within`` seconds."""
+
+    asked: float
+    within: float
+
+    def end(self, number: int) -> float:
+        """Until when this try may be sent. Each has more time than the one before: who is always slow gets through."""
+        return self.asked + number * self.within
+
+
 class Plan(NamedTuple):
     """What a call is going to do, and what it answers then. ``sides``: what was read of side records that the changes
-    touch, so that they are not read again; ``checks``: what it relies on beside these."""
+    touch, so that they are not read again; ``checks``: what it relies on beside these; ``timely``: it is decided anew
+    where its commit would be sent too late."""
 
     changes: list[Change]
     done: list[Deed]
     sides: Sequence[Side] = ()
     marks: Sequence[Mark] = ()
     checks: Sequence[Side] = ()
+    timely: Timely | None = None
 
 
 class Result(NamedTuple):
@@ -148,7 +163,7 @@ class Committer:
         assert nonce is not None
         began = boottime()
         slot, stored = self._remembered(nonce), None
-        for _ in self.tries():
+        for number in self.tries():
             if slot is None:
                 slot = self.slot(nonce)
                 stored = Answer.of(slot)
@@ -160,13 +175,17 @@ class Committer:
                 made = again(stored) if again is not None else None
             if made is None:
                 assert stored is not None
+                self.commit([])
                 return Result(stored.done, [], True)
             if not (made.changes or made.marks) and nonce.attempt == 1:
                 # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
                 self._slots[nonce.handle, nonce.slot] = slot
+                self.commit([])
                 return Result(made.done, [], False)
             answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), HOUR)
             sent = boottime()
+            if made.timely is not None and sent > made.timely.end(number):
+                continue
             try:
                 committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks)
             except Stale as stale:
@@ -216,10 +235,14 @@ class Committer:
         sides: Sequence[Side] = (),
         checks: Sequence[Side] = (),
     ) -> Committed:
-        """Store these with the keys that they take and set free.
+        """Store these with the keys that they take and set free. With nothing to store, as where an earlier try has
+        done it all, that is to be as safe as if it were stored now.
 
         :raises Stale: somebody was quicker.
         """
+        if not (changes or marks):
+            self.store.secure()
+            return Committed([], [])
         return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks)
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
@@ -268,8 +291,7 @@ class Committer:
     def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
         """Store changes that have nothing to do with each other: those of them at which nobody was quicker."""
         stored: list[Change] = []
-        for start in range(0, len(changes), AT_ONCE):
-            chunk = changes[start : start + AT_ONCE]
+        for chunk in batches(changes, _weight, AT_ONCE, self.store.most_bytes or sys.maxsize):
             try:
                 self.commit(chunk, checks=checks)
                 stored += chunk
@@ -304,6 +326,10 @@ def sweeping(stored: Stored, now: int) -> Change:
     """Write down what has ended by itself."""
     record = standing(stored, now)
     return Change(stored, record, notifier.TRASHED if record.state == TRASHED else None)
+
+
+def _weight(change: Change) -> int:
+    return 0 if change.before is None else weight(change.before)
 
 
 def held_key(job: Draft | Record) -> str | None:

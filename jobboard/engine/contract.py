@@ -15,7 +15,7 @@ from jobboard.conf import Option, Settings
 from jobboard.engine.done import Done
 from jobboard.engine.keys import Remembered
 from jobboard.engine.rules import Rules
-from jobboard.engine.scheduling import Due, Make, StoredSchedule, Unreadable
+from jobboard.engine.scheduling import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import (
     POLL_CAP,
@@ -94,6 +94,9 @@ class Engine(abc.ABC):
     poll_cap: float = POLL_CAP
     """The longest that ``wait`` may sleep without looking, in seconds; larger where the server wakes it."""
 
+    most_kept: ClassVar[int | None] = None
+    """How many bytes details and result of an outcome may have together; None: as many as either may have."""
+
     slot_calls: float = math.inf
     """After how many calls a slot is better replaced by a new one, where what is written again and again gets dear."""
 
@@ -164,8 +167,8 @@ class Engine(abc.ABC):
         return False
 
     def examine(self) -> Iterator[Oddity]:
-        """What is odd in the store, beside what :meth:`page` and :meth:`trash_page` show. Reads in pages, and writes
-        nothing."""
+        """What is odd in the store, beside what :meth:`page`, :meth:`trash_page` and :meth:`done_page` show. Reads in
+        pages, and writes nothing."""
         yield from ()
 
     def joins(self, extra: dict[str, Any]) -> bool:
@@ -214,12 +217,13 @@ class Engine(abc.ABC):
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         """Prolong the (uuid, token) claims in ``held`` (at most 1000) that the store marks as kept by ``handle``, to
         ``ttl`` from now, reviving what has lapsed and is nobody else's. Lost is what is absent, trashed, or of another
-        token; not what somebody has given a fixed lease. Skips, rather than waits for, a job that a transaction of the
-        caller's holds: that one is neither renewed nor lost, but ``missed``."""
+        token. What ``handle`` keeps no longer, as somebody has given it a fixed lease by its owner's name, say, is
+        ``unkept``, and stays as it is. Skips, rather than waits for, a job that a transaction of the caller's holds:
+        that one is neither renewed nor lost, but ``missed``."""
 
     def forsake(self, uuid: str, token: int) -> None:  # noqa: B027 - where a lease is stored, it ends by itself
         """The holder of a kept claim was told that it is lost, and it is not renewed any more: see to it that the job
-        becomes free, even if what keeps the claim has survived. Must not block."""
+        becomes free, even if what keeps the claim has survived, and the server refuses it at first. Must not block."""
 
     def doubt(self, nonce: Nonce) -> None:  # noqa: B027 - most stores forget what a broken connection has not sent
         """The retries of this mutation have run out and its outcome is unknown: what it may have claimed, or may still
@@ -319,16 +323,16 @@ class Engine(abc.ABC):
         """What holds for all claims of the board."""
 
     @abc.abstractmethod
-    def pause(self, names: Sequence[str] | None) -> None:
+    def pause(self, names: Sequence[str] | None, nonce: Nonce) -> None:
         """Give no more claims of jobs of these names, or (None) of any job. A claim that stands goes on, and so does
         what extends, revives or ends it. No call that begins after this one has returned makes a claim against it."""
 
     @abc.abstractmethod
-    def resume(self, names: Sequence[str] | None) -> None:
+    def resume(self, names: Sequence[str] | None, nonce: Nonce) -> None:
         """Take that back for these names, or (None) all of it, and wake those who wait."""
 
     @abc.abstractmethod
-    def set_limit(self, limit: Limit) -> None:
+    def set_limit(self, limit: Limit, nonce: Nonce) -> None:
         """Bound the claims of some jobs from when this returns on. Those that stand go on, and count."""
 
     @abc.abstractmethod
@@ -349,9 +353,10 @@ class Engine(abc.ABC):
         """The others, too."""
 
     @abc.abstractmethod
-    def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002
+    def set_schedule(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002
         """Store what ``make`` answers to the time and to what stands there (None: nothing), if it is still as it was
-        read. Where it answers that very thing, nothing is written. What it has answered last."""
+        read. Where it answers that very thing, nothing is written. What it has answered last; on a replay, what stands
+        there now."""
 
     @abc.abstractmethod
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002
@@ -367,9 +372,13 @@ class Engine(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def post_due(self) -> Due:
+    def post_due(self, posted: DuePosts) -> int | None:
         """Post the jobs of all schedules that are due: one for each due time, whoever else does so, as the commit that
-        posts it also writes down the next one. So it may be repeated as it is."""
+        posts it also writes down the next one. So it may be repeated as it is.
+
+        :param posted: takes in what it has posted. A repetition gets the same again: of what a lost reply leaves open
+            it finds out whether it is on the board.
+        :returns: in how many µs something is due again, None if nothing is known of."""
 
     @abc.abstractmethod
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.calls import EnginePart
-from jobboard.engine.store import Mark, Side, Stale, Store
+from jobboard.engine.calls import Committer, EnginePart
+from jobboard.engine.store import Mark, Side, Stale
 from jobboard.primitives import Finish
 from jobboard.states import COMPLETE, Failure, Record
 
@@ -97,15 +97,14 @@ class DoneEngine(EnginePart):
 
     def keep(self, dones: Sequence[Done]) -> int:
         there = self.outcomes([done.record.uuid for done in dones])
-        return _keep(self._call(None).store, [done for done, known in zip(dones, there, strict=True) if known is None])
+        return _keep(self._call(None), [done for done, known in zip(dones, there, strict=True) if known is None])
 
 
-def _keep(store: Store, dones: Sequence[Done]) -> int:
+def _keep(committer: Committer, dones: Sequence[Done]) -> int:
     marks = [Mark(Side(KIND, done.record.uuid, None, None, None), done.packed(), until=done.until) for done in dones]
     try:
-        if marks:
-            store.commit([], marks)
+        committer.commit([], marks)
     except Stale:
         # Another is quicker with some of them, or they are left of what has ended.
-        return 0 if len(dones) == 1 else sum(_keep(store, [done]) for done in dones)
+        return 0 if len(dones) == 1 else sum(_keep(committer, [done]) for done in dones)
     return len(marks)

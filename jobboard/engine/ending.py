@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from jobboard import states
 from jobboard.engine.calls import DAY, Deed, Plan, change_by, standing
 from jobboard.engine.done import KIND, kept
+from jobboard.engine.rules import GATE
 from jobboard.engine.store import Change, Found, Mark, Stored
 from jobboard.primitives import Finish
 from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Verb
@@ -47,7 +48,7 @@ class Recent:
 
 
 def ending(acts: Sequence[Finish], found: Found) -> Plan:
-    """What these acts make of the jobs that were found for them."""
+    """What these acts make of the jobs that were found for them. It relies on the gate, where that was found, too."""
     before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
     # A job may stand twice in a batch: the second act meets what the first has made of it.
     after = {uuid: standing(stored, found.now) for uuid, stored in before.items()}
@@ -68,4 +69,4 @@ def ending(acts: Sequence[Finish], found: Found) -> Plan:
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
     ]
     marks += [Mark(side, b"", DAY) for side in found.sides if touched.get(side.key) == Verb.PURGE]
-    return Plan(changes, done, marks=marks)
+    return Plan(changes, done, marks=marks, checks=[side for side in found.sides if side.kind == GATE[0]])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import abc
 import json
-import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from jobboard import notifier, states
 from jobboard.engine.calls import (
@@ -23,12 +22,14 @@ from jobboard.engine.calls import (
 from jobboard.engine.contract import Engine
 from jobboard.engine.done import DoneEngine, asked
 from jobboard.engine.ending import Recent, ending
+from jobboard.engine.examining import odd_sides
 from jobboard.engine.finding import Choice, Finder
 from jobboard.engine.idling import IdleScopes
 from jobboard.engine.keeping import ClaimKeeper
 from jobboard.engine.keys import KeyEngine, holders_of
-from jobboard.engine.limiting import Entered, LimitEngine
-from jobboard.engine.limits import Limits, LimitScope, Rooms, reviving
+from jobboard.engine.limiting import LimitEngine
+from jobboard.engine.limits import Limits, Rooms, reviving
+from jobboard.engine.roster import entity_of
 from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import ScheduleEngine, Schedules
 from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
@@ -47,8 +48,6 @@ from jobboard.states import (
     Verb,
 )
 
-LOG = logging.getLogger(__name__)
-
 S = TypeVar("S", bound=Store)
 
 _PATIENCE = 2.0
@@ -59,6 +58,10 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
     """An engine over a :class:`~jobboard.engine.Store`, which a backend gives it."""
 
     _opened: S | None = None
+
+    _relied_on: ClassVar[Sequence[tuple[str, str]]] = [GATE]
+    """What the end of a claim reads beside its job, and its commit compares, so that it is known whose slots come free.
+    Nothing: the gate is read once the claim has ended."""
 
     @abc.abstractmethod
     def _make_store(self) -> S: ...
@@ -79,7 +82,6 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         self._schedules = Schedules(self._call, lambda drafts: self._posting(drafts, {}), self.wire)
         self._recent = Recent()
         self._finder = Finder(self._committer, self._ttl)
-        self._entered = Entered(self._committer)
         self._idle = IdleScopes(self._committer)
         self._opened = store
 
@@ -142,7 +144,10 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         return self._idle.tidy(max(0.0, end - time.monotonic())) or more
 
     def examine(self) -> Iterator[Oddity]:
-        return self._live.examine()
+        store = self._live
+        yield from self._odd_gate(store.gate_place)
+        yield from store.examine()
+        yield from odd_sides(store)
 
     # Posting
 
@@ -220,7 +225,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
-            rooms = Rooms(self._committer, Limits(rules.limits), found.now)
+            rooms = Rooms(self._committer, Limits(rules.limits), found.now, [])
             if status == OK and after is not None:
                 rooms.learn([after])
                 if after.name in rules.paused:
@@ -230,13 +235,11 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             if status != OK or after is None or stored is None:
                 return Plan([], [Deed(status, uuid)])
             rooms.enter(after)
-            entered.update(rooms.entered)
             change = change_by(Verb.CLAIM, stored, after)
-            return Plan([change], [Deed(OK, uuid, after.token)], marks=rooms.marks(), checks=found.sides)
+            made = Plan([change], [Deed(OK, uuid, after.token)], checks=found.sides)
+            return made._replace(marks=rooms.marks(), timely=rooms.timely)
 
-        entered: dict[str, list[LimitScope]] = {}
         result = self._call(nonce).do(nonce, plan)
-        self._entered.learn(entered)
         status = result.done[0].status
         if status != OK:
             return Claimed(status, None, None)
@@ -299,18 +302,16 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
                     made.done.append(Deed(OK, record.uuid, record.token))
                     if rooms is not None:
                         rooms.enter(record)
-            return made if rooms is None else made._replace(marks=rooms.marks())
+            return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 
         result = self._call(nonce).do(nonce, plan, beaten=choice.beaten)
-        if choice.rooms is not None:
-            self._entered.learn(choice.rooms.entered)
         records, margin = self._claims(result, expiry)
         return Taken(records, margin, trashed, look and look.next_event, None, result.replayed)
 
     # Keeping claims
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        return Renewed([], None) if self._live.keeps == "process" else self._keeper.renew(handle, held, ttl)
+        return self._keeper.renew(handle, held, ttl)
 
     def forsake(self, uuid: str, token: int) -> None:
         if self._opened is not None and self._opened.keeps == "session":
@@ -353,38 +354,53 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
 
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
         recent = self._recent.pop(acts)
+        made = Plan([], [])
 
         def plan() -> Plan:
-            nonlocal recent
+            nonlocal recent, made
             known, recent = recent, None
             if known is not None:
-                made = ending(acts, Found(self._live.judged(known), list(known), []))
+                made = ending(acts, Found(self._live.judged(known), list(known), [self._finder.ruled.gate]))
                 if all(deed.status == OK for deed in made.done):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
-            return ending(acts, self._live.read([act.uuid for act in acts], [*purged, *asked(acts)]))
+            sides = [*purged, *asked(acts), *self._relied_on]
+            made = ending(acts, self._live.read([act.uuid for act in acts], sides))
+            return made
 
-        done = [deed.status for deed in self._call(nonce).do(nonce, plan).done]
-        self._freed([act.uuid for act in acts])
-        return done
+        result = self._call(nonce).do(nonce, plan)
+        ended = [act for act, deed in zip(acts, result.done, strict=True) if deed.status == OK and act.name]
+        self._freed(ended, made.checks)
+        return [deed.status for deed in result.done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+        released: list[Record] = []
+        gate: Sequence[Side] = ()
+
         def plan() -> Plan:
+            nonlocal released, gate
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
-            found, stored, before = self._committer.one(uuid, purged)
+            found, stored, before = self._committer.one(uuid, [*purged, *self._relied_on])
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
             held = holders_of(self._live, [before.key] if verb == Verb.RESTORE and before.key is not None else [])
             if any(holder != uuid for holder in held.by_key.values()):
                 return Plan([], [Deed(Status.KEY, uuid)])
+            released = [before] if before.state == CLAIMED else []
             # It may be its own key that a lapse has set free.
             changes = [change for change in held.freed if change.before != stored]
-            marks = [Mark(side, b"", DAY) for side in found.sides]
-            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks)
+            marks = [Mark(side, b"", DAY) for side in found.sides[: len(purged)]]
+            gate = found.sides[len(purged) :]
+            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
 
-        status = self._call(nonce).do(nonce, plan).done[0].status
-        self._freed([uuid])
+        result = self._call(nonce).do(nonce, plan)
+        status = result.done[0].status
+        if result.replayed and verb == Verb.RELEASE:
+            # Nobody knows how far the try got that has released it.
+            released = [stored.record for stored in self._live.read([uuid]).jobs if stored is not None]
+        if status == OK:
+            self._freed(released, gate)
         return status
 
     # Looking
@@ -450,7 +466,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
     def delist(self, handle: str) -> None:
         for _ in self._committer.tries():
             sides = self._live.listed("entity").sides
-            mine = [Mark(side, None) for side in sides if json.loads(side.value or b"[null]")[0] == handle]
+            mine = [Mark(side, None) for side in sides if (entity := entity_of(side)) and entity[0] == handle]
             try:
                 if mine:
                     self._committer.commit([], mine)
@@ -460,22 +476,12 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
 
     def roster(self) -> list[tuple[str, str, str]]:
         found = self._live.listed("entity")
-        told = (_entity(side) for side in found.sides if side.stands(found.now))
-        return [entity for entity in told if entity is not None]
+        told = (entity_of(side) for side in found.sides if side.stands(found.now))
+        return [entity[1:] for entity in told if entity is not None]
 
 
 def _seen(stored: Stored, now: int) -> Seen:
     return Seen.at(now, standing(stored, now))
-
-
-def _entity(side: Side) -> tuple[str, str, str] | None:
-    """Kind, name and metadata; None where the entry is damaged, which must not hide the others."""
-    try:
-        _, kind, name, metadata = json.loads(side.value or b"")
-    except (ValueError, TypeError):
-        LOG.warning("an entity can't be read: %r", side.value)
-        return None
-    return kind, name, metadata
 
 
 def _operated(

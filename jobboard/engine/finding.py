@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobboard.engine.calls import AT_ONCE, Committer, standing
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import GATE, Rules
-from jobboard.engine.store import Lane, Look, Mark, Side, Stale, Stored
-from jobboard.primitives import Peeked
+from jobboard.engine.store import Lane, Look, Mark, Side, Stale, Stored, weight
+from jobboard.primitives import Peeked, batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 _OFTEN = 5
@@ -31,7 +31,7 @@ class Ruled:
     """What one gate lets be claimed. It never changes, so that whoever has it decides by one gate throughout."""
 
     def __init__(self, gate: Side) -> None:
-        rules = Rules.of(gate)
+        self.rules = rules = Rules.of(gate)
         self.gate = gate
         self.paused = rules.paused
         self.limits = Limits(rules.limits)
@@ -145,37 +145,41 @@ class Finder:
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Those of these jobs, all of them unclaimed, that the rules let be claimed, each by itself."""
-        self.ruled = ruled = Ruled(self._read_gate())
-        rooms = Rooms(self.committer, ruled.limits, 0, writes=False)
+        ruled = self.newest()
+        rooms = Rooms(self.committer, ruled.limits, 0, None)
         rooms.learn(jobs)
         return {job.uuid for job in jobs if job.name not in ruled.paused and not rooms.full(job)}
 
+    def newest(self) -> Ruled:
+        """By the gate as it is now."""
+        self.ruled = ruled = Ruled(self.committer.store.read([], [GATE]).sides[0])
+        return ruled
+
     def changed(self, since: Side) -> bool:
         """Look at the gate: whether it is another than this."""
-        self.ruled = ruled = Ruled(self._read_gate())
-        return ruled.gate.tag != since.tag
+        return self.newest().gate.tag != since.tag
 
     # The rules themselves
 
     def rules(self) -> Rules:
-        return Rules.of(self._read_gate())
+        return self.newest().rules
 
-    def rule(self, change: Callable[[Rules], Rules]) -> Rules:
-        """Change the rules, to what is returned; to do it again does no harm."""
+    def bind(self, setting: str) -> None:
+        """The claims that stood at this setting of a limit are counted. A try that is late does nothing: what it
+        changes was there, and has a tag that never returns."""
         for _ in self.committer.tries():
-            gate = self._read_gate()
-            before = Rules.of(gate)
-            after = change(before)
+            ruled = self.newest()
+            binding = ruled.rules.counted(setting)
+            marks = [Mark(ruled.gate, binding.packed(), wakes=True)] if binding != ruled.rules else []
             try:
-                if after != before:
-                    self.committer.commit([], [Mark(gate, after.packed(), wakes=True)])
+                # A repetition that has nothing to change may have to wait for what its first try has changed.
+                committed = self.committer.commit([], marks)
             except Stale:
                 continue
-            return after
-        raise AssertionError("unreachable")
-
-    def _read_gate(self) -> Side:
-        return self.committer.store.read([], [GATE]).sides[0]
+            if marks:
+                [gate] = committed.sides
+                self.ruled = Ruled(gate)
+            return
 
 
 class Choice:
@@ -214,7 +218,13 @@ class Choice:
         self._full: dict[str, LimitScope] = {}
 
     def next(self) -> Look:
-        """What to claim in the next try."""
+        """What to claim in the next try: no more than one commit may change."""
+        look, most = self._next(), self._finder.committer.store.most_bytes
+        if most is None or not look.ready:
+            return look
+        return look._replace(ready=next(batches(look.ready, weight, len(look.ready), most)))
+
+    def _next(self) -> Look:
         if self._look is not None and self._goes_on:
             self._goes_on = False
             self._drop_lost()
@@ -260,9 +270,7 @@ class Choice:
         self._met = {stored.record.uuid: stored for stored in look.ready}
         if not limited:
             return look._replace(ready=look.ready[: self._limit])
-        self.rooms = rooms = Rooms(
-            finder.committer, ruled.limits, look.now, self._trashed, writes=self._trashed is not None
-        )
+        self.rooms = rooms = Rooms(finder.committer, ruled.limits, look.now, self._trashed)
         event, known = look.next_event, 0
         chosen, enough = self._fitting()
         while not enough and len(look.ready) >= wanted and len(self._full) > known:

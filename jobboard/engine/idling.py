@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jobboard.engine.calls import Committer
 from jobboard.engine.limits import SCOPE, Listed
 from jobboard.engine.rules import GATE, Rules
-from jobboard.engine.store import Found, Mark, Side, Stale, turns
+from jobboard.engine.store import Mark, Side, Stale, turns
+from jobboard.exceptions import JobFailure
 from jobboard.states import CLAIMED
 
 MOST = 2000
@@ -44,15 +45,23 @@ class IdleScopes:
             return 0
         store = self._committer.store
         ruled = store.read([], [GATE])
-        started = [(side, listed) for side, listed in _read(sides) if not _counts(side, listed, ruled, store.precision)]
-        uuids = list(dict.fromkeys(uuid for _, listed in started for uuid, _ in listed.claims))
+        try:
+            rules = Rules.of(ruled.sides[0])
+        except JobFailure:
+            return 0
+        # A damaged one begins anew, and lists nothing.
+        read = ((side, Listed.of(side)) for side in sides)
+        forgotten = [
+            (side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), ruled.now)
+        ]
+        uuids = list(dict.fromkeys(uuid for _, listed in forgotten for uuid, _ in listed.claims))
         # A claim that has lapsed, and of which nobody has written that down, may be extended by a call on its way.
         held = {
             (stored.record.uuid, stored.record.token)
             for stored in (store.read(uuids).jobs if uuids else ())
             if stored is not None and stored.record.state == CLAIMED
         }
-        idle = [side for side, listed in started if held.isdisjoint(listed.claims)]
+        idle = [side for side, listed in forgotten if held.isdisjoint(listed.claims)]
         return sum(self._gone(idle[at : at + AT_ONCE], ruled.sides) for at in range(0, len(idle), AT_ONCE))
 
     def _gone(self, idle: Sequence[Side], checks: Sequence[Side]) -> int:
@@ -62,21 +71,3 @@ class IdleScopes:
         except Stale:
             return 0 if len(idle) == 1 else sum(self._gone([side], checks) for side in idle)
         return len(idle)
-
-
-def _read(sides: Sequence[Side]) -> Iterator[tuple[Side, Listed]]:
-    """What is damaged is for the next claim to begin anew."""
-    for side in sides:
-        try:
-            yield side, Listed.read(side)
-        except ValueError:
-            continue
-
-
-def _counts(side: Side, listed: Listed, ruled: Found, precision: int) -> bool:
-    """Whether the rate of this scope still counts one of its starts."""
-    name, grouped, _ = side.key.partition("\n")
-    bound = Rules.of(ruled.sides[0]).found(name, "group" if grouped else "name")
-    if bound is None or bound.limit.rate is None or not listed.starts:
-        return False
-    return listed.starts[-1] + int(bound.limit.rate[1] * 1e6) + precision > ruled.now

@@ -11,7 +11,8 @@ from jobboard.engine.calls import Committer, change_by, standing
 from jobboard.engine.errands import Errands
 from jobboard.engine.limits import revive
 from jobboard.engine.store import Change, Stored
-from jobboard.primitives import Nonce, Renewed
+from jobboard.exceptions import ConnectionFailure
+from jobboard.primitives import Nonce, Renewed, Seen
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 
 LOG = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class ClaimKeeper:
         store = self._committer.store
         leased = store.keeps == "lease"
         lost: list[tuple[str, int]] = []
+        unkept: list[tuple[str, int, int | None]] = []
         asked = list(held)
         for _ in self._committer.tries():
             found = store.read([uuid for uuid, _ in asked])
@@ -46,9 +48,12 @@ class ClaimKeeper:
                 record = standing(stored, found.now)
                 if stored is None or record is None or record.token != claim[1] or record.state == TRASHED:
                     lost.append(claim)
-                elif record.keeper == handle and record.who is not None:
+                elif record.keeper != handle or record.who is None:
+                    # A clock that lags shows more than there is.
+                    unkept.append((*claim, Seen.at(found.now + store.precision, record).stands))
+                else:
                     after = record._replace(state=CLAIMED, lock_until=found.now + ttl if leased else None)
-                    if after != stored.record or not stored.alive:
+                    if after != stored.record or not stored.alive or stored.passing:
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)
             done = {id(change) for change in self._committer.apart(list(changes.values()))}
@@ -57,7 +62,7 @@ class ClaimKeeper:
             lost += out
             asked += again
             if not asked:
-                return Renewed(lost, ttl if leased else store.margin)
+                return Renewed(lost, ttl if leased else store.margin, unkept=unkept)
         raise AssertionError("unreachable")
 
     def forsake(self, uuid: str, token: int) -> None:
@@ -81,14 +86,19 @@ class ClaimKeeper:
 
     def doubt(self, nonce: Nonce) -> None:
         """See :meth:`Engine.doubt <jobboard.engine.Engine.doubt>`."""
-        self._doubted[nonce.handle, nonce.slot] = nonce
+        # While an earlier one is in doubt, nothing was sent of this one.
+        self._doubted.setdefault((nonce.handle, nonce.slot), nonce)
         self._errands.add(functools.partial(self._clear_up, nonce))
 
     def clear_up_before(self, nonce: Nonce) -> None:
         """The next call of a slot overwrites what tells what the one in doubt has done."""
         doubted = self._doubted.get((nonce.handle, nonce.slot))
         if doubted is not None and doubted.call < nonce.call:
-            self._clear_up(doubted)
+            try:
+                self._clear_up(doubted)
+            except ConnectionFailure as error:
+                error.outcome = "none"
+                raise
 
     def _clear_up(self, nonce: Nonce) -> None:
         if self._doubted.get((nonce.handle, nonce.slot)) != nonce:

@@ -3,6 +3,7 @@ window ends, whichever comes later."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from jobboard.engine.calls import EnginePart, standing, sweeping
 from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
 from jobboard.primitives import Draft
 from jobboard.states import LIVE, OK, Record
+
+LOG = logging.getLogger(__name__)
 
 
 class Holders(NamedTuple):
@@ -68,9 +71,9 @@ class KeyEngine(EnginePart):
     def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
         found, further = self._call(None).store.walk("key", place)
         keys = [
-            Remembered(side.key, (side.value or b"").decode(), side.until)
+            Remembered(side.key, holder, side.until)
             for side in found.sides
-            if side.until is not None and side.stands(found.now)
+            if side.until is not None and side.stands(found.now) and (holder := holder_of(side)) is not None
         ]
         return keys, further
 
@@ -84,19 +87,28 @@ class KeyEngine(EnginePart):
                 if not side.stands(found.now) and each.until > found.now
             ]
             try:
-                if marks:
-                    calls.store.commit([], marks)
+                calls.commit([], marks)
             except Stale:
                 continue
             return len(marks)
         raise AssertionError("unreachable")
 
 
+def holder_of(side: Side) -> str | None:
+    """The uuid of the job that has a key; None where that is damaged: then nobody has it."""
+    try:
+        return (side.value or b"").decode()
+    except UnicodeDecodeError:
+        LOG.warning("who has the key %r can't be read: %r", side.key, side.value)
+        return None
+
+
 def holders_of(store: Store, keys: Sequence[str]) -> Holders:
     if not keys:
         return Holders(0, [], {}, {}, [])
     found = store.read([], [("key", key) for key in keys])
-    held = {side.key: (side.value or b"").decode() for side in found.sides if side.stands(found.now)}
+    holding = ((side.key, holder_of(side)) for side in found.sides if side.stands(found.now))
+    held = {key: uuid for key, uuid in holding if uuid is not None}
     there = store.read(list(held.values())) if held else found
     holders = Holders(there.now, found.sides, held, {}, [])
     remembered = {side.key for side in found.sides if side.until is not None}

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgpack
 
-from jobboard.engine.calls import Committer, standing
+from jobboard.engine.calls import HOUR, Committer, Timely, standing
 from jobboard.engine.rules import GATE, Rules, SetLimit
 from jobboard.engine.store import HELD, Change, Found, Lane, Mark, Side, Stored
+from jobboard.exceptions import JobFailure
+from jobboard.job import boottime
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
@@ -31,8 +33,30 @@ SCOPE = "scope"
 ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
 
+TIMELY = 0.1
+"""Within which part of a rate's window the commit of a claim is to follow the reading of the time that it stores as its
+start: of that, two windows may overlap."""
+
 HEAVY = 10_000
 """How many claims and starts one commit may store in lists, before the last one: some take no more than 1 MiB."""
+
+AHEAD = 60 * 1_000_000
+"""By how many µs a start may lie ahead of now, or by its rate's time where that is longer. What lies further ahead was
+told by a clock that has been set back since, and does not count: nobody waits until the clock is there again."""
+
+REMEMBERED = HOUR
+"""For how many µs a start is remembered where no rate counts it: one that is set within that time does."""
+
+
+class Grouped(Protocol):
+    """A job, as limits see it."""
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def group(self) -> str | None: ...
 
 
 class LimitScope(NamedTuple):
@@ -50,7 +74,7 @@ class Limits:
         for limit, _ in limits:
             self._by_name.setdefault(limit.name, []).append(limit)
 
-    def scopes(self, job: Record) -> list[LimitScope]:
+    def scopes(self, job: Grouped) -> list[LimitScope]:
         """Those that a claim of this job has to enter."""
         limits = self._by_name.get(job.name)
         if limits is None:
@@ -61,6 +85,13 @@ class Limits:
             for limit in limits
             if limit.per == "name" or job.group is not None
         ]
+
+    def left(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
+        """Where claims of these jobs have slots, by their uuids."""
+        if not self._by_name:
+            return {}
+        held = ((job.uuid, [scope for scope in self.scopes(job) if scope.limit.concurrency]) for job in jobs)
+        return {uuid: scopes for uuid, scopes in held if scopes}
 
     def among(self, names: Sequence[str] | None) -> list[Limit]:
         """Those of jobs of these names; None: of any name."""
@@ -101,6 +132,13 @@ class Listed(NamedTuple):
             raise ValueError("it is damaged: it lists something else than claims")
         return cls(claims, starts)
 
+    def remembers(self, limit: Limit | None, now: int) -> bool:
+        """Whether a rate counts one of these starts: that of this limit, or another that is set later."""
+        rate = limit and limit.rate
+        span = max(REMEMBERED, int(rate[1] * 1e6)) if rate else REMEMBERED
+        # One that lies further ahead is told by a clock that has been set back since.
+        return any(abs(now - start) < span for start in self.starts)
+
     def packed(self) -> bytes | None:
         packed: bytes | None = msgpack.packb(tuple(self)) if self.claims or self.starts else None
         return packed
@@ -109,9 +147,8 @@ class Listed(NamedTuple):
 class _Room:
     """One scope as it was read, and who has entered it since."""
 
-    def __init__(self, scope: LimitScope, side: Side, precision: int) -> None:
+    def __init__(self, scope: LimitScope, side: Side) -> None:
         self.scope = scope
-        self._precision = precision
         self.side = side
         # With only those of its claims that live, where it mattered; and with those that have entered.
         self.cleared = self.listed = Listed.of(side)
@@ -146,18 +183,22 @@ class _Room:
         if self.scope.limit.rate is None:
             return 0
         number, seconds = self.scope.limit.rate
-        starts = self.listed.starts
-        return max(0, starts[-number] + int(seconds * 1e6) + self._precision - now) if len(starts) >= number else 0
+        starts = self._starts(now, seconds)
+        return max(0, starts[-number] + int(seconds * 1e6) - now) if len(starts) >= number else 0
+
+    def _starts(self, now: int, seconds: float) -> tuple[int, ...]:
+        starts, last = self.listed.starts, now + max(AHEAD, int(seconds * 1e6))
+        return tuple(start for start in starts if start <= last) if starts and starts[-1] > last else starts
 
     def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
         if limit.concurrency is not None:
             claims = (*(each for each in claims if each[0] != claim[0]), claim)
-        if limit.rate is None:
-            starts = ()
-        elif begins:
+        if begins and limit.rate:
             # Who has waited for another's transaction may have read the time before.
-            starts = tuple(sorted((*starts, now)))[-limit.rate[0] :]
+            starts = tuple(sorted((*self._starts(now, limit.rate[1]), now)))[-limit.rate[0] :]
+        elif not self.listed.remembers(limit, now):
+            starts = ()
         self.listed = Listed(claims, starts)
 
     def mark(self) -> Mark:
@@ -169,22 +210,17 @@ class Rooms:
     """How much room there is in the scopes of some jobs, and what becomes of it when claims of them begin.
 
     :param now: the time by which that is judged, unless it is read anew together with the scopes.
-    :param trashed: takes in the jobs whose last lapse is written down.
-    :param writes: False: nothing is written down, as nobody is going to enter.
+    :param trashed: takes in the jobs whose last lapse is written down; None: nothing is, as nobody is going to enter.
     """
 
-    def __init__(
-        self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None = None, writes: bool = True
-    ) -> None:
+    def __init__(self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None) -> None:
         self._committer = committer
-        self._writes = writes
         self._limits = limits
-        self._trashed = trashed if trashed is not None else []
+        self._trashed = trashed
         self._rooms: dict[str, _Room] = {}
         self._weights: dict[str, int] = {}
         self.now = now
-        self.entered: dict[str, list[LimitScope]] = {}
-        """The jobs whose claims take slots, and where."""
+        self._asked = boottime()
         self.brought_back = False
         """Whether a job can be claimed again because its claim has been found to have lapsed."""
 
@@ -194,14 +230,29 @@ class Rooms:
         wanted = {key: scope for key, scope in wanted.items() if key not in self._rooms}
         if not wanted:
             return
+        asked = boottime()
         found = self._committer.store.read([], [(SCOPE, key) for key in wanted])
-        rooms = [
-            _Room(scope, side, self._committer.store.precision)
-            for side, scope in zip(found.sides, wanted.values(), strict=True)
-        ]
+        rooms = [_Room(scope, side) for side, scope in zip(found.sides, wanted.values(), strict=True)]
         self._rooms.update({room.scope.key: room for room in rooms})
-        self.now = max(self.now, found.now)
+        self._tell(found.now, asked)
         self._clear([room for room in rooms if room.crowded])
+        if (timely := self._timely(self._rooms)) is not None and boottime() > timely.end(1):
+            # Where it has waited for others, the time is of before.
+            asked = boottime()
+            self._tell(self._committer.store.now(), asked)
+
+    def _tell(self, now: int, asked: float) -> None:
+        if now >= self.now:
+            self.now, self._asked = now, asked
+
+    def _timely(self, scopes: Iterable[str]) -> Timely | None:
+        rates = [rate for key in scopes if (rate := self._rooms[key].scope.limit.rate) is not None]
+        return Timely(self._asked, TIMELY * min(seconds for _, seconds in rates)) if rates else None
+
+    @property
+    def timely(self) -> Timely | None:
+        """By when those that have entered are to be stored."""
+        return self._timely(self._weights)
 
     def clear(self, scopes: Iterable[str]) -> bool:
         """Find out which of the claims in these live, where that is not known; whether that was so anywhere. Nobody may
@@ -219,6 +270,7 @@ class Rooms:
             listed = list(dict.fromkeys(claim for room in rooms for claim in room.listed.claims))
             if not listed:
                 return
+            asked = boottime()
             found = store.read([uuid for uuid, _ in listed])
             live: set[ClaimKey] = set()
             lapsed: list[Stored] = []
@@ -226,15 +278,15 @@ class Rooms:
                 if stored is None or (stored.record.state, stored.record.token) != (CLAIMED, claim[1]):
                     continue
                 stands = standing(stored, found.now).state == CLAIMED
-                if stands or self._writes:
+                if stands or self._trashed is not None:
                     live.add(claim)
                 # What could not be written down, as another holds the job, takes its slot for now.
-                if not stands and self._writes and tried.get(claim[0]) != stored.record:
+                if not stands and tried.get(claim[0]) != stored.record:
                     lapsed.append(stored)
             for room in rooms:
                 room.keep(live)
-            self.now = max(self.now, found.now)
-            if not lapsed:
+            self._tell(found.now, asked)
+            if not lapsed or self._trashed is None:
                 return
             tried |= {stored.record.uuid: stored.record for stored in lapsed}
             swept = self._committer.sweep(lapsed, found.now)
@@ -256,13 +308,12 @@ class Rooms:
 
     def enter(self, claim: Record, begins: bool = True) -> None:
         """This claim begins, or is revived, and takes its slots."""
-        scopes = self._limits.scopes(claim)
-        for scope in scopes:
+        # As late as it may be by the server's clock.
+        now = self.now + self._committer.store.precision
+        for scope in self._limits.scopes(claim):
             room = self._rooms[scope.key]
-            room.enter((claim.uuid, claim.token), self.now, begins)
+            room.enter((claim.uuid, claim.token), now, begins)
             self._weights[scope.key] = len(room.listed.claims) + len(room.listed.starts)
-        if scopes:
-            self.entered[claim.uuid] = scopes
 
     @property
     def heavy(self) -> bool:
@@ -271,7 +322,6 @@ class Rooms:
 
     def leave(self) -> None:
         """None of those that have entered has."""
-        self.entered.clear()
         self._weights.clear()
         for room in self._rooms.values():
             room.listed = room.cleared
@@ -308,7 +358,7 @@ def reviving(committer: Committer, claim: Record) -> Revival | None:
 
 def _reviving(committer: Committer, claim: Record, ruled: Found) -> Revival | None:
     """:param ruled: the gate, as it was read."""
-    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now)
+    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now, [])
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
@@ -322,7 +372,11 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     if not claims:
         return [], []
     ruled = committer.store.read([], [GATE])
-    limits = Limits(Rules.of(ruled.sides[0]).limits)
+    try:
+        limits = Limits(Rules.of(ruled.sides[0]).limits)
+    except JobFailure as error:
+        LOG.warning("%d claims have lapsed, and are not revived: %s", len(claims), error)
+        return list(claims), []
     bound: dict[ClaimKey, Change] = {}
     free: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():

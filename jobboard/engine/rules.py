@@ -23,6 +23,19 @@ MOST_LIMITS = 1000
 """How many limits can be set; each may have any number of groups."""
 
 
+def damaged_gate(reason: object) -> JobFailure:
+    return JobFailure(
+        f"what is paused and limited on this board can't be read, and without it nothing is claimed: the side record "
+        f"{GATE[0]}/{GATE[1]} is damaged ({reason}). Delete it in the store, and set these anew"
+    )
+
+
+def damaged_value(kind: str) -> bytes | None:
+    """What a store answers as the value of a side record that it can't take apart: as if there were none. But there is
+    a gate, past which nothing is claimed."""
+    return b"" if kind == GATE[0] else None
+
+
 class SetLimit(NamedTuple):
     """A limit, and since which setting of it each claim that begins has entered its scopes."""
 
@@ -49,10 +62,7 @@ class Rules(NamedTuple):
             everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
             return cls(Paused(everything, names), tuple(SetLimit(Limit(*limit), setting) for limit, setting in limits))
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise JobFailure(
-                f"what is paused and limited on this board can't be read, and without it nothing is claimed: the side "
-                f"record {GATE[0]}/{GATE[1]} is damaged ({error}). Delete it in the store, and set these anew"
-            ) from error
+            raise damaged_gate(error) from error
 
     def packed(self) -> bytes | None:
         """The value of the gate; None: it goes."""
@@ -86,11 +96,11 @@ class Rules(NamedTuple):
     def found(self, name: str, per: str) -> SetLimit | None:
         return next((bound for bound in self.limits if bound.place == (name, per)), None)
 
-    def concurrency(self, scope: str) -> int | None:
-        """How many claims may live at once in the scope of this key; None: any number."""
-        name, grouped, _ = scope.partition("\n")
+    def of_scope(self, key: str) -> Limit | None:
+        """What bounds the claims in the scope of this key."""
+        name, grouped, _ = key.partition("\n")
         bound = self.found(name, "group" if grouped else "name")
-        return None if bound is None else bound.limit.concurrency
+        return None if bound is None else bound.limit
 
     def limit(self, limit: Limit, setting: str) -> Rules:
         """Set a limit. It binds at once where the claims that stand are counted already, or need not be. Where another

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import msgpack
 
 from jobboard import codec
-from jobboard.engine.calls import Committer, Deed, Plan
+from jobboard.engine.calls import Committer, Deed, Plan, standing
 from jobboard.engine.store import Mark, Side, Stale
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, KeptStats, Nonce
@@ -31,6 +31,10 @@ BYTES = 512 * 1024
 
 AGAIN = 10_000_000
 """After so many µs one that was refused is tried again."""
+
+
+class Newer(ValueError):
+    """A schedule that a newer version of this library has set."""
 
 
 class StoredSchedule(NamedTuple):
@@ -55,13 +59,13 @@ class StoredSchedule(NamedTuple):
         try:
             version, timetable, draft, due, last, held, *_ = msgpack.unpackb(side.value or b"")
             if version > VERSION:
-                raise JobFailure("a newer version of this library has set it; upgrade this one to have it posted here")
+                raise Newer("a newer version of this library has set it; upgrade this one to have it posted here")
             entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
             fits = fits and type(held) in (str, type(None))
-        except JobFailure as newer:
-            raise ValueError(str(newer)) from None
+        except Newer:
+            raise
         except Exception as error:
             raise ValueError(f"it is damaged, set it anew: {type(error).__name__}") from error
         if not fits:
@@ -79,22 +83,20 @@ class StoredSchedule(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A schedule that can't be read here, and why."""
+    """A schedule that can't be read here, and why; ``newer``: as a newer version of this library has set it."""
 
     id: str
     why: str
+    newer: bool = False
 
 
 Make = Callable[[int, StoredSchedule | None], StoredSchedule | None]
 """Gives what is to be stored of a schedule (None: nothing), from the time and what is."""
 
 
-class Due(NamedTuple):
-    """What was due: the jobs that were posted for it. ``left``: µs until something is due again, None if nothing is
-    known of."""
-
-    posted: list[Record]
-    left: int | None
+DuePosts = dict[str, Record | None]
+"""What one call has posted of what was due, over all of its tries, by uuid; None where that is not known, as the reply
+was lost."""
 
 
 class Schedules:
@@ -111,26 +113,30 @@ class Schedules:
         self._posting = posting
         self._wire = wire
         self._warned: dict[str, tuple[str, object]] = {}
+        self._unsure = False
 
     def listed(self) -> list[StoredSchedule | Unreadable]:
-        return [_schedule(side) for side in self._call(None).store.listed("schedule").sides]
+        return [schedule_of(side) for side in self._call(None).store.listed("schedule").sides]
 
     def readable(self) -> list[StoredSchedule]:
         sides = self._call(None).store.listed("schedule").sides
         return [entry for side in sides if (entry := self._readable(side)) is not None]
 
-    def set(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
-        for _ in self._call(None).tries():
+    def set(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
+        entry: StoredSchedule | None = None
+
+        def plan() -> Plan:
+            nonlocal entry
             side, now = self._read(id)
             before = None if side.value is None else self._readable(side)
             entry = make(now, before)
-            try:
-                if entry != before:
-                    self._call(None).commit([], [Mark(side, None if entry is None else entry.packed())])
-            except Stale:
-                continue
-            return entry
-        raise AssertionError("unreachable")
+            marks = [Mark(side, None if entry is None else entry.packed())] if entry != before else []
+            return Plan([], [Deed(OK, "")], marks=marks)
+
+        if self._call(nonce).do(nonce, plan).replayed:
+            side, _ = self._read(id)
+            return None if side.value is None else self._readable(side)
+        return entry
 
     def remove(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
         def plan() -> Plan:
@@ -144,7 +150,7 @@ class Schedules:
         """A schedule that can't be read counts, and is due for nobody."""
         store = self._call(None).store
         found = store.listed("schedule")
-        entries = (_schedule(side) for side in found.sides)
+        entries = (schedule_of(side) for side in found.sides)
         times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
         due = min(times, default=None)
         late = 0.0 if due is None else max(0.0, (found.now - due) / 1e6)
@@ -153,10 +159,9 @@ class Schedules:
     def hear(self) -> bool:
         return self._call(None).store.hear_schedules()
 
-    def post_due(self) -> Due:
+    def post_due(self, posted: DuePosts) -> int | None:
         """Whatever can't be posted keeps no other from it."""
         found = self._call(None).store.listed("schedule")
-        posted: list[Record] = []
         coming: list[int] = []
         for side in found.sides:
             entry = self._readable(side)
@@ -166,6 +171,8 @@ class Schedules:
                 if entry is not None and entry.due <= found.now:
                     entry = self._post(entry, side, found.now, posted)
             except ConnectionFailure:
+                # What it has posted all the same is not due to the next look.
+                self._unsure = True
                 raise
             except (JobFailure, ValueError) as error:
                 self._warn(side, str(error))
@@ -174,14 +181,26 @@ class Schedules:
                 continue
             if entry is not None:
                 coming.append(entry.due)
-        return Due(posted, max(0, min(coming) - found.now) if coming else None)
+        if self._unsure:
+            self._call(None).commit([])
+            self._unsure = False
+        self._learn(posted)
+        return max(0, min(coming) - found.now) if coming else None
 
-    def _post(self, entry: StoredSchedule, side: Side, now: int, posted: list[Record]) -> StoredSchedule | None:
+    def _learn(self, posted: DuePosts) -> None:
+        """Whether the tries have posted whose replies were lost. If another has, it has posted the same."""
+        unknown = [uuid for uuid, record in posted.items() if record is None]
+        if unknown:
+            found = self._call(None).store.read(unknown)
+            posted.update((stored.record.uuid, standing(stored, found.now)) for stored in found.jobs if stored)
+
+    def _post(self, entry: StoredSchedule, side: Side, now: int, posted: DuePosts) -> StoredSchedule | None:
         """Post one that is due, unless another has done so; how it stands then, None if it is gone."""
         tries = self._call(None).tries()
         while entry.due <= now:
             after, drafts = self._next(entry, now)
             plan = self._posting(drafts)
+            made = {draft.uuid for draft in drafts}
             try:
                 done = self._call(None).commit(plan.changes, [Mark(side, after.packed()), *plan.marks], plan.sides)
             except Stale:
@@ -193,8 +212,10 @@ class Schedules:
                 if entry.held is not None:
                     return None
                 continue
-            made = {draft.uuid for draft in drafts}
-            posted += [stored.record for stored in done.jobs if stored.record.uuid in made]
+            except ConnectionFailure:
+                posted.update(dict.fromkeys(made))
+                raise
+            posted.update((stored.record.uuid, stored.record) for stored in done.jobs if stored.record.uuid in made)
             entry, side = after, done.sides[0]
         return entry
 
@@ -225,11 +246,11 @@ class Schedules:
             LOG.warning("the schedule %r posts nothing here: %s", side.key, reason)
 
 
-def _schedule(side: Side) -> StoredSchedule | Unreadable:
+def schedule_of(side: Side) -> StoredSchedule | Unreadable:
     try:
         return StoredSchedule.of(side)
     except ValueError as error:
-        return Unreadable(side.key, str(error))
+        return Unreadable(side.key, str(error), isinstance(error, Newer))
 
 
 class ScheduleEngine:
@@ -243,8 +264,8 @@ class ScheduleEngine:
     def all_schedules(self) -> list[StoredSchedule | Unreadable]:
         return self._schedules.listed()
 
-    def set_schedule(self, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
-        return self._schedules.set(id, make)
+    def set_schedule(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
+        return self._schedules.set(id, make, nonce)
 
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
         return self._schedules.remove(id, nonce)
@@ -255,5 +276,5 @@ class ScheduleEngine:
     def hear_schedules(self) -> bool:
         return self._schedules.hear()
 
-    def post_due(self) -> Due:
-        return self._schedules.post_due()
+    def post_due(self, posted: DuePosts) -> int | None:
+        return self._schedules.post_due(posted)

@@ -21,11 +21,13 @@ from jobboard.states import Record, State
 
 class Stored(NamedTuple):
     """A record as it is stored. ``tag`` tells this version of the job from every other that it ever had; only the store
-    knows what it is. ``alive``: False where a claim without a lease has lost the session that kept it."""
+    knows what it is. ``alive``: False where a claim without a lease has lost the session that kept it. ``passing``: an
+    earlier session of this very handle keeps it, which nobody prolongs any more."""
 
     record: Record
     tag: object
     alive: bool = True
+    passing: bool = False
 
 
 class Side(NamedTuple):
@@ -136,6 +138,12 @@ class Mark(NamedTuple):
         return self.until if self.ttl is None else now + self.ttl
 
 
+def weight(stored: Stored) -> int:
+    """How many bytes a commit stores anew that changes this job."""
+    record = stored.record
+    return len(record.posting) + sum(len(failure.text) for failure in record.errors)
+
+
 def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
     """Whether those who post what is due are to look again behind this commit. With a job, a schedule is put off."""
     return not changes and any(mark.before.kind == "schedule" for mark in marks)
@@ -173,8 +181,18 @@ class Store(abc.ABC):
     spare: ClassVar[int] = 16
     """How many jobs more than asked for a look takes in where some of the first may not be had."""
 
+    most_bytes: ClassVar[int | None] = None
+    """How many bytes of postings the jobs may have that one commit changes, unless it is a single one."""
+
+    examines: ClassVar[frozenset[str]] = frozenset()
+    """Of the kinds ``entity``, ``scope`` and ``key`` those that its :meth:`examine` looks through by itself; of keys,
+    those of live jobs."""
+
     precision: int = 0
     """By how many µs its clock may lag within a reading."""
+
+    gate_place: str = "the side record gate/rules"
+    """Where an operator finds the gate, to delete it."""
 
     margin: int | None = None
     """For how long a claim that a session keeps stands for sure after an answer of the server, in µs."""
@@ -283,6 +301,9 @@ class Store(abc.ABC):
 
         :raises Stale: something is not; nothing was stored.
         """
+
+    def secure(self) -> None:  # noqa: B027 - most stores commit nothing less safely than what others read of it
+        """Return when all that is stored by now is as safe as what :meth:`commit` has returned from."""
 
     def settled(self, counted: bool) -> None:  # noqa: B027 - a commit that compares the gate comes too late by then
         """Return when each commit has been stored, or never will be, that was decided by a gate of before this call.

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jobboard.base import batches
 from jobboard.board import JobBoard
 from jobboard.codec import Undecodable, Wire, transcode_result
 from jobboard.engine import Done, Remembered
 from jobboard.exceptions import JobFailure
 from jobboard.moving.listing import BYTES, Left
+from jobboard.primitives import batches
 
 _PAGE = 200
 _BATCH = 40
@@ -57,13 +57,13 @@ def carry_outcomes(
 
     :param told: told how many have been copied, or were there, and of how many.
     """
-    behind: list[Done | None] = [None]
+    stretches: list[tuple[Done | None, Done]] = []
     total = done = new = 0
     for page in outcomes_of(source):
         total += len(page)
-        behind.append(page[-1])
-    for after in reversed(behind[:-1]):
-        page = source.door.outcomes(after, _PAGE)[::-1]
+        stretches.append((stretches[-1][1] if stretches else None, page[-1]))
+    for after, last in reversed(stretches):
+        page = _stretch(source, after, last)[::-1]
         copies = [copy for each in page if (copy := _copy(source, target.door.wire, each, leave)) is not None]
         for batch in batches(copies, _size, _BATCH, BYTES):
             try:
@@ -75,6 +75,17 @@ def carry_outcomes(
         done += len(page)
         told(min(done, total), total)
     return new
+
+
+def _stretch(source: JobBoard, after: Done | None, last: Done) -> list[Done]:
+    """What lies behind ``after``, as far as ``last``: in front of the newest that were seen others may have come."""
+    found: list[Done] = []
+    while page := source.door.outcomes(after, _PAGE):
+        found += page
+        after = page[-1]
+        if len(page) < _PAGE or any(each.record.uuid == last.record.uuid for each in page):
+            break
+    return found
 
 
 def refused(source: JobBoard, wire: Wire, done: Done) -> Left | None:

@@ -43,7 +43,7 @@ from typing import NamedTuple
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.base import BATCH, batches
+from jobboard.base import BATCH
 from jobboard.board import PAGE, JobBoard
 from jobboard.door import Origin
 from jobboard.exceptions import JobFailure
@@ -52,7 +52,7 @@ from jobboard.moving.kept import carry_keys, carry_outcomes
 from jobboard.moving.listing import BYTES, FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
 from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
 from jobboard.moving.scheduled import ScheduleMover
-from jobboard.primitives import Arrival, Draft, Finish
+from jobboard.primitives import Arrival, Draft, Finish, batches
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
 
 _SPREAD = 2**20

@@ -94,3 +94,30 @@ def test_what_has_no_room_may_be_passed_over() -> None:
     assert judge([*history, entry(2, CONSUME, "a", token=1)], {u: board[u] for u in "bcd"}, limits=[ONE]) == fault
     assert judge(history, board, limits=[Limiting(0, 0.1, "mail", rate=(1, 10.0))]) == []
     assert judge(history, board, limits=[Limiting(0, 0.1, "mail", rate=(1, 1.0))]) == fault
+
+
+@pytest.mark.parametrize("began", [1.6, 2.6])
+def test_who_found_no_room_may_have_held_a_better_job(began: float) -> None:
+    posts = [entry(0.1 * rank, POST, uuid, rank=rank, name="print") for rank, uuid in enumerate("ab")]
+    claim = entry(2, CLAIM, "b", token=1, chosen=True)
+    nothing = entry(began, CLAIM, "", outcome="refused", process="q")
+    board = {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)}
+    faults = ["out of order: b was served while a was waiting"]
+    assert judge([*posts, claim, nothing], board) == faults
+    assert judge([*posts, claim, nothing], board, limits=[ONE]) == ([] if began < 2.5 else faults)
+
+
+@pytest.mark.parametrize("released", [1.0, 1.1, 1.3])
+def test_a_release_that_overlaps_a_claim_may_have_ended_the_one_before_it(released: float) -> None:
+    """The one that overlaps it may live on, and leave no room for another."""
+    history = [
+        *POSTS,
+        entry(-0.4, POST, "d", name="resize"),
+        entry(0.3, CLAIM, "a", token=1, until=0.9),
+        entry(released, RELEASE, "a", ended=released + 0.2, process="r"),
+        entry(1.05, CLAIM, "a", ended=1.25, token=2, until=31.0, process="q"),
+        entry(5, CLAIM, "d", token=1, chosen=True),
+    ]
+    board = {**LEFT, "b": LeftJob(State.UNCLAIMED, 0), "d": LeftJob(State.CLAIMED, 1)}
+    faults = ["out of order: d was served while b was waiting"]
+    assert judge(history, board, limits=[ONE]) == ([] if released < 1.25 else faults)

@@ -12,7 +12,7 @@ import pytest
 from jobboard.backends.memory import ManualClock, MemoryEngine, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Stored
-from jobboard.exceptions import ClaimLost, ConnectionFailure
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Finish, Nonce, Renewed
 from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Status, Verb
 from jobboard.testing import eventually
@@ -106,7 +106,7 @@ def test_a_lease_is_renewed_from_the_servers_now_on(make: Any, clock: ManualCloc
     board = make(Leases)
     [claim] = claimed(board)
     clock.advance(20)
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND)
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND, unkept=[])
     clock.advance(29)
     assert board.get(claim[0]).seen_state == CLAIMED
     clock.advance(2)
@@ -139,13 +139,33 @@ def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: 
     assert board.stats().claimed == 290
 
 
-def test_a_claim_that_somebody_has_given_a_fixed_lease_is_not_lost(make: Any, clock: ManualClock) -> None:
-    board = make(Leases)
+@pytest.mark.parametrize("engine", [Leases, Engine])
+def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
+    make: Any, clock: ManualClock, engine: type[Engine]
+) -> None:
+    board = make(engine)
     [claim] = claimed(board)
     board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
-    clock.advance(6)
+    for left in (5, 2, 0):
+        renewed = board.engine.renew(HANDLE, [claim], 30 * SECOND)
+        assert (renewed.lost, renewed.unkept) == ([], [(*claim, left * SECOND)])
+        clock.advance(3)
     assert board.get(claim[0]).seen_state == UNCLAIMED, "and it keeps that lease"
+
+
+def test_a_claim_that_another_handle_keeps(make: Any) -> None:
+    board = make(Engine)
+    [claim] = claimed(board)
+    board.engine.extend(claim[0], Holder("anna", None), None, Nonce("other", 1, 1))
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
+
+
+def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
+    board = make(Engine)
+    [claim] = claimed(board)
+    board.engine._opened.precision = SECOND
+    board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
 
 
 def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +184,7 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
 def test_a_claim_ends_with_its_session(make: Any) -> None:
     board = make(Engine)
     [claim] = claimed(board)
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND)
+    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND, unkept=[])
     assert board.claim_next("bert") is None
     board.engine._opened.dead.add(HANDLE)
     assert (board.get(claim[0]).seen_state, board.job_count) == (UNCLAIMED, 1)
@@ -249,6 +269,26 @@ class TestDoubt:
         taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
+    def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
+        """As long as the first one can't be cleared up."""
+        board = make(Engine)
+        [claim] = claimed(board)
+        board.engine._keeper._errands.close(5)
+        board.engine.doubt(Nonce(HANDLE, 1, 1))
+
+        def broken() -> None:
+            raise ConnectionFailure("away", outcome="unknown")
+
+        for call in (2, 3):
+            board.engine._opened.breaks = [broken]
+            with pytest.raises(ConnectionFailure) as failed:
+                board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, call))
+            assert failed.value.outcome == "none"
+            # As where somebody interrupts it.
+            board.engine.doubt(Nonce(HANDLE, 1, call))
+        taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 4)).records
+        assert [record.uuid for record in taken] == [claim[0]]
+
     def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
         board = make(Engine)
         [claim] = claimed(board)
@@ -257,6 +297,25 @@ class TestDoubt:
         board.engine.doubt(Nonce(HANDLE, 1, 1))
         eventually(lambda: board.engine._keeper._errands._thread is None)
         assert board.find_owner(job) == "bert"
+
+
+@pytest.mark.parametrize("error", [JobFailure("may not"), ConnectionFailure("away"), ValueError("a bug")], ids=type)
+@pytest.mark.parametrize("doubted", [True, False])
+def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: bool, error: Exception) -> None:
+    """The session lives on, and so would the claim."""
+    board = make(Engine)
+    [claim] = claimed(board)
+
+    def broken() -> None:
+        raise error
+
+    board.engine._opened.breaks = [broken] * 3
+    if doubted:
+        board.engine.doubt(Nonce(HANDLE, 1, 1))
+    else:
+        board.engine.forsake(*claim)
+    eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
+    eventually(lambda: board.engine._keeper._errands._thread is None)
 
 
 def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
@@ -271,6 +330,22 @@ def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None
     eventually(lambda: not board.engine._opened.breaks)
     board.close()
     assert other.get(claim[0]).seen_state == UNCLAIMED
+
+
+@pytest.mark.parametrize("error", [ConnectionFailure("away"), JobFailure("may not")], ids=type)
+def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: Exception) -> None:
+    board = make(Engine)
+    damaged, sound = board.post_many([{"name": "a"}] * 2)
+    jobs = board.engine._opened._shelf.jobs
+    stored = jobs[damaged.uuid]
+    jobs[damaged.uuid] = stored._replace(record=stored.record._replace(posting=b"\xc1"))
+
+    def broken() -> None:
+        raise error
+
+    board.engine._opened.breaks = [lambda: None, broken]
+    assert board.claim_many("anna", 2) == [sound]
+    eventually(lambda: board.stats().claimed == 1)
 
 
 def test_a_verb_of_a_lost_claim_says_so(make: Any, clock: ManualClock) -> None:

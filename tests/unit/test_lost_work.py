@@ -8,9 +8,11 @@ import pytest
 
 import jobboard
 from jobboard.backends.memory import forget
-from jobboard.conductor import Conductor
+from jobboard.conductor import Conductor, Tally
 from jobboard.job import Job
+from jobboard.outcomes import IN_VAIN
 from jobboard.standing import Trigger
+from jobboard.testing import eventually
 
 
 @pytest.fixture
@@ -49,6 +51,7 @@ def test_a_body_that_stopped_because_its_claim_was_lost_consumes_nothing(
         work()
     # Later, as after a failure.
     assert posted.state == jobboard.State.SCHEDULED
+    assert posted.error == IN_VAIN
 
 
 def test_a_claim_that_the_body_extends_again_counts(board: jobboard.JobBoard) -> None:
@@ -88,7 +91,31 @@ def test_a_handler_that_stopped_because_its_claim_was_lost_is_run_again(board: j
     conductor.run(max_dispatches=2)
     assert runs == [1, 2]
     assert posted.state == jobboard.State.COMPLETE
-    assert conductor.tally.consumed == 1
+    assert conductor.tally == Tally(dispatched=2, consumed=1, lost=1)
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_handler_that_returns_after_its_own_lease(
+    board: jobboard.JobBoard, attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody else has come: the job is free to be tried again, unless its attempts are used up."""
+    posted = board.post("resize", max_attempts=attempts)
+
+    def handler(job: Job) -> None:
+        job.extend_expiry(0.001)
+        eventually(jobboard.cancelled)
+
+    conductor = Conductor("me", board, handler, retry=jobboard.RetryPolicy(base=1000))
+    events: list[str] = []
+    conductor.notifier.register("*", lambda event, told: events.append(event))
+    conductor.run(max_dispatches=1)
+    assert conductor.tally == Tally(dispatched=1, lost=1)
+    assert events == ["job_claimed", "job_started", "job_finished", "job_lost"]
+    if attempts > 1:
+        assert (posted.state, posted.error) == (jobboard.State.SCHEDULED, IN_VAIN)
+        assert f"is to be tried again: {IN_VAIN}" in caplog.text
+    else:
+        assert posted.state == jobboard.State.TRASHED
 
 
 def test_a_mistaken_steer_is_a_failure_like_any_other(board: jobboard.JobBoard) -> None:

@@ -83,6 +83,27 @@ def test_a_kept_claim_has_no_lease(board: Any, clock: ManualClock) -> None:
     assert not claim.lost
 
 
+@pytest.mark.parametrize(("step", "after"), [(-3600, 0), (-20, 30), (3600, 0)])
+def test_a_rate_outlives_a_clock_that_jumps(board: Any, clock: ManualClock, step: float, after: float) -> None:
+    """It starts nothing for a minute, or its own time, and that again, at most."""
+
+    def started() -> int:
+        return len(board.claim_many("anna", 10))
+
+    board.set_limit("resize", rate=(2, 10))
+    board.post_many([{"name": "resize"}] * 10)
+    assert started() == 2
+    clock.advance(step)
+    if after:
+        assert started() == 0
+        clock.advance(after)
+    assert started() == 2
+    clock.advance(9)
+    assert started() == 0
+    clock.advance(1)
+    assert started() == 2
+
+
 def test_time_wakes_who_waits_for_it(board: Any, clock: ManualClock) -> None:
     board.post("resize", delay=1000)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))

@@ -9,7 +9,7 @@ import pytest
 from jobboard.backends import fetch
 from jobboard.engine import Done
 from jobboard.exceptions import ConnectionFailure
-from jobboard.moving import kept
+from jobboard.moving import Mover, kept
 from jobboard.states import TRASHED
 from tests.unit.boards import Boards, Killed, boards
 
@@ -31,6 +31,32 @@ def test_what_is_left_of_a_window_comes_along(boards: Boards) -> None:
     assert boards.target.post("a", key="m").uuid == buried.uuid
     boards.clock.advance(600)
     assert boards.target.post("a", key="m").created
+
+
+def test_outcomes_that_others_leave_meanwhile(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand before those that were seen, and none of these is passed over for them."""
+    monkeypatch.setattr(kept, "_PAGE", 3)
+    source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
+    source.connect()
+
+    def consume(number: int) -> None:
+        for _ in range(number):
+            source.post("resize")
+            source.consume(source.claim_next("anna"), "anna")
+            boards.clock.advance(1)
+
+    consume(7)
+    stood = {outcome.uuid for outcome in source.outcomes()}
+    told: list[int] = []
+
+    def copied(number: int, of: int) -> None:
+        if not told:
+            consume(5)
+        told.append(number)
+
+    Mover(source, boards.target, copied=copied).run()
+    assert stood <= {outcome.uuid for outcome in boards.target.outcomes()}
+    source.close()
 
 
 @pytest.mark.parametrize("lost", [False, True])

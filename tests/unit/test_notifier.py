@@ -1,5 +1,6 @@
 """The notifier: who is called, on which thread, and what a listener can't break."""
 
+import functools
 import logging
 import threading
 from typing import Any
@@ -40,6 +41,13 @@ def test_arguments_and_filter() -> None:
     assert heard == [(2, (1, 2), {"c": 3}), (3, (1, 2), {"c": 3})]
 
 
+async def listen_on_a_loop(*args: Any) -> None: ...
+
+
+class ListensOnALoop:
+    async def __call__(self, *args: Any) -> None: ...
+
+
 def test_registering() -> None:
     notifier = Notifier()
     listen = lambda event, details: None  # noqa: E731
@@ -48,6 +56,9 @@ def test_registering() -> None:
         notifier.register("NONSENSE", listen)
     with pytest.raises(TypeError, match="callable"):
         notifier.register(POSTED, "listen")
+    for coroutine in (listen_on_a_loop, ListensOnALoop(), functools.partial(ListensOnALoop(), 1)):
+        with pytest.raises(TypeError, match=r"plain function.*jobboard\.aio"):
+            notifier.register(POSTED, coroutine)
     notifier.register(POSTED, listen)
     with pytest.raises(ValueError, match="already"):
         notifier.register(POSTED, listen)
@@ -95,12 +106,15 @@ def test_one_thread_of_its_own() -> None:
     assert len(threads) == 2
 
 
-def test_a_broken_listener_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_broken_listener_is_logged_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
     notifier = Notifier()
     heard: list[Any] = []
 
     def broken(*args: Any) -> None:
-        raise ValueError("a bug")
+        raise kind("a bug")
 
     notifier.register(POSTED, broken)
     notifier.register(CLAIMED, print, details_filter=broken)
@@ -110,7 +124,7 @@ def test_a_broken_listener_is_logged_and_harms_nobody(caplog: pytest.LogCaptureF
             notifier.notify(event, {})
         notifier.close()
     assert names(heard) == [POSTED, CLAIMED, POSTED]
-    assert caplog.text.count("ValueError: a bug") == 3
+    assert caplog.text.count(f"{kind.__name__}: a bug") == 3
 
 
 def test_a_listener_may_notify_register_and_close() -> None:

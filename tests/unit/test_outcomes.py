@@ -8,6 +8,7 @@ import pytest
 
 from jobboard.outcomes import (
     CONSUMED,
+    IN_VAIN,
     Reject,
     Retry,
     RetryPolicy,
@@ -15,6 +16,8 @@ from jobboard.outcomes import (
     _current,
     cancelled,
     check_handler,
+    judged,
+    last_line,
     outcome_of,
     working_on,
 )
@@ -22,14 +25,15 @@ from jobboard.states import Verb
 
 
 def job(attempts: int = 1, lost: bool = False, seen_lost: bool = False, retries: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(attempts=attempts, retries=retries, claim=SimpleNamespace(lost=lost, seen_lost=seen_lost))
+    claim = SimpleNamespace(lost=lost, seen_lost=seen_lost, token=1, who="me")
+    return SimpleNamespace(uuid="its", name="a", attempts=attempts, retries=retries, claim=claim)
 
 
 def test_work_that_returns() -> None:
     assert outcome_of(None, job()) == CONSUMED == Verdict(Verb.CONSUME)
     for given_up in (job(lost=True), job(seen_lost=True)):
         outcome = outcome_of(None, given_up)
-        assert outcome.verb == Verb.ABANDON
+        assert (outcome.verb, outcome.error) == (Verb.ABANDON, IN_VAIN)
         assert outcome.delay >= 0.5
 
 
@@ -80,6 +84,29 @@ def test_the_usual_backoff(attempts: int, least: float, most: float) -> None:
         assert least <= outcome.delay <= most
 
 
+def test_a_policy_that_raises_is_not_asked_again() -> None:
+    class Own(RetryPolicy):
+        def delay(self, times: int) -> float:
+            raise KeyError("no such delay")
+
+    error = ValueError("broken")
+    outcome, mistake = judged(error, job(), Own(max_attempts=1))
+    assert isinstance(mistake, KeyError)
+    assert mistake.__cause__ is error
+    assert outcome.verb == Verb.ABANDON
+    assert 0.5 <= outcome.delay <= 1
+    assert "no such delay" in outcome.error
+
+
+def test_a_delay_that_is_none() -> None:
+    """What was wrong is the error, and not the policy."""
+    error = Retry("later")
+    error.delay = -1
+    outcome, mistake = judged(error, job(), RetryPolicy(max_attempts=1))
+    assert isinstance(mistake, ValueError)
+    assert outcome.verb == Verb.TRASH
+
+
 def test_the_error_is_kept() -> None:
     assert outcome_of(Retry(), job()).error is None
     try:
@@ -90,6 +117,23 @@ def test_the_error_is_kept() -> None:
     assert outcome.error.startswith("KeyError: 'underneath'")
     assert "test_outcomes.py" in outcome.error
     assert outcome.error.endswith("ValueError: broken\n")
+
+
+def test_the_last_line_of_an_error() -> None:
+    assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
+    assert last_line("- as it is -") == "- as it is -"
+    assert last_line(None) == last_line("") == last_line(" \n") == ""
+
+
+def test_the_last_line_of_a_group_of_errors() -> None:
+    """As asyncio.TaskGroup raises it: around the traceback of each is a frame."""
+    flat = ExceptionGroup("two", [ValueError("one"), ValueError("disk is full")])
+    nested = ExceptionGroup("outer", [KeyError("one"), ExceptionGroup("inner", [flat])])
+    for group in (flat, nested):
+        text = outcome_of(group, job()).error
+        assert text is not None
+        assert text.endswith("---\n")
+        assert last_line(text) == "ValueError: disk is full"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()])

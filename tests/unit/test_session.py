@@ -11,7 +11,9 @@ import pytest
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
+from jobboard.primitives import Renewed
 from jobboard.session import Session, time_left
+from jobboard.standing import Trigger
 from jobboard.testing import eventually
 
 
@@ -21,16 +23,16 @@ class Harness:
     def __init__(self, interval: float = 0.02, retry_for: float = 5) -> None:
         self.lost: list[Claim] = []
         self.beats: list[list[Claim]] = []
-        self.answer: list[tuple[str, int]] = []
+        self.answer = Renewed([], 60_000_000)
         self.failing = False
         self.session = Session("test", interval, retry_for, self.renew, self.lost.append)
 
     def renew(self, session: Session) -> None:
-        held = session.held()
+        held, sent = session.held(), boottime()
         self.beats.append(held)
         if self.failing:
             raise ConnectionFailure("down")
-        session.confirm(held, self.answer, boottime() + 60)
+        session.confirm(held, sent, self.answer)
 
 
 @pytest.fixture
@@ -204,9 +206,11 @@ class TestKeeping:
         assert not harness.session.let_go(one)
         eventually(lambda: harness.beats[-1] == [two], 10)
 
-    def test_without_a_lease_there_is_no_heartbeat(self, harness: Harness) -> None:
-        harness.session.hold(claim(deadline=None))
-        assert len(harness.session.held()) == 1
+    def test_without_a_claim_there_is_no_heartbeat(self, harness: Harness) -> None:
+        mine = claim()
+        mine._step(Trigger.ENDED)
+        harness.session.hold(mine)
+        assert harness.session.held() == []
         assert "test-heartbeat" not in [thread.name for thread in threading.enumerate()]
 
     def test_one_heartbeat_for_all(self, harness: Harness) -> None:
@@ -218,7 +222,7 @@ class TestKeeping:
 
     def test_a_lost_claim_is_told_once(self, harness: Harness) -> None:
         mine, newer = claim("u", 1), claim("u", 2)
-        harness.answer = [("u", 1)]
+        harness.answer = Renewed([("u", 1)], 60_000_000)
         harness.session.hold(mine)
         harness.session.hold(newer)
         eventually(lambda: harness.lost, 10)
@@ -249,9 +253,44 @@ class TestKeeping:
         mine = claim()
         harness.session.hold(mine)
         harness.session.let_go(mine)
-        harness.session.confirm([mine], [("u", 1)], boottime() + 1)
+        harness.session.confirm([mine], boottime(), Renewed([("u", 1)], 1_000_000))
         assert not mine.lost
         assert harness.lost == []
+
+    @pytest.mark.parametrize("left", [None, 5_000_000, 0])
+    def test_what_is_kept_no_longer(self, harness: Harness, left: int | None) -> None:
+        """It is let go of, with what is left of its lease: if that is nothing, it is told lost. What another handle
+        keeps may be another session's of this process."""
+        mine, other = claim("u"), claim("v")
+        before = mine.deadline
+        harness.session.hold(mine, other)
+        sent = boottime()
+        harness.session.confirm([mine, other], sent, Renewed([], 60_000_000, unkept=[("u", 1, left)]))
+        deadline = before if left is None else sent + left / 1e6
+        assert (mine.kept, mine.deadline, mine.lost) == (left is None, deadline, left == 0)
+        assert (other.kept, other.deadline) == (True, sent + 60)
+        assert harness.session.held() == [other]
+        assert harness.lost == ([mine] if left == 0 else [])
+
+    def test_what_was_missed(self, harness: Harness) -> None:
+        mine = claim()
+        before = mine.deadline
+        harness.session.hold(mine)
+        harness.session.confirm([mine], boottime(), Renewed([], 90_000_000, missed=[("u", 1)]))
+        assert (mine.deadline, harness.session.held()) == (before, [mine])
+
+    @pytest.mark.parametrize(
+        "answer", [Renewed([], 90_000_000), Renewed([("u", 1)], 1), Renewed([], 1, unkept=[("u", 1, 0)])]
+    )
+    @pytest.mark.parametrize("kept", [True, False])
+    def test_what_was_extended_during_a_beat(self, harness: Harness, answer: Renewed, kept: bool) -> None:
+        mine = claim()
+        harness.session.hold(mine)
+        sent = boottime()
+        harness.session.extended(mine, sent + 30, kept)
+        harness.session.confirm([mine], sent, answer)
+        assert (mine.kept, mine.deadline, mine.lost, harness.lost) == (kept, sent + 30, False, [])
+        assert harness.session.held() == ([mine] if kept else [])
 
     def test_an_end_that_comes_to_nothing(self, harness: Harness) -> None:
         """What was kept is kept again, unless it was let go of meanwhile."""

@@ -1,0 +1,123 @@
+"""What is odd about the side records of a board, whatever its store: those that can't be read, and keys that jobs have
+and do not hold. Each with what repairs it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from jobboard.engine.calls import held_key
+from jobboard.engine.keys import holder_of
+from jobboard.engine.limits import SCOPE, Listed
+from jobboard.engine.roster import entity_of
+from jobboard.engine.scheduling import StoredSchedule, Unreadable, schedule_of
+from jobboard.engine.store import Side, Store, Stored
+from jobboard.primitives import Oddity
+from jobboard.states import LIVE, Record, moment
+
+_PAGE = 500
+
+
+def odd_sides(store: Store) -> Iterator[Oddity]:
+    """It reads the side records of these kinds, and for the keys all jobs, page by page; and writes nothing."""
+    yield from _schedules(store)
+    for kind, check in {"entity": _entities, SCOPE: _scopes, "key": _unheld}.items():
+        if kind not in store.examines:
+            yield from check(store)
+    yield from _remembered(store)
+
+
+def _schedules(store: Store) -> Iterator[Oddity]:
+    for side in store.listed("schedule").sides:
+        match schedule_of(side):
+            case StoredSchedule():
+                continue
+            case Unreadable(id_, why, newer):
+                # What begins with a dash would be an option.
+                shown = f"{'-- ' if id_.startswith('-') else ''}{shlex.quote(id_)}"
+                advice = "upgrade the library here" if newer else f"set it anew, or: jobboard schedule remove {shown}"
+                yield Oddity(f"schedule {id_}", f"it posts nothing here: {why}", advice)
+
+
+def _entities(store: Store) -> Iterator[Oddity]:
+    found = store.listed("entity")
+    for side in found.sides:
+        if side.stands(found.now) and not _shows(side):
+            advice = "the next heartbeat of who has registered it writes it anew"
+            yield Oddity(f"entity {side.key}", "it can't be read, and nobody is shown it", advice + _end(side))
+
+
+def _shows(side: Side) -> bool:
+    entity = entity_of(side)
+    try:
+        return entity is not None and isinstance(json.loads(entity[3]), dict)
+    except (ValueError, TypeError):
+        return False
+
+
+def _scopes(store: Store) -> Iterator[Oddity]:
+    for side in _walked(store, SCOPE):
+        try:
+            Listed.read(side)
+        except ValueError as error:
+            name, grouped, group = side.key.partition("\n")
+            whose = f"jobs named {name!r}" + (f" of the group {group!r}" if grouped else "")
+            yield Oddity(
+                f"what limits count of {whose}",
+                f"{error}, so that claims which stand are not counted",
+                "the next claim writes it anew; where none comes, an open board drops it within a quarter of an hour",
+            )
+
+
+def _remembered(store: Store) -> Iterator[Oddity]:
+    for side in _walked(store, "key"):
+        if side.until is not None and holder_of(side) is None:
+            yield Oddity(f"key {side.key}", "whose it is can't be read", "its window runs all the same" + _end(side))
+
+
+def _walked(store: Store, kind: str) -> Iterator[Side]:
+    place: Any = None
+    while True:
+        found, place = store.walk(kind, place)
+        yield from (side for side in found.sides if side.stands(found.now))
+        if place is None:
+            return
+
+
+def _end(side: Side) -> str:
+    return "" if side.until is None else f"; else it goes by itself at {moment(side.until):%Y-%m-%d %H:%M:%SZ}"
+
+
+def _unheld(store: Store) -> Iterator[Oddity]:
+    after: Record | None = None
+    while page := store.page(after, _PAGE, None, LIVE)[1]:
+        for stored in _there(store, _strange(store, page)):
+            # The key goes with its job in one commit: while that is as it was, its key is, too.
+            if _strange(store, [stored]) and _there(store, [stored]) == [stored]:
+                yield _of_key(stored.record)
+        after = page[-1].record
+
+
+def _strange(store: Store, jobs: list[Stored]) -> list[Stored]:
+    """Those that have keys which are not theirs."""
+    keyed = [(key, stored) for stored in jobs if (key := held_key(stored.record)) is not None]
+    sides = store.read([], [("key", key) for key in {key for key, _ in keyed}]).sides if keyed else []
+    holders = {side.key: side.value for side in sides}
+    return [stored for key, stored in keyed if holders[key] != stored.record.uuid.encode()]
+
+
+def _there(store: Store, jobs: list[Stored]) -> list[Stored]:
+    found = store.read([stored.record.uuid for stored in jobs]).jobs if jobs else []
+    return [stored for stored in found if stored is not None]
+
+
+def _of_key(record: Record) -> Oddity:
+    uuid = shlex.quote(record.uuid)
+    return Oddity(
+        f"job {record.uuid}",
+        f"its key {record.key!r} is not held: another job can be posted with it",
+        f"'jobboard cancel {uuid}', then 'jobboard trash restore {uuid}' gives it back, unless another job has it now; "
+        "let a job that is claimed be worked off",
+    )

@@ -1,0 +1,68 @@
+"""Boards that get no thread to listen on, or to watch their connections: they have one once one can be started."""
+
+import contextlib
+import threading
+
+import pytest
+
+from jobboard.testing import eventually
+from tests.test_conductor import MakeBoard
+
+
+@pytest.mark.backends("redis", "etcd", "postgresql")
+@pytest.mark.any_driver
+def test_who_is_told_of_schedules(make_board: MakeBoard, refused: set[str]) -> None:
+    """Whoever takes it that it listens sleeps for an hour."""
+    board, other = make_board(), make_board()
+    refused.update({"*-listener", "jobboard-watch"})
+    with contextlib.suppress(RuntimeError):
+        assert not board._hears_schedules()
+    refused.clear()
+    assert board._hears_schedules()
+    alarms = board._alarms()
+    other.schedule("a", every=3600, name="a")
+    eventually(lambda: board._alarms() > alarms)
+
+
+@pytest.mark.backends("redis", "zookeeper")
+@pytest.mark.any_driver
+def test_who_listens_to_others(make_board: MakeBoard, refused: set[str]) -> None:
+    board, other = make_board(), make_board()
+    heard = threading.Event()
+
+    def hear(*args: object) -> None:
+        heard.set()
+
+    refused.add("jobboard-listener")
+    with pytest.raises(RuntimeError, match="new thread"):
+        board.notifier.register("POSTED", hear)
+    refused.clear()
+    board.notifier.deregister("POSTED", hear)
+    board.notifier.register("POSTED", hear)
+    other.post("a")
+    assert heard.wait(20)
+
+
+@pytest.mark.backends("postgresql")
+@pytest.mark.any_driver
+def test_no_connection_is_left_over(make_board: MakeBoard, refused: set[str]) -> None:
+    board = make_board()
+    lines = board.engine._live.links.watch._lines
+    refused.add("*-listener")
+    before = len(lines)
+    for _ in range(3):
+        assert board.claim_next("me", timeout=0.01) is None
+    assert len(lines) == before
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.any_driver
+def test_requests_go_on_unwatched(make_board: MakeBoard, refused: set[str]) -> None:
+    before = set(threading.enumerate())
+    refused.add("*-connections")
+    board = make_board()
+    job = board.post("a")
+    assert not board.engine._live.links.watch.awake
+    refused.clear()
+    assert board.get(job.uuid) == job
+    assert any(each.name.endswith("-connections") for each in {*threading.enumerate()} - before)

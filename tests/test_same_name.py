@@ -1,0 +1,106 @@
+"""Boards of one name in several places: each has jobs of its own."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, JobFailures, NotFound
+from jobboard.testing.conformance.support import LONG, replaced, take
+from jobboard.testing.faults import FaultyProxy
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
+
+
+@pytest.fixture
+def elsewhere(board: JobBoard, backend: str, conf_of: Callable[[str], dict[str, Any]]) -> Iterator[JobBoard]:
+    with jobboard.backend(board.name, conf_of(backend)) as elsewhere:
+        yield elsewhere
+
+
+@pytest.mark.parametrize("verb", ["consume", "trash", "abandon", "extend"])
+def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard, verb: str) -> None:
+    board.post("resize")
+    job = take(board)
+    with pytest.raises(NotFound, match="but on") as failure:
+        getattr(elsewhere, verb)(job, "anna")
+    assert not isinstance(failure.value, ClaimLost)
+    assert job.claim is not None
+    assert not job.claim.lost
+    board.consume(job, "anna")
+    with pytest.raises(NotFound):
+        elsewhere.consume(job, "anna")
+
+
+def test_several_that_lie_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None:
+    board.post_many([{"name": "resize"}] * 2)
+    jobs = board.claim_many("anna", 2)
+    with pytest.raises(JobFailures) as failure:
+        elsewhere.consume_many(jobs, "anna")
+    assert [type(each) for each in failure.value.exceptions] == [NotFound] * 2
+    board.consume_many(jobs, "anna")
+
+
+def test_one_board_by_several_handles(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
+    """Whatever their options, they take each other's jobs, and learn of each other's claims that they are lost."""
+    other = make_board(claim_ttl=LONG, retry_for=1)
+    board.post_many([{"name": "resize"}] * 2)
+    mine, lost = board.claim_many("anna", 2)
+    other.consume(mine, "anna")
+    board.release(board.get(lost.uuid))
+    board.consume(taken := take(other, "bert"), "bert")
+    assert taken == lost
+    with pytest.raises(ClaimLost):
+        other.consume(lost, "anna")
+    assert lost.claim is not None
+    assert lost.claim.lost
+
+
+@pytest.mark.backends("postgresql", "mariadb", "redis", "zookeeper", "etcd")
+@pytest.mark.parametrize("away", [False, True])
+def test_one_board_whose_other_handle_has_lost_its_connection(
+    backend: str, conf_of: Callable[[str], dict[str, Any]], away: bool
+) -> None:
+    """It was idle for too long, say, and comes back, or does not: where the job lies, the claim is lost."""
+    conf = conf_of(backend)
+    uri = conf["board"]
+    parts = urlsplit(uri)
+    assert parts.hostname
+    assert parts.port
+    with (
+        FaultyProxy(parts.hostname, parts.port) as proxy,
+        jobboard.backend("board", {**conf, "board": proxy.uri_for(uri), "retry_for": 0.5 if away else 10}) as far,
+        jobboard.backend("board", conf) as near,
+    ):
+        far.post_many([{"name": "resize"}] * 3)
+        jobs = far.claim_many("anna", 3)
+        for job in jobs:
+            near.release(near.get(job.uuid))
+        near.consume_many(near.claim_many("bert", 3), "bert")
+        if away:
+            proxy.refuse()
+        proxy.cut()
+        with pytest.raises(ClaimLost):
+            near.consume(jobs[0], "anna")
+        with pytest.raises(JobFailures) as failure:
+            near.consume_many(jobs, "anna")
+        assert [type(each) for each in failure.value.exceptions] == [ClaimLost] * 3
+        assert all(job.claim is not None and job.claim.lost for job in jobs)
+
+
+def test_many_that_may_lie_elsewhere_are_asked_for_at_once(board: JobBoard, elsewhere: JobBoard) -> None:
+    board.post_many([{"name": "resize"}] * 20)
+    jobs = board.claim_many("anna", 20)
+    reads: list[int] = []
+
+    def read(original: Callable[..., Any], uuids: list[str]) -> Any:
+        reads.append(len(uuids))
+        return original(uuids)
+
+    with replaced(board, "read", read), pytest.raises(JobFailures):
+        elsewhere.consume_many(jobs, "anna")
+    assert reads == [20]
+    board.consume_many(jobs, "anna")
