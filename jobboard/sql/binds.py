@@ -14,10 +14,11 @@ from sqlalchemy.engine import Connection, Engine
 from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
+from jobboard.sql.clients import check_engine, is_in_memory
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
-from jobboard.sql.transactions import Transaction
+from jobboard.sql.transactions import Transaction, begin_writing
 
 T = TypeVar("T")
 Work = Callable[[Runner, Database], T]
@@ -37,7 +38,7 @@ class Bind:
     :param name: what the errors call that which works here.
     :param remedy: what creates a table that is missing.
     :raises TypeError: none of these.
-    :raises ValueError: an engine on SQLite's memory, where there is one connection only: give that.
+    :raises ValueError: an engine that has no connections of our own to give. On SQLite's memory, give the one.
     """
 
     def __init__(self, bind: Engine | Connection | Callable[[], Connection], name: str, remedy: str) -> None:
@@ -47,8 +48,9 @@ class Bind:
         self._closes = False
         self._links: Links | None = None
         if isinstance(bind, Engine):
-            if bind.dialect.name == "sqlite" and bind.url.database in (None, "", ":memory:"):
+            if is_in_memory(bind):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
+            check_engine(bind, name)
             # Nothing here trusts a count of matched rows, which connections of a caller's may not give.
             options = {"looking": True, "counting": False}
             self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy, **options)
@@ -61,9 +63,10 @@ class Bind:
         else:
             raise _no_connection(bind)
 
-    def write(self, work: Work[T], *, keep: bool = True) -> T:
+    def write(self, work: Work[T], table: sa.TableClause | None = None, *, keep: bool = True) -> T:
         """Run ``work`` in a transaction, with what to run statements on and the database's kind.
 
+        :param table: one that is there, if any is.
         :param keep: False: take back what it did.
         :raises ConnectionFailure: there is no connection, or it broke; ``outcome`` tells whether the work may have been
             done. Nothing is repeated that may have been.
@@ -75,10 +78,10 @@ class Bind:
         with self._connection() as connection:
             transaction = Transaction(connection, self._name)
             if transaction.theirs:
-                return self._within(transaction, work, keep)
+                return self._within(transaction, work, table, keep)
             again = repeated(Contended, PATIENCE)
             try:
-                return again(lambda: self._own(connection, work, keep))
+                return again(lambda: self._own(connection, work, table, keep))
             except Contended as error:
                 raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}", error.cause) from error
 
@@ -139,13 +142,13 @@ class Bind:
         except ConstraintViolated as error:
             raise JobFailure(f"the database refused it: {error}", error.cause) from error.cause
 
-    def _own(self, connection: Connection, work: Work[T], keep: bool) -> T:
+    def _own(self, connection: Connection, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
         product = database(connection.dialect)
         in_doubt = False
         try:
             with connection.begin() as own:
                 Transaction(connection, self._name).connection()
-                product.begin_on(connection)
+                product.begin_on(connection, table)
                 result = work(CallersConnection(connection, joined=False), product)
                 if not keep:
                     own.rollback()
@@ -154,13 +157,11 @@ class Bind:
         except _ERRORS as error:
             raise self._raised(connection, error, in_doubt)  # noqa: B904
 
-    def _within(self, transaction: Transaction, work: Work[T], keep: bool) -> T:
+    def _within(self, transaction: Transaction, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
         with transaction.joined(self._remedy) as run:
-            product = database(run.connection.dialect)
-            if product.exclusive:
-                product.begin_on(run.connection)
+            begin_writing(run.connection, table)
             savepoint = None if keep else run.connection.begin_nested()
-            result = work(run, product)
+            result = work(run, database(run.connection.dialect))
             if savepoint is not None:
                 savepoint.rollback()
             return result

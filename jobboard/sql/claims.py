@@ -27,8 +27,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from jobboard.sql.dialects import PRIMARY, Database, by_index, by_key
+from jobboard.sql.dialects import Database
 from jobboard.sql.expressions import Now
+from jobboard.sql.hints import PRIMARY, by_index, by_key
 from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
 
 FAR = 1000

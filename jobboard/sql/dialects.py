@@ -29,10 +29,16 @@ class Trouble(enum.Enum):
 
     DISCONNECTED = "the connection broke"
     REPLACED = "the server takes no writes, as one does whose place another has taken; a new connection may find that"
+    FULL = "it can't store that now: the disk has no room, fails, or a limit is reached"
     CONTENDED = "it lost against another transaction, and may be repeated as a whole"
     REFUSED = "a constraint refused it"
     MISSING = "a table is missing"
     OTHER = "something else"
+
+
+def _meanings(**codes: tuple[object, ...]) -> dict[object, Trouble]:
+    """Trouble by the driver's code for it."""
+    return {code: Trouble[name.upper()] for name, those in codes.items() for code in those}
 
 
 class Database:
@@ -60,6 +66,7 @@ class Database:
     """The code of a key that is taken, among these."""
     precision = 0
     """By how many µs its clock may lag within a reading."""
+    way_out = ""  # What keeps a caller's transaction from losing, where there is more than to repeat it.
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -77,8 +84,8 @@ class Database:
     def begin_read(self, cursor: Any) -> None:
         """Have what is read next be what others have committed, on a connection that was prepared for ``looking``."""
 
-    def begin_on(self, connection: Connection) -> None:
-        """Have a transaction that has just begun on a caller's connection be one for writing."""
+    def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
+        """Have a transaction that has just begun on a caller's connection be one for writing; ``table`` is there."""
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
@@ -128,12 +135,9 @@ class Database:
         error = getattr(error, "orig", None) or error
         if isinstance(error, (OSError, EOFError)) or self._disconnected(error, raw):
             return Trouble.DISCONNECTED
-        if self._replaced(error):
-            return Trouble.REPLACED
-        if self._contended(error):
-            return Trouble.CONTENDED
-        if self._missing(error):
-            return Trouble.MISSING
+        told = self._told(error)
+        if told is not None:
+            return told
         if dbapi is not None and isinstance(error, dbapi.IntegrityError):
             return Trouble.REFUSED
         return Trouble.OTHER
@@ -152,14 +156,9 @@ class Database:
             return False
         return bool(self.dialect.is_disconnect(error, raw, None))
 
-    def _replaced(self, error: BaseException) -> bool:
-        return False
-
-    def _contended(self, error: BaseException) -> bool:
-        return False
-
-    def _missing(self, error: BaseException) -> bool:
-        return False
+    def _told(self, error: BaseException) -> Trouble | None:
+        """What the code of an error means, if that is known."""
+        return None
 
 
 class PostgreSQLDatabase(Database):
@@ -168,9 +167,14 @@ class PostgreSQLDatabase(Database):
     returning = True
     wakes = True
 
-    _CONTENDED = frozenset({"40001", "40P01", "55P03"})
     # The server says goodbye (57P0x) or the connection is none (08xxx).
     _GONE = ("08", "57P0")
+    _TROUBLES = _meanings(
+        contended=("40001", "40P01", "55P03", "57014"),  # the last: its limit for a statement
+        full=("53", "58030"),  # disk, memory, connections, its limits; an error of the disk's
+        replaced=("25006",),
+        missing=("42P01",),
+    )
 
     @property
     def isolation(self) -> str:
@@ -179,7 +183,8 @@ class PostgreSQLDatabase(Database):
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
-        cursor.execute("SET default_transaction_isolation = 'read committed'")
+        # Others have it as the role, the database or the environment says, and a text may hold any character.
+        cursor.execute("SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'")
         if options.get("read_only"):
             cursor.execute("SET default_transaction_read_only = on")
         cursor.close()
@@ -232,7 +237,8 @@ class PostgreSQLDatabase(Database):
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
-        cursor.execute("BEGIN")
+        # Another's may take long.
+        cursor.execute("BEGIN; SET LOCAL lock_timeout = 0")
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
             yield
@@ -252,14 +258,9 @@ class PostgreSQLDatabase(Database):
             return True
         return super()._disconnected(error, raw)
 
-    def _replaced(self, error: BaseException) -> bool:
-        return self._state(error) == "25006"
-
-    def _contended(self, error: BaseException) -> bool:
-        return self._state(error) in self._CONTENDED
-
-    def _missing(self, error: BaseException) -> bool:
-        return self._state(error) == "42P01"
+    def _told(self, error: BaseException) -> Trouble | None:
+        state = self._state(error)
+        return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
 
 
 _FOUND_ROWS = 2
@@ -271,11 +272,15 @@ class MySQLDatabase(Database):
     ignored = sa.text("SHOW WARNINGS")
     duplicate = 1062
 
-    _CONTENDED = frozenset({1205, 1213, 1020, 3572})
     # Going away, lost, shut down, too many connections, killed, refused.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
-    # An option of the server's forbids it, and of those that do this is read_only; InnoDB's; the session's.
-    _READ_ONLY = frozenset({1290, 1836, 1792})
+    _TROUBLES = _meanings(
+        contended=(1205, 1213, 1020, 3572, 1969, 3024),  # the last two: its limit for a statement
+        full=(1021, 1037, 1041, 1114, 1206, 1226),  # disk, memory, table, locks, and what a user may do in an hour
+        # An option of the server's forbids it, and of those that do this is read_only; InnoDB's; the session's.
+        replaced=(1290, 1836, 1792),
+        missing=(1146,),
+    )
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -332,22 +337,22 @@ class MySQLDatabase(Database):
             return True
         return super()._disconnected(error, raw)
 
-    def _replaced(self, error: BaseException) -> bool:
-        return self._code(error) in self._READ_ONLY
-
-    def _contended(self, error: BaseException) -> bool:
-        return self._code(error) in self._CONTENDED
-
-    def _missing(self, error: BaseException) -> bool:
-        return self._code(error) == 1146
+    def _told(self, error: BaseException) -> Trouble | None:
+        return self._TROUBLES.get(self._code(error))
 
 
 class SQLiteDatabase(Database):
     exclusive = True
     precision = 1000
+    way_out = "a transaction that reads before it writes must begin by BEGIN IMMEDIATE, or it may lose at once"
 
-    # BUSY, LOCKED
-    _CONTENDED = frozenset({5, 6})
+    _TROUBLES = _meanings(
+        contended=(5, 6),  # BUSY, LOCKED
+        full=(10, 13),  # IOERR, FULL
+        replaced=(8,),  # READONLY: a file that could only be read when it was opened stays so for this connection
+    )
+    # For how many seconds to wait for another's transaction at once: meanwhile no child can be made.
+    _TURN = 0.5
 
     @property
     def isolation(self) -> str:
@@ -368,11 +373,14 @@ class SQLiteDatabase(Database):
         # A transaction that reads first and writes later fails at once when another has written in between.
         cursor.execute("BEGIN IMMEDIATE")
 
-    def begin_on(self, connection: Connection) -> None:
-        # The driver by itself begins only when something is written.
+    def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         driver: Any = connection.connection.driver_connection
         if not driver.in_transaction:
+            # The driver by itself begins only when something is written.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        elif table is not None:
+            # After a plain BEGIN only what writes before it reads waits its turn. This changes and wakes nothing.
+            connection.execute(sa.delete(table).where(sa.false()))
 
     def commits_each(self, connection: Connection) -> bool:
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
@@ -391,11 +399,14 @@ class SQLiteDatabase(Database):
             cursor.execute("ROLLBACK")
 
     def end_read(self, raw: Raw) -> None:
-        pass
+        # None was begun but by who listens to SQLAlchemy's begin.
+        if raw.in_transaction:
+            raw.rollback()
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
-        cursor.execute("BEGIN IMMEDIATE")
+        if not cursor.connection.in_transaction:
+            self.begin(cursor)
         try:
             yield
         except BaseException:
@@ -419,19 +430,17 @@ class SQLiteDatabase(Database):
         if idle and not raw.in_transaction:
             raw.close()
 
-    @staticmethod
-    def _busy(cursor: Any, seconds: float) -> None:
-        cursor.execute("PRAGMA busy_timeout = " + str(int(seconds * 1000)))
+    def _busy(self, cursor: Any, seconds: float) -> None:
+        cursor.execute("PRAGMA busy_timeout = " + str(int(min(seconds, self._TURN) * 1000)))
         cursor.fetchall()
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
         return "unable to open database file" in str(error)
 
-    def _contended(self, error: BaseException) -> bool:
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in self._CONTENDED
-
-    def _missing(self, error: BaseException) -> bool:
-        return "no such table" in str(error)
+    def _told(self, error: BaseException) -> Trouble | None:
+        if "no such table" in str(error):
+            return Trouble.MISSING
+        return self._TROUBLES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
 _PRODUCTS: dict[str, type[Database]] = {
@@ -445,33 +454,6 @@ _PRODUCTS: dict[str, type[Database]] = {
 def database(dialect: Dialect) -> Database:
     """The product behind a dialect that has connected once."""
     return _PRODUCTS.get(dialect.name, Database)(dialect)
-
-
-def by_index(statement: sa.Select[Any], table: sa.FromClause, index: str) -> sa.Select[Any]:
-    """Have it walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it reads,
-    and a walk along another index meets rows that do not belong."""
-    hint = f"FORCE INDEX ({index})"
-    return statement.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
-
-
-def delete_by_index(change: sa.Delete, table: sa.Table, index: str) -> sa.Delete:
-    """As :func:`by_index`, by another one than the primary key: beside dead rows MariaDB reads the whole table then."""
-    hint = f"FORCE INDEX ({index})"
-    name: sa.ColumnClause[Any] = sa.column(table.name)
-    for dialect in ("mysql", "mariadb"):
-        change = change.prefix_with(name, dialect=dialect).with_hint(hint, table, dialect)
-    return change
-
-
-PRIMARY = "PRIMARY"
-"""What MySQL calls the index of the primary key."""
-
-
-def by_key(change: sa.Update, table: sa.Table) -> sa.Update:
-    """Have an update find rows by the primary key: a small table is read as a whole, and stays locked as a whole until
-    a transaction at REPEATABLE READ ends."""
-    hint = f"FORCE INDEX ({PRIMARY})"
-    return change.with_hint(hint, table, "mysql").with_hint(hint, table, "mariadb")
 
 
 def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:

@@ -67,7 +67,10 @@ def sorted_out(
         return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
     text = name if kept is None else f"{name}: {cause}"
     if trouble is Trouble.REPLACED:
-        return ConnectionFailure(f"the server of {url.get_backend_name()} takes no writes ({text})", kept)
+        return ConnectionFailure(f"{url.get_backend_name()} at {_where(url)} takes no writes ({text})", kept)
+    if trouble is Trouble.FULL:
+        text = f"{url.get_backend_name()} at {_where(url)} can't store that now: {text}"
+        return ConnectionFailure(text, kept, "unknown" if in_doubt else "none")
     if trouble is Trouble.CONTENDED:
         return Contended(text, kept)
     if trouble is Trouble.REFUSED:
@@ -77,6 +80,10 @@ def sorted_out(
     if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
         return JobFailure(f"the database refused it: {text}", kept)
     return error
+
+
+def _where(url: URL) -> str | None:
+    return f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
 
 
 def _tells(url: URL, error: BaseException) -> bool:
@@ -164,6 +171,11 @@ class Link(Runner):
 
     def begin(self) -> None:
         self.line.requests += 1
+        if self.connection.dispatch.begin and not self.connection.in_transaction():
+            # Who listens to that may begin by hand, as SQLite's users are told to: not within ours, in which SQLAlchemy
+            # may be asked for something.
+            self.connection.begin()
+            self.product.rollback(self.raw, self.cursor)
         self.product.begin(self.cursor)
 
     def commit(self) -> None:
@@ -192,6 +204,10 @@ class Link(Runner):
             self.line.busy = False
 
     def discard(self) -> None:
+        if self.product.exclusive:
+            # Its locks are this process's, which stay for as long as anything knows one of its statements.
+            with contextlib.suppress(Exception):
+                self.product.rollback(self.raw, self.cursor)
         with contextlib.suppress(Exception):
             self.connection.invalidate()
         with contextlib.suppress(Exception):
@@ -268,7 +284,7 @@ class Links:
             try:
                 return self._once(work)
             except Contended:
-                # SQLite waits for its turn by itself, and has then waited for as long.
+                # SQLite waits for its turn by itself, for a while.
                 left = begun + seconds - time.monotonic()
                 if left <= 0:
                     raise
@@ -339,12 +355,12 @@ class Links:
             connection.close()
 
     def _end(self, link: Link) -> None:
-        if link.silences == self.watch.silences:
-            # In this order: the watching ends when it sees no request under way.
-            link.line.busy = True
-            self.watch.wake()
+        # In this order: the watching ends when it sees no request under way.
+        link.line.busy = True
+        if link.silences == self.watch.silences and self.watch.wake():
             link.close()
         else:
+            # To close it in order takes an answer, which nobody could wait for without an end.
             link.discard()
         self.watch.remove(link.line)
 
@@ -469,11 +485,10 @@ class Links:
 
     def _unreachable(self, error: BaseException) -> ConnectionFailure:
         url = self.engine.url
-        where = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
         refused = refusal(error, url)
         reason = type(error).__name__ if _tells(url, error) else refused or f"{type(error).__name__}: {error}"
         return ConnectionFailure(
-            f"can't connect to {url.get_backend_name()} at {where}: {reason}",
+            f"can't connect to {url.get_backend_name()} at {_where(url)}: {reason}",
             None if _tells(url, error) else error,
             refused=refused is not None,
         )

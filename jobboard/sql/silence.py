@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.pool import PoolProxiedConnection
 
 from jobboard.sql.dialects import Database, Raw
+from jobboard.threads import started
 
 LOG = logging.getLogger(__name__)
 
@@ -196,13 +197,20 @@ class Watch:
             self._lines.discard(line)
         line.close()
 
-    def wake(self) -> None:
-        """A request is under way."""
+    def wake(self) -> bool:
+        """A request is under way. False: nobody watches it, as no thread can be started, at the end of the interpreter
+        for instance."""
         with self._lock:
             if self.awake or not self._lines:
-                return
+                return True
+            try:
+                started(f"{self._where}-connections", self._run)
+            except RuntimeError as error:
+                if self._closing is None:
+                    LOG.warning("%s: nobody watches this request's connection: %s", self._where, error)
+                return False
             self.awake = True
-        threading.Thread(target=self._run, name=f"{self._where}-connections", daemon=True).start()
+            return True
 
     def hurry(self) -> None:
         """The board is being closed: no request may take long any more."""
@@ -266,8 +274,9 @@ class Watch:
                 return
         self._asked = now
         requests = [(line, line.requests) for line in lines]
-        self._asker = threading.Thread(target=self._answer, args=(requests,), name=f"{self._where}-asker", daemon=True)
-        self._asker.start()
+        # Where none can be started, the next look tries anew.
+        with contextlib.suppress(RuntimeError):
+            self._asker = started(f"{self._where}-asker", self._answer, requests)
 
     def _answer(self, asked: list[tuple[Line, int]]) -> None:
         assert self._product is not None

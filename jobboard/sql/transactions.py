@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
-from jobboard.sql.dialects import Database, database
+from jobboard.sql.dialects import Database, Trouble, database
 from jobboard.sql.links import ConstraintViolated, Contended, sorted_out
 from jobboard.sql.prepared import CallersConnection, Prepared, Runner
 
@@ -84,6 +84,23 @@ class Transaction:
             raise raised from (raised.cause if isinstance(raised, JobFailure) else error)
 
 
+def begin_writing(connection: Connection, table: sa.TableClause | None) -> None:
+    """Before anything is read in a transaction of the caller's that is going to write: where it could be refused to
+    write later, have it do so now, and wait for others as long as the connection does.
+
+    :param table: one that is there, if any is.
+    """
+    product = database(connection.dialect)
+    if not product.exclusive:
+        return
+    try:
+        product.begin_on(connection, table)
+    except sa.exc.DBAPIError as error:
+        if product.trouble(error, None) is Trouble.CONTENDED:
+            error.add_detail(product.way_out)
+        raise
+
+
 def check_savepoint(connection: Connection, name: str) -> None:
     """SQLite's driver begins no transaction before a savepoint, and to release the outermost one then commits.
 
@@ -119,8 +136,10 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
     """What an error in the caller's transaction is for them."""
     raised = sorted_out(error, product, url, remedy)
     if isinstance(raised, Contended):
+        way_out = product.way_out and f"; {product.way_out}"
         return JobFailure(
-            f"this transaction lost against another: roll it back, and do all of it again ({raised})", raised.cause
+            f"this transaction lost against another: roll it back, and do all of it again{way_out} ({raised})",
+            raised.cause,
         )
     if isinstance(raised, ConstraintViolated):
         return JobFailure(f"the database refused it: {raised}", raised.cause)

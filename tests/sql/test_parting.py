@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.sql import parting
+from jobboard.sql.dialects import SQLiteDatabase
 from jobboard.sql.links import Link, Links
 from jobboard.testing import eventually
 from jobboard.testing.conformance.processes import in_child
@@ -87,6 +90,29 @@ def test_a_transaction_that_does_not_end(
     halt.go.set()
     poster.wait()
     assert pictures.job_count == 1
+
+
+def test_a_fork_does_not_wait_for_who_waits_for_another_process(
+    pictures: JobBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(parting, "PATIENCE", 1.9)
+    waits = threading.Event()
+    begin = SQLiteDatabase.begin
+
+    def begins(self: SQLiteDatabase, cursor: Any) -> None:
+        waits.set()
+        begin(self, cursor)
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(SQLiteDatabase, "begin", begins)
+        poster = Background(lambda: pictures.post_many([{"name": "a"}, {"name": "b"}]))
+        assert waits.wait(5)
+        assert in_child(lambda: "made")() == "made"
+        other.execute("COMMIT")
+    poster.wait()
+    assert not caplog.records
+    assert pictures.job_count == 2
 
 
 def test_no_fork_waits_for_another_database(monkeypatch: pytest.MonkeyPatch) -> None:

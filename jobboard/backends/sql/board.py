@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
@@ -19,14 +19,14 @@ from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Change, Committer, Done, Recent, Seat, Side, StoreEngine, revive
+from jobboard.engine import Change, Committer, Done, Grouped, Recent, Seat, Side, StoreEngine, revive
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
 from jobboard.sql.dialects import database
 from jobboard.sql.links import Link, Links
 from jobboard.sql.prepared import Runner
-from jobboard.sql.transactions import Transaction, check_savepoint, leads_to
+from jobboard.sql.transactions import Transaction, begin_writing, check_savepoint, leads_to
 from jobboard.states import OK, Holder, Record, Status, Verb
 
 T = TypeVar("T")
@@ -51,6 +51,8 @@ class SQLEngine(StoreEngine[SQLStore]):
     """
 
     wire = "json"
+    # To read the gate within a transaction is to lock it.
+    _relied_on = ()
     options: ClassVar[Mapping[str, configuration.Option]] = engines.OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = engines.URI_PARTS
     extras: ClassVar[dict[str, frozenset[str]]] = {
@@ -168,26 +170,29 @@ class SQLEngine(StoreEngine[SQLStore]):
         """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
         store = self._live
         with self._transaction(given).joined(REMEDY) as run:
-            self._check_place(run)
+            dialect = run.connection.dialect
+            if type(database(dialect)) is not type(store.product):
+                here = store.product.dialect.name
+                raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {here}")
+            if store.product.exclusive:
+                check_savepoint(run.connection, "connection=")
+            try:
+                begin_writing(run.connection, self.table)
+            finally:
+                # It may be a place where there is no such table.
+                self._check_place(run)
             if store.call["p_notify"] and isinstance(run.connection.get_transaction(), sa.TwoPhaseTransaction):
                 raise JobFailure(
                     "PostgreSQL prepares no transaction that wakes who waits: open the board with notify=false for "
                     "connection= in two phases"
                 )
-            if store.product.exclusive:
-                check_savepoint(run.connection, "connection=")
-                # A transaction there that reads before it writes can no longer write once another has.
-                run.count(store.statements.touch, {})
             with store.within(run):
                 return work()
 
     def _check_place(self, run: Runner) -> None:
         """:raises JobFailure: a connection does not lead to the tables of this board, or its transaction does not see
         what others commit."""
-        dialect = run.connection.dialect
         store = self._live
-        if type(database(dialect)) is not type(store.product):
-            raise JobFailure(f"connection= leads to {dialect.name}, and the board is in {store.product.dialect.name}")
         there, told = leads_to(run, store.statements.place_joined)
         if told and told[0] in SNAPSHOTS:
             raise JobFailure(
@@ -322,22 +327,22 @@ class SQLEngine(StoreEngine[SQLStore]):
         look, nonce = tried(nonce, self._shortcuts.enter, request, ruled.limits)
         if look is None or look.gate not in (None, request.gate):
             return None, nonce
-        entered = {record.uuid: scopes for record in look.records if (scopes := ruled.limits.scopes(record))}
-        self._entered.learn(entered)
         return Taken(look.records, self._surely(lease["p_ttl"]), [], look.event, None), nonce
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         lost: list[tuple[str, int]] = []
         missed: list[tuple[str, int]] = []
+        unkept: list[tuple[str, int, int | None]] = []
         asked = list(held)
         for _ in self._committer.tries():
             renewed, revived = self._prolong(handle, asked, ttl)
             out, asked = revive(self._committer, revived)
             lost += [*renewed.lost, *out]
             missed += renewed.missed
+            unkept += [(uuid, token, self._surely(left)) for uuid, token, left in renewed.unkept]
             if not asked:
                 break
-        return Renewed(lost, self._surely(ttl), missed)
+        return Renewed(lost, self._surely(ttl), missed, unkept)
 
     def _prolong(
         self, handle: str, held: Sequence[tuple[str, int]], ttl: int
@@ -365,26 +370,28 @@ class SQLEngine(StoreEngine[SQLStore]):
         if connection is not None:
             return self._join(connection, lambda: super(SQLEngine, self).finish(acts, None))
         if nonce is not None and all(map(_consumes, acts)):
-            entered = self._entered.of(act.uuid for act in acts)
-            unlisted, nonce = tried(nonce, self._shortcuts.end, acts, entered)
-            if unlisted is not None:
-                if unlisted:
-                    self._freed(unlisted)
-                if entered:
-                    self._entered.left(entered)
+            ruled = self._finder.ruled
+            ended, nonce = tried(nonce, self._shortcuts.end, acts, ruled.limits.left(acts), _version(ruled.gate))
+            if ended is not None:
+                if ended.gate != _version(ruled.gate):
+                    self._freed(acts, ())
+                elif ended.unlisted:
+                    self._freed([act for act in acts if act.uuid in ended.unlisted], [ruled.gate])
                 return [OK] * len(acts)
         return super().finish(acts, nonce)
 
-    def _freed(self, uuids: Iterable[str]) -> None:
-        if not self._entered:
-            return
-        run = self._live.running
-        if run is None:
-            super()._freed(uuids)
+    def _freed(self, jobs: Sequence[Grouped], gate: Sequence[Side]) -> None:
+        store, free = self._live, super()._freed
+
+        def freed() -> None:
+            # Where nobody can be told, those who wait look often.
+            free(jobs, gate if gate or store.call["p_notify"] else [self._finder.ruled.gate])
+
+        if store.running is None:
+            freed()
         else:
             # In a transaction of the caller's.
-            free = super()._freed
-            transactions.after_commit(run.connection, lambda: free(uuids), lambda: None)
+            transactions.after_commit(store.running.connection, freed, lambda: None)
 
     # Looking
 

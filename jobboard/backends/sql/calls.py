@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from jobboard.backends.sql.answers import JOINT, Items, answer_in, items_of, tak
 from jobboard.backends.sql.rows import record_of
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN
-from jobboard.engine import Answer, Change, Committed, Committer, Deed, Mark, Plan, Result, Side, Stale, Stored
+from jobboard.engine import Answer, Change, Committer, Deed, Mark, Plan, Result, Side, Stale, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Nonce
 from jobboard.sql.links import Contended
@@ -37,15 +38,23 @@ class SQLCommitter(Committer):
         again: Again = None,
         beaten: Callable[[Stale], None] | None = None,
     ) -> Result:
-        store = self.store
+        store, numbers = self.store, itertools.count(1)
         if store.running is not None:
             return self._joined(plan)
 
         def work(run: Runner, earlier: Items | None) -> tuple[Result, Items]:
+            number = next(numbers)
+
+            def timed() -> Plan:
+                made = plan()
+                if made.timely is not None:
+                    store.commit_by(made.timely.end(number))
+                return made
+
             with store.within(run):
                 if beaten is not None:
-                    return self._taken(earlier, plan)
-                return self._done(nonce, earlier, plan, again)
+                    return self._taken(earlier, timed)
+                return self._done(nonce, earlier, timed, again)
 
         return store.transact(nonce, work)
 
@@ -118,11 +127,6 @@ class SQLCommitter(Committer):
         self.store.swept.update(record.uuid for record in swept)
         return swept
 
-    def commit(
-        self,
-        changes: Sequence[Change],
-        marks: Sequence[Mark] = (),
-        sides: Sequence[Side] = (),
-        checks: Sequence[Side] = (),
-    ) -> Committed:
-        return self.store.commit(changes, marks, checks)
+    def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
+        """A key is a column of its job here."""
+        return []

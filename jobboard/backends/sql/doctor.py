@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from jobboard.backends.sql.oddities import odd_rows
 from jobboard.backends.sql.statements import HOUR
 from jobboard.backends.sql.tables import literal
-from jobboard.engine import GATE, Rules
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Oddity
 from jobboard.sql.prepared import Prepared, param
@@ -25,43 +24,49 @@ PINNED = 60.0
 _PAGE = 500
 _ROW = "the claim that meets it may move it to the trash; else put the row right, or delete it, by hand"
 
-_SETTINGS: dict[str, list[tuple[str, str, frozenset[str]]]] = {
+_SETTINGS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
     "postgresql": [
-        ("fsync", "current_setting('fsync')", frozenset({"on"})),
+        ("fsync", "current_setting('fsync')", ("on",)),
         (
             "synchronous_commit",
             "current_setting('synchronous_commit')",
-            frozenset({"on", "remote_write", "remote_apply"}),
+            ("on", "local", "remote_write", "remote_apply"),
         ),
     ],
-    "mysql": [("innodb_flush_log_at_trx_commit", "@@innodb_flush_log_at_trx_commit", frozenset({"1"}))],
+    "mysql": [("innodb_flush_log_at_trx_commit", "@@innodb_flush_log_at_trx_commit", ("1",))],
     "sqlite": [],
 }
 _SETTINGS["mariadb"] = _SETTINGS["mysql"]
 """Of each database what may lose what it has acknowledged: its name, how to ask for it, and what does not."""
 
 
-def examine(store: SQLStore, durable: bool) -> Iterator[Oddity]:
-    """:param durable: as the board's own options have it."""
-    yield from _settings(store, durable)
+def examine(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
+    """:param synchronous: the board's own option."""
+    yield from weaknesses(store, synchronous)
     yield from pins(store)
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
     yield from _rows(store)
-    yield from _gate(store)
     yield from _answers(store)
     yield from _outcomes(store)
 
 
-def _settings(store: SQLStore, durable: bool) -> Iterator[Oddity]:
-    if not durable:
+def weaknesses(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
+    """By what a crash of the server's machine may lose what was acknowledged, as far as it can be known: one request,
+    and none to SQLite."""
+    dialect = store.product.dialect.name
+    if dialect == "sqlite" and synchronous != "full":
         yield Oddity(
             "option synchronous", "a power loss may lose what was acknowledged", "leave out synchronous=normal"
         )
-    for name, expression, safe in _SETTINGS.get(store.statements.product.dialect.name, []):
-        [(value,)] = store.query(Prepared(sa.select(sa.literal_column(expression, sa.String()))))
+    settings = _SETTINGS.get(dialect, [])
+    if not settings:
+        return
+    asked = (sa.literal_column(expression, sa.String()) for _, expression, _ in settings)
+    [values] = store.query(Prepared(sa.select(*asked)))
+    for (name, _, safe), value in zip(settings, values, strict=True):
         if str(value) not in safe:
             reason = f"it is {value}: a crash may lose what was acknowledged"
-            yield Oddity(f"setting {name}", reason, f"set it to {min(safe)} on the server")
+            yield Oddity(f"setting {name}", reason, f"set it to {safe[0]} on the server")
 
 
 def pins(store: SQLStore, since: float = PINNED) -> Iterator[Oddity]:
@@ -146,15 +151,6 @@ def _rows(store: SQLStore) -> Iterator[Oddity]:
             )
             yield Oddity(f"table {st.jobs.name}, id {number}, job {uuid}", what, advice)
         last = rows[-1][0]
-
-
-def _gate(store: SQLStore) -> Iterator[Oddity]:
-    [gate] = store.read([], [GATE]).sides
-    try:
-        Rules.of(gate)
-    except JobFailure as error:
-        place = f"table {store.statements.tables.sides.name}, kind {GATE[0]}"
-        yield Oddity(place, str(error), "delete that row of this board, and set pauses and limits anew")
 
 
 def _answers(store: SQLStore) -> Iterator[Oddity]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -16,6 +17,7 @@ from sqlalchemy.engine import URL, Engine
 
 from jobboard.conf import Option, Settings, choice, flag, port, seconds, text
 from jobboard.exceptions import JobFailure, MissingDriver
+from jobboard.sql.clients import check_engine, is_in_memory
 
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -26,9 +28,22 @@ _STEADY = (
         f"set_config('enable_{way}', 'off', false)"
         for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort")
     )
+    + ", set_config('lock_timeout', '{}s', false)"
 )
 """Have PostgreSQL plan each statement once, by its indexes: to plan a claim takes longer than to run it, and what seems
-best while a table is small would be kept as it grows."""
+best while a table is small would be kept as it grows. And have none wait for another's transaction for longer than a
+call is repeated."""
+
+_PLAIN = (
+    "SET SESSION innodb_lock_wait_timeout = {0}, lock_wait_timeout = {0}, "
+    "sql_select_limit = 18446744073709551615, sql_safe_updates = 0, completion_type = 'NO_CHAIN', "
+    "sql_mode = REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', '')"
+)
+"""Have MariaDB and MySQL do as they are told, whatever the server has for others: give all rows, change all rows, end a
+transaction where it ends. And have none wait for another's transaction, or for a table that another has locked as a
+whole, for longer than a call is repeated."""
+
+_SETTINGS = {"postgresql": _STEADY, "mysql": _PLAIN, "mariadb": _PLAIN}
 
 
 def table_name(value: Any) -> str:
@@ -76,6 +91,7 @@ _OWN = {
 }
 
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+_IN_MEMORY = "a board in SQLite's memory has one connection only; use the board 'memory' instead"
 _EXTRAS = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 
 
@@ -105,7 +121,7 @@ def url_of(conf: Settings) -> URL:
     if name == "sqlite":
         database = database or "jobboard.db"
         if database == ":memory:" or "mode=memory" in database:
-            raise ValueError("a board in SQLite's memory has one connection only; use the board 'memory' instead")
+            raise ValueError(_IN_MEMORY)
         if database.startswith("file:"):
             raise ValueError("database must be the path of a file; an SQLite URI is not taken")
         # Relative to where the process is now, not where it will be.
@@ -155,6 +171,8 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
             "keepalives_count": 3,
             "tcp_user_timeout": 30000,
             "application_name": "jobboard",
+            # Of a database in SQL_ASCII SQLAlchemy would read bytes, before anybody could be told.
+            "client_encoding": "utf8",
             **{option: conf[option] for option in _passed_on(conf)},
         }
     elif url.get_driver_name() == "pymysql":
@@ -174,16 +192,20 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
     if url.get_driver_name() == "pymysql" or url.get_driver_name().startswith("psycopg"):
         sa.event.listen(engine, "do_connect", connect)
     # Behind a transaction pooler a setting would meet the statements of others.
-    if name == "postgresql" and conf["notify"]:
-        sa.event.listen(engine, "connect", _steady)
+    settings = _SETTINGS.get(name) if conf["notify"] else None
+    if settings is not None:
+        # Whole seconds, and 0 would be for ever on PostgreSQL.
+        text = settings.format(max(1, math.ceil(conf["retry_for"])))
+
+        def set_up(raw: Any, record: Any) -> None:
+            cursor = raw.cursor()
+            cursor.execute(text)
+            cursor.close()
+            raw.commit()
+
+        # SQLAlchemy asks about the server next, and ends a transaction.
+        sa.event.listen(engine, "connect", set_up, insert=True)
     return engine
-
-
-def _steady(raw: Any, record: Any) -> None:
-    cursor = raw.cursor()
-    cursor.execute(_STEADY)
-    cursor.close()
-    raw.commit()
 
 
 def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
@@ -193,7 +215,7 @@ def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
     try:
         sock = socket.create_connection((connection.host, connection.port), limit)
     except OSError as error:
-        raise pymysql.err.OperationalError(2003, f"can't connect to {connection.host!r} ({error})") from error
+        raise pymysql.OperationalError(2003, f"can't connect to {connection.host!r} ({error})") from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # TLS takes the first one's number away.
@@ -231,8 +253,9 @@ def check_there(url: URL, create: bool) -> None:
 
 def check_client(engine: Engine, conf: Settings) -> None:
     """:raises ValueError: a client that a board can't use, or options that say what the client says already."""
-    if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
-        raise ValueError("a board in SQLite's memory has one connection only; use the board 'memory' instead")
+    if is_in_memory(engine):
+        raise ValueError(_IN_MEMORY)
+    check_engine(engine, "a board")
     given = [option for option in (*_OF_SERVERS, "database") if conf[option] is not None] + _passed_on(conf)
     if given:
         raise ValueError(f"client= is connected already: leave out {', '.join(given)}")

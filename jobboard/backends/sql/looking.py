@@ -14,7 +14,7 @@ from jobboard.backends.sql.sqlite.heads import SQLiteHeads
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import Lane
-from jobboard.sql.dialects import by_index
+from jobboard.sql.hints import by_index
 from jobboard.sql.prepared import PARAMETER, Prepared, Row, chunks, text
 from jobboard.states import UNCLAIMED, Record
 

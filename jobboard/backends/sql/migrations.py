@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -92,25 +92,36 @@ database takes changes of tables back."""
 
 def setup(connection: Connection, product: Database, tables: Tables) -> None:
     """Create what is missing and bring what is older up to date. Any number of processes may do this at once."""
-    with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
+    _check_text(connection)
+    with _setting_up(connection, product, tables):
         found = stored_layout(connection, tables)
         if found is not None:
             _check_new(tables, found)
             for layout in range(found[0], LAYOUT):
                 MIGRATIONS[layout](connection, tables)
                 _record(connection, tables, layout + 1)
-        _create(connection, tables)
+        _create(connection, product, tables)
     connection.commit()
+
+
+@contextlib.contextmanager
+def _setting_up(connection: Connection, product: Database, tables: Tables) -> Iterator[None]:
+    # Now, as who listens to that may begin by hand, as SQLite's users are told to: not within what is begun next.
+    if not connection.in_transaction():
+        connection.begin()
+    with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
+        yield
 
 
 def prepare(connection: Connection, product: Database, tables: Tables, create: bool) -> None:
     """Make sure that the tables are there and of our layout; create them if ``create`` allows, migrate never."""
+    _check_text(connection)
     layout = stored_layout(connection, tables)
     if layout is None:
         if not create:
             raise JobFailure(f"the tables of {tables.prefix!r} are missing; `jobboard setup` creates them")
-        with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
-            _create(connection, tables)
+        with _setting_up(connection, product, tables):
+            _create(connection, product, tables)
         layout = stored_layout(connection, tables)
         assert layout is not None
     _check_new(tables, layout)
@@ -129,6 +140,17 @@ def stored_layout(connection: Connection, tables: Tables) -> tuple[int, int] | N
     return None if row is None else (row.layout, row.min_reader)
 
 
+def _check_text(connection: Connection) -> None:
+    """:raises JobFailure: not all text can be stored, be it that of an error with which a job is given back."""
+    if connection.dialect.name == "postgresql":
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            raise JobFailure(
+                f"the database {connection.engine.url.database!r} is in {encoding}, and jobs hold any text: give the "
+                "jobboard one that is made WITH ENCODING 'UTF8' TEMPLATE template0"
+            )
+
+
 def _check_ours(connection: Connection, tables: Tables) -> None:
     """What is there already may be of an interrupted setup, and may be somebody else's."""
     inspector = sa.inspect(connection)
@@ -142,9 +164,14 @@ def _check_ours(connection: Connection, tables: Tables) -> None:
                 )
 
 
-def _create(connection: Connection, tables: Tables) -> None:
+def _create(connection: Connection, product: Database, tables: Tables) -> None:
     _check_ours(connection, tables)
     tables.metadata.create_all(connection)
+    if product.commits_at_create:
+        # Of a set-up that was killed behind a table, which is there now as if it were whole.
+        for table in tables.metadata.tables.values():
+            for index in table.indexes:
+                index.create(connection, checkfirst=True)
     if stored_layout(connection, tables) is None:
         _record(connection, tables, LAYOUT)
 

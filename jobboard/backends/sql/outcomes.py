@@ -13,8 +13,9 @@ from jobboard.backends.sql.tables import OUTCOME, Tables
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import Done, Mark, turns
 from jobboard.primitives import Finish
-from jobboard.sql.dialects import by_index, insert_new
+from jobboard.sql.dialects import insert_new
 from jobboard.sql.expressions import Now, Veiled
+from jobboard.sql.hints import by_index
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks, elements, param, text
 from jobboard.states import COMPLETE, Record
 

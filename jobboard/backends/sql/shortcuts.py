@@ -10,8 +10,8 @@ A shortcut is done as a whole and keeps its answer, or nothing is done. There ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from jobboard.backends.sql.answers import Items, whole
 from jobboard.backends.sql.looking import Glance, TakeRequest
@@ -26,7 +26,15 @@ from jobboard.states import Record
 T = TypeVar("T")
 
 Scopes = Mapping[str, Sequence[LimitScope]]
-"""The scopes that claims have entered, by the uuids of their jobs."""
+"""The scopes in which claims have slots, by the uuids of their jobs."""
+
+
+class Ended(NamedTuple):
+    """``unlisted``: the jobs whose scopes are yet to be looked at; ``gate``: its version, where a waiter has to be told
+    of a slot that comes free, else the one by which the scopes were told."""
+
+    unlisted: Collection[str]
+    gate: int
 
 
 class Shortcuts:
@@ -57,9 +65,10 @@ class Shortcuts:
         """Claim the first ready jobs by these limits; None, too, where it can't tell what these allow."""
         return None
 
-    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
-        """End these claims, all of them, and leave their outcomes; whose of the ``entered`` scopes are to be looked at
-        yet."""
+    def end(self, acts: Sequence[Finish], held: Scopes, gate: int, nonce: Nonce) -> Ended | None:
+        """End these claims, all of them, and leave their outcomes.
+
+        :param gate: the version of the gate by which they ``held`` slots."""
         if not of_one_token(acts) or left_by(acts) is not NOTHING:
             return None
         params = {**self.store.base, "p_uuids": [act.uuid for act in acts], "p_token": acts[0].holder.token}
@@ -69,7 +78,7 @@ class Shortcuts:
             # Without an answer the transaction is taken back.
             return (True, [whole(len(acts))]) if done == len(acts) else (False, [])
 
-        return list(entered) if self.store.transact(nonce, work) else None
+        return Ended(held, gate) if self.store.transact(nonce, work) else None
 
 
 def shortcuts_for(store: SQLStore) -> Shortcuts:

@@ -13,8 +13,9 @@ from sqlalchemy.engine import Dialect
 from jobboard.backends.sql.tables import PURGED, Tables, literal, place_of
 from jobboard.engine import GATE
 from jobboard.sql.claims import ClaimStatements, locking
-from jobboard.sql.dialects import PRIMARY, Database, by_index, by_key, delete_by_index, insert_new
+from jobboard.sql.dialects import Database, insert_new
 from jobboard.sql.expressions import XACT, Greatest, Now, Place, Veiled
+from jobboard.sql.hints import PRIMARY, by_index, by_key, delete_by_index
 from jobboard.sql.prepared import Prepared, elements, param, text
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -212,8 +213,6 @@ class Statements:
             "p_ids",
         )
         self.refiled = Prepared(chosen.values(wake_at=c.lock_until), "p_ids")
-        # Begins to write, and changes nothing.
-        self.touch = Prepared(sa.update(jobs).where(c.id == -1).values(version=c.version))
         self.call = Prepared(sa.select(sa.func.pg_notify(text("channel"), text("board"))))
         self._answers(dialect)
         self._purging(by_uuid)

@@ -45,9 +45,10 @@ from jobboard.engine import (
     reschedules,
 )
 from jobboard.exceptions import JobFailure
+from jobboard.job import boottime
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
-from jobboard.sql.links import ConstraintViolated, Link, Links
+from jobboard.sql.links import ConstraintViolated, Contended, Link, Links
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
 from jobboard.states import Record, State
 
@@ -65,6 +66,7 @@ class SQLStore(Store):
     """:param session: the connected life of the board."""
 
     keeps = "lease"
+    examines = frozenset({"key"})
     # What is looked at is locked, so that no other meets it.
     spare = 0
 
@@ -90,23 +92,22 @@ class SQLStore(Store):
         conf, creates = self._conf, self._conf["auto_setup"] and not self._conf["read_only"]
         try:
             self.links.run(lambda link: migrations.prepare(link.connection, link.product, self.tables, creates))
+            self.product = product = self.links.known_product()
+            self.statements = (shared if self.links.own else Statements)(self.tables, product)
+            durable = not any(doctor.weaknesses(self, conf["synchronous"]))
         except BaseException:
             self.links.close()
             raise
-        self.product = product = self.links.known_product()
         self.precision = product.precision
-        self.statements = (shared if self.links.own else Statements)(self.tables, product)
+        self.gate_place = f"table {self.statements.tables.sides.name}, row of this board of kind {GATE[0]}"
         self.reader = Reader(self)
         self._sides = SideRows(self.statements, self.base)
         self._ahead = Ahead(self, not conf["read_only"])
-        calls = product.wakes and conf["notify"]
-        self.call = {"p_channel": self.tables.prefix, "p_notify": calls}
-        self.waiter = waiter(
-            self._session, self.links, product, calls, self.tables.prefix, self.board, conf["claim_ttl"]
-        )
-        self._durable = conf["synchronous"] == "full" or product.dialect.name != "sqlite"
+        calls, prefix = product.wakes and conf["notify"], self.tables.prefix
+        self.call = {"p_channel": prefix, "p_notify": calls}
+        self.waiter = waiter(self._session, self.links, product, calls, prefix, self.board, conf["claim_ttl"])
         return Characteristics(
-            durable=self._durable,
+            durable=durable,
             survives_failover=False,
             exact_order=True,
             blocking_wait=self.waiter.hears,
@@ -165,8 +166,7 @@ class SQLStore(Store):
     @property
     def held_back(self) -> bool:
         """Whether this transaction has passed over a scope that another holds."""
-        held: bool = self._local.held_back
-        return held
+        return bool(self._local.held_back)
 
     @property
     def swept(self) -> set[str]:
@@ -177,6 +177,10 @@ class SQLStore(Store):
     def gate_shared(self) -> None:
         """The gate was read in this transaction, and can't change until its end."""
         self._local.sure = True
+
+    def commit_by(self, end: float) -> None:
+        """This transaction is repeated if its commit would be sent later, on :func:`~jobboard.job.boottime`."""
+        self._local.end = end
 
     def single(self, statement: Prepared, params: dict[str, Any]) -> list[Row]:
         """Run a mutation that is one statement."""
@@ -201,7 +205,7 @@ class SQLStore(Store):
 
     def once(self, link: Link, nonce: Nonce | None, work: Work[T]) -> T:
         link.begin()
-        self._local.swept = ()
+        self._local.swept, self._local.end = (), None
         earlier = self._earlier(link, nonce) if nonce is not None and nonce.attempt > 1 else None
         result, items = work(link, earlier)
         if not (items or self._local.swept) and (nonce is None or nonce.attempt == 1):
@@ -209,6 +213,8 @@ class SQLStore(Store):
             return result
         if nonce is not None:
             self.keep(link, nonce, items)
+        if self._local.end is not None and boottime() > self._local.end:
+            raise Contended("the time that it stores has gone by meanwhile")
         link.commit()
         return result
 
@@ -235,7 +241,7 @@ class SQLStore(Store):
     # Reading
 
     def now(self) -> int:
-        return self._clock()
+        return int(self.rows(self.statements.clock)[0][0])
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         st, run = self.statements, self.running
@@ -261,7 +267,7 @@ class SQLStore(Store):
         asked = [each for each in sides if each[0] not in ELSEWHERE]
         if asked or kept:
             at, there = self._sides.read(self.rows, self._locks(asked), [*asked, *kept])
-            now = now or at or (self._clock() if asked else 0)
+            now = now or at or (self.now() if asked else 0)
             others = {(side.kind, side.key): side for side in there if side.stands(at) or side.kind != "key"}
             if run is not None:
                 self._local.held_back = self._local.held_back or any(side.tag is HELD for side in there)
@@ -297,9 +303,6 @@ class SQLStore(Store):
             return "all"
         again, self._local.scoped = self._local.scoped, True
         return "free" if again and self.product.skip_locked else "all"
-
-    def _clock(self) -> int:
-        return int(self.rows(self.statements.clock)[0][0])
 
     def listed(self, kind: str) -> Found:
         now, sides = self._sides.listed(self.rows, kind)
@@ -350,7 +353,7 @@ class SQLStore(Store):
         return self.reader.boards(most)
 
     def examine(self) -> Iterator[Oddity]:
-        return doctor.examine(self, self._durable)
+        return doctor.examine(self, self._conf["synchronous"])
 
     # Writing
 
@@ -362,10 +365,7 @@ class SQLStore(Store):
             # What a call relies on, it has locked in this transaction.
             return self._write(run, changes, marks, () if self._local.sure else checks)
 
-        def work(run: Runner, _: Items | None) -> tuple[Committed, Items]:
-            return self._write(run, changes, marks, checks), DONE
-
-        return self.transact(None, work)
+        return self.transact(None, lambda run, _: (self._write(run, changes, marks, checks), DONE))
 
     def _write(
         self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]

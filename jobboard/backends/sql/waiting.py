@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import socket
 import threading
@@ -10,10 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from jobboard import logs
 from jobboard.sql.dialects import Database, PostgreSQLDatabase, SQLiteDatabase
 from jobboard.sql.links import Link, Links
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 _TICK = 0.015
 _DEAF = 0.5
@@ -177,7 +178,11 @@ class _Ear:
             raise
         self._stopper, self._stopped = socket.socketpair()
         self.listens = True
-        threading.Thread(target=self._run, name=f"{channel}-listener", daemon=True).start()
+        try:
+            started(f"{channel}-listener", self._run)
+        except BaseException:
+            self._end()
+            raise
 
     def stop(self) -> None:
         self.listens = False
@@ -200,10 +205,7 @@ class _Ear:
             if self.listens:
                 LOG.info("the connection that listens is lost: %s", type(error).__name__)
         finally:
-            self.listens = False
-            self._close()
-            self._stopper.close()
-            self._stopped.close()
+            self._end()
             self._hear(None)
 
     def _ask(self) -> None:
@@ -214,6 +216,12 @@ class _Ear:
         self._line.busy = False
         # A call that came in with the answer is not told of.
         self._hear(None)
+
+    def _end(self) -> None:
+        self.listens = False
+        self._close()
+        self._stopper.close()
+        self._stopped.close()
 
     def _close(self) -> None:
         self._links.dismiss(self._connection, self._line)

@@ -19,7 +19,7 @@ from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import GATE, Change, Side, Stale, Stored
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Renewed
+from jobboard.primitives import Renewed, Seen
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
 from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, serving_order
@@ -147,6 +147,7 @@ class RowWriter:
         found |= {uuid: (row, False) for uuid, (row, _) in self._rows(run, self.st.by_uuid, uuids, found).items()}
         lost: list[tuple[str, int]] = []
         missed: list[tuple[str, int]] = []
+        unkept: list[tuple[str, int, int | None]] = []
         standing, lapsed = set[int](), set[int]()
         revived: dict[tuple[str, int], Change] = {}
         now = 0
@@ -154,11 +155,13 @@ class RowWriter:
             row, locked = found.get(uuid, (None, False))
             record = None if row is None else record_of(row)
             now = now if row is None else row[RECORD]
-            if states.check(record, Holder("", token), now) not in (OK, Status.UNCLAIMED):
+            if record is None or states.check(record, Holder("", token), now) not in (OK, Status.UNCLAIMED):
                 lost.append((uuid, token))
+            elif record.who is None or record.keeper != handle:
+                unkept.append((uuid, token, Seen.at(now, record).stands))
             elif not locked:
                 missed.append((uuid, token))
-            elif record is not None and record.who is not None and record.keeper == handle:
+            else:
                 settled = states.settle(record, now)
                 (standing if settled.state == CLAIMED else lapsed).add(record.sequence)
                 if settled.state != CLAIMED:
@@ -171,7 +174,7 @@ class RowWriter:
         for ids, statement in ((standing, self.st.renew), (lapsed, self.st.revive)):
             if ids:
                 run.count(statement, {"p_ids": list(ids), "p_until": now + ttl})
-        return (Renewed(lost, ttl, missed), revived), DONE if standing or lapsed else []
+        return (Renewed(lost, ttl, missed, unkept), revived), DONE if standing or lapsed else []
 
     def _ruled(self, run: Runner) -> bool:
         """Whether there is a gate, once these jobs are locked; see :meth:`SQLStore.settled`."""

@@ -181,6 +181,19 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
         assert reason.startswith(places[place.rpartition(" ")[2]])
 
 
+def test_a_key_that_is_nobodys(board: JobBoard, engine: sa.Engine) -> None:
+    """It has outlived its job, and its window runs."""
+    job = board.post("a", key="k", key_for=600)
+    board.claim(job, "anna")
+    board.consume(job, "anna")
+    usual = list(board.examine())
+    sides = board.engine._tables.sides
+    with engine.begin() as connection:
+        assert connection.execute(sa.update(sides).where(sides.c.kind == "key").values(value=b"\xc1")).rowcount == 1
+    [odd] = [odd for odd in board.examine() if odd not in usual]
+    assert (odd.place, "by itself at" in odd.advice) == ("key k", True)
+
+
 @pytest.mark.parametrize("value", [b"\xff\x00garbage", b"", b"\x93", b"\x07"])
 def test_a_gate_that_is_none(board: JobBoard, engine: sa.Engine, value: bytes) -> None:
     """Nobody knows what it has told: nothing is claimed past it."""

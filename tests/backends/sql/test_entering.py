@@ -53,7 +53,7 @@ def lists(board: JobBoard, engine: sa.Engine) -> Callable[[], dict[str, int]]:
     def lists() -> dict[str, int]:
         with engine.connect() as connection:
             found = connection.execute(sa.select(sides.c.key, sides.c.value).where(sides.c.kind == "scope"))
-            return {key: len(bytes(value)) // 54 for key, value in found}
+            return {key: bytes(value).count(b" ") for key, value in found}
 
     return lists
 
@@ -198,7 +198,6 @@ def test_a_slot_that_comes_free_wakes_who_waits(make_board: Callable[..., JobBoa
     eventually(lambda: other.engine._live.waiter.mark() is not None)
     board.consume(held[0], "anna")
     assert waiter.wait(LATE / 4) is not None
-    assert list(board.engine._entered._scopes) == [job.uuid for job in held[1:]]
 
 
 def test_what_does_not_end_keeps_its_slot(

@@ -12,7 +12,7 @@ from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, Background, Waiter, take
+from jobboard.testing.conformance.support import PATIENCE, Background, Waiter, take
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -27,12 +27,14 @@ END $$ LANGUAGE plpgsql
 
 @pytest.fixture
 def holding(engine: sa.Engine, board: JobBoard) -> Any:
-    """Who holds 4711 stops each claim between its statement and its commit."""
+    """Who holds 4711 stops each claim between its statement and its commit: an answer without a job is no claim's."""
     answers = f"{board.table.name}_answers"
     with engine.begin() as connection:
         connection.exec_driver_sql(HOLD)
         create = sa.text(
-            "CREATE TRIGGER held BEFORE INSERT OR UPDATE ON " + answers + " FOR EACH ROW EXECUTE FUNCTION held()"
+            "CREATE TRIGGER held BEFORE INSERT OR UPDATE ON "
+            + answers
+            + " FOR EACH ROW WHEN (NEW.answer NOT LIKE ' %') EXECUTE FUNCTION held()"
         )
         connection.execute(create)
     with engine.connect() as connection:
@@ -241,6 +243,20 @@ def test_what_a_callers_transaction_ends_frees_its_slot_with_the_commit(
     assert waiter.wait() == second
 
 
+@pytest.mark.backends("postgresql", "mariadb")
+def test_what_a_callers_transaction_ends_wakes_who_waits_by_a_limit_set_meanwhile(
+    board: JobBoard, other: JobBoard, engine: sa.Engine
+) -> None:
+    held, second = board.post("mail"), board.post("mail")
+    board.claim(held, "anna")
+    with engine.connect() as connection:
+        board.consume(held, "anna", connection=connection)
+        other.set_limit("mail", concurrency=1)
+        waiter = Waiter(other, lambda: other.claim_next("bert", timeout=PATIENCE))
+        connection.commit()
+    assert waiter.wait() == second
+
+
 @SQL
 def test_several_names_beside_limits(board: JobBoard, other: JobBoard) -> None:
     board.set_limit("mail", concurrency=2)
@@ -309,7 +325,7 @@ def test_behind_what_a_caller_holds(board: JobBoard, engine: sa.Engine, how: str
     with engine.connect() as connection:
         held = board.post_many(keys, connection=connection)
         assert board.claim_many("bert", 5, **wanted) == free
-        waiting = Waiter(board, lambda: board.claim_many("bert", 5, **wanted, timeout=LIMIT))
+        waiting = Waiter(board, lambda: board.claim_many("bert", 5, **wanted, timeout=PATIENCE))
         connection.rollback()
     # Nobody calls for what comes free then.
     assert waiting.wait(5) == held

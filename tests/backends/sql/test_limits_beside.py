@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from jobboard.backends.sql import dear
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.testing.conformance.support import LIMIT, Background, take, uuids
+from jobboard.testing.conformance.support import LIMIT, PATIENCE, Background, take, uuids
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -103,7 +103,7 @@ def test_a_callers_transaction_that_is_rolled_back_keeps_the_slot(
     assert other.claim_next("bert") is None
     assert held.claim is not None
     held.claim.extend()
-    waiter = Background(lambda: other.claim_next("bert", timeout=LIMIT))
+    waiter = Background(lambda: other.claim_next("bert", timeout=PATIENCE))
     with engine.begin() as connection:
         getattr(board, verb)(held, "anna", connection=connection)
     # A look that began before the commit may have seen the other one alone.

@@ -13,9 +13,11 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from tests.conftest import DRIVERS
 
-pytestmark = pytest.mark.backends("postgresql", "mariadb")
-
-STALE = {"postgresql": "SET default_transaction_read_only = on", "mariadb": "SET SESSION TRANSACTION READ ONLY"}
+STALE = {
+    "sqlite": "PRAGMA query_only = on",
+    "postgresql": "SET default_transaction_read_only = on",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
 OFF, ON = (
     {
         "postgresql": [
@@ -29,12 +31,13 @@ OFF, ON = (
 )
 
 
+@pytest.mark.backends("sqlite", "postgresql", "mariadb")
 def test_a_kept_connection_to_one_that_was_replaced(
     backend: str, board_conf: dict[str, Any], engine: sa.Engine
 ) -> None:
     made: list[Any] = []
     sa.event.listen(engine, "connect", lambda raw, record: made.append(raw))
-    board = jobboard.fetch("board", {"board": "sql", "table": board_conf["table"]}, client=engine)
+    board = jobboard.fetch("board", {**board_conf, "board": "sql"}, client=engine)
     board.connect()
     job = board.post("before")
     for raw in made:
@@ -44,6 +47,7 @@ def test_a_kept_connection_to_one_that_was_replaced(
     board.close()
 
 
+@pytest.mark.backends("postgresql", "mariadb")
 def test_a_server_that_takes_none_for_a_while(
     backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

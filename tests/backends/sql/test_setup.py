@@ -51,6 +51,42 @@ def test_several_processes_at_once(board_conf: dict[str, Any], make_board: Calla
     assert make_board().job_count == SEVERAL
 
 
+@pytest.mark.backends("mariadb")
+def test_a_first_one_that_was_killed_behind_a_table(
+    make_board: Callable[..., Any], board_conf: dict[str, Any], engine: sa.Engine
+) -> None:
+    """Its indexes are made by statements of their own, and each commits by itself."""
+    whole = make_board("whole", table="whole")
+    board = jobboard.fetch("board", board_conf)
+    tables = board.engine._tables
+    with engine.begin() as connection:
+        for table in tables.metadata.tables.values():
+            connection.execute(sa.schema.CreateTable(table))
+    board.connect()
+    board.post("a")
+    assert board.claim_next("anna") is not None
+    board.close()
+    with engine.connect() as connection:
+        look = sa.inspect(connection)
+        for table in tables.metadata.tables:
+            other = table.replace(tables.prefix, whole.engine._tables.prefix, 1)
+            assert len(look.get_indexes(table)) == len(look.get_indexes(other))
+
+
+def test_a_table_that_is_gone(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
+    """Who can't connect for that has no connection, and the advice that it gets is good."""
+    board.close()
+    with engine.begin() as connection:
+        board.table.drop(connection)
+    with pytest.raises(JobFailure, match="a table is missing; `jobboard setup` creates it"):
+        board.connect()
+    assert not board.engine.connected
+    board.setup()
+    board.connect()
+    board.post("a")
+    assert board.claim_next("anna") is not None
+
+
 def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
     board = jobboard.fetch("board", {**board_conf, "auto_setup": False})
     with pytest.raises(JobFailure, match="jobboard setup"):
@@ -212,6 +248,24 @@ class TestClient:
             assert connection.execute(sa.select(sa.func.count()).select_from(board.table)).scalar() == 0
             # The settings of our connections stay with us.
             assert connection.get_isolation_level() == connection.default_isolation_level
+
+    @pytest.mark.backends("sqlite")
+    @pytest.mark.parametrize("create", ["setup", "connect"])
+    def test_one_that_begins_by_hand(self, tmp_path: Path, create: str) -> None:
+        """As an error of SQLite boards says how to."""
+        engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        board = jobboard.fetch("board", "sqlite", client=engine)
+        getattr(board, create)()
+        board.connect()
+        with engine.begin() as connection:
+            board.post("a", connection=connection)
+        job = board.claim_next("anna")
+        assert job is not None
+        with engine.begin() as connection:
+            board.consume(job, "anna", connection=connection)
+        assert board.job_count == 0
+        board.close()
 
     def test_only_an_engine_will_do(self) -> None:
         with pytest.raises(TypeError, match="Engine"):

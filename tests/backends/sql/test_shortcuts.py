@@ -85,7 +85,7 @@ def test_an_end_of_which_one_claim_is_lost_is_no_end(board: JobBoard) -> None:
     board.release(jobs[1])
     acts = [Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME) for job in jobs]
     with pytest.raises(ConstraintViolated):
-        board.engine._shortcuts.end(acts, {}, Nonce("handle", 1, 1))
+        board.engine._shortcuts.end(acts, {}, 0, Nonce("handle", 1, 1))
     assert board.job_count == 3
     with pytest.raises(JobFailures) as raised:
         board.consume_many(jobs, "anna")

@@ -15,11 +15,12 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
+from jobboard.sql import silence
 from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from jobboard.testing.faults import FaultyProxy
-from tests.conftest import DRIVERS
+from tests.conftest import DRIVERS, Refused
 
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
@@ -78,6 +79,19 @@ def test_consume_whose_reply_is_lost(far: JobBoard, proxy: FaultyProxy, decisive
     far.consume(job, "anna")
     assert fault.happened
     assert far.job_count == 0
+
+
+def test_where_no_thread_can_be_started_to_ask(
+    far: JobBoard, proxy: FaultyProxy, decisive: bytes, refused: Refused, in_time: None
+) -> None:
+    """It is asked as soon as one can."""
+    refused.add("*-asker")
+    fault = proxy.silence("request", matching=decisive)
+    meanwhile = Background(lambda: eventually(lambda: refused.times) and refused.clear())
+    job = far.post("a")
+    meanwhile.wait()
+    assert fault.happened
+    assert [each.uuid for each in far.iterjobs()] == [job.uuid]
 
 
 def test_no_lock_of_a_silent_connection_stays(far: JobBoard, proxy: FaultyProxy, in_time: None) -> None:
@@ -145,14 +159,35 @@ def test_close_of_a_silent_connection_as_the_watching_ends(
     watch = far.engine._opened.links.watch
     wake = watch.wake
 
-    def slowly() -> None:
+    def slowly() -> bool:
         """Whoever watches has a turn before what follows."""
-        wake()
+        watched: bool = wake()
         eventually(lambda: not watch.awake or any(line.busy for line in watch._lines))
+        return watched
 
     monkeypatch.setattr(watch, "wake", slowly)
     proxy.silence_all()
     Background(far.close).wait(10)
+
+
+@both(3)
+def test_close_where_no_thread_can_be_started(
+    far: JobBoard,
+    proxy: FaultyProxy,
+    refused: Refused,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at the end of the interpreter."""
+    monkeypatch.setattr(silence, "_IDLE", 0.1)
+    far.post("a")
+    watch = far.engine._opened.links.watch
+    assert eventually(lambda: not watch.awake)
+    refused.add("*-connections")
+    proxy.silence_all()
+    Background(far.close).wait(10)
+    assert refused.times
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_one_who_sleeps_is_still_woken(
@@ -185,6 +220,7 @@ def wait_for_three_looks(proxy: FaultyProxy, backend: str) -> None:
     eventually(lambda: looks.count >= 3)
 
 
+@pytest.mark.parametrize("far", [("client", 3)], indirect=True, ids=["client"])
 def test_who_waits_for_a_lock_is_no_silent_one(
     far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
 ) -> None:
@@ -214,12 +250,14 @@ LOCKS = {
 
 
 def test_a_setup_that_waits_for_another_is_no_silent_one(
-    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine, board_conf: dict[str, Any]
 ) -> None:
+    """And it waits for as long as the other takes."""
     lock, unlock = (text.format(far.engine._tables.prefix) for text in LOCKS[backend])
+    board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"]), "retry_for": 1})
     with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
         locker.exec_driver_sql(lock)
-        setup = pool.submit(far.setup)
+        setup = pool.submit(board.setup)
         wait_for_three_looks(proxy, backend)
         assert not setup.done()
         locker.exec_driver_sql(unlock)

@@ -50,7 +50,9 @@ def picking(board: JobBoard, engine: sa.Engine) -> Iterator[Future[Job | None]]:
         first = pool.submit(board.claim_next, "anna").result()
         assert first is not None
         board.consume(first, "anna")
-        with engine.connect() as holder, holder.begin(), engine.connect() as prober:
+        # Of this row alone, and not of the answers of others beside it.
+        alone = engine.execution_options(isolation_level="READ COMMITTED")
+        with alone.connect() as holder, holder.begin(), engine.connect() as prober:
             # What keeps its answer has locked its job before, and waits.
             holder.execute(sa.select(answers.c.call).where(mine).with_for_update()).all()
             taking = pool.submit(board.claim_next, "anna")

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.backends.sql.answers import DONE
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.states import Record, Verb
 from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived, finish, insert, part
@@ -222,6 +222,23 @@ def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoa
         assert sum("FOR UPDATE" in text for text in seen.texts) == times + 1
 
 
+@SERVERS
+def test_what_finds_no_room_is_repeated(board: JobBoard, spy: Any) -> None:
+    codes = {"postgresql": ["53100", "53200", "58030"], "mariadb": [1021, 1114]}
+    claim = board.claim(board.post("a"), "anna")
+    for code in codes[board.engine._opened.links.engine.dialect.name]:
+        left = [1]
+
+        def before(text: str, code: Any = code, left: list[int] = left) -> None:
+            if text.startswith("UPDATE") and left[0]:
+                left[0] -= 1
+                raise _error(board, code)
+
+        with spy(board, before):
+            claim.extend(60)
+        assert not left[0]
+
+
 def _error(board: JobBoard, code: Any) -> Exception:
     dbapi = board.engine._opened.links.engine.dialect.dbapi
     if isinstance(code, int):
@@ -387,17 +404,22 @@ def test_boards_of_one_prefix_share_their_statements(
         assert third.engine._opened.statements is not shared
 
 
-@pytest.mark.backends("sqlite")
-def test_a_busy_database_is_waited_for_no_longer_than_told(
-    make_board: Callable[..., JobBoard], engine: sa.Engine
-) -> None:
-    """SQLite waits for its turn by itself: after that nothing is left to be waited for."""
-    board = make_board(retry_for=1)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN EXCLUSIVE")
-        begun = time.monotonic()
-        with pytest.raises(ConnectionFailure, match="stayed busy for 1 s"):
-            board.post("a")
-        assert 0.9 < time.monotonic() - begun < 1.9
-        connection.rollback()
-    board.post("a")
+@pytest.mark.backends("mariadb")
+def test_the_servers_defaults_for_others_are_not_ours(private_server: Callable[..., Any]) -> None:
+    server = private_server("mariadb")
+    admin = sa.create_engine(sa.make_url(server.uri).set(drivername="mariadb+pymysql"))
+    with admin.begin() as connection:
+        for setting in (
+            "sql_select_limit = 1",
+            "sql_safe_updates = 1",
+            "completion_type = 'RELEASE'",
+            "sql_mode = 'EMPTY_STRING_IS_NULL,STRICT_TRANS_TABLES'",
+        ):
+            connection.exec_driver_sql(f"SET GLOBAL {setting}")
+    admin.dispose()
+    with jobboard.backend("board", server.uri) as board:
+        board.post_many([{"name": "a", "details": {"text": ""}}] * 3)
+        jobs = board.claim_many("anna", 3)
+        assert [job.details for job in jobs] == [{"text": ""}] * 3
+        board.consume_many(jobs, "anna")
+        assert board.job_count == 0

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.backends.sql.statements import Statements, now
-from jobboard.sql.dialects import PRIMARY, by_index
+from jobboard.sql.hints import PRIMARY, by_index
 from jobboard.sql.prepared import Compound, Prepared, param, text
 
 ALL = """IF ROW_COUNT() <> %(p_count)s THEN

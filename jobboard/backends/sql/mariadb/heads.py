@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from jobboard.backends.sql.heads import MOST, Heads, Reads, written
 from jobboard.backends.sql.statements import Statements
 from jobboard.engine import Lane
-from jobboard.sql.dialects import by_index
+from jobboard.sql.hints import by_index
 from jobboard.sql.prepared import Prepared, param, text
 
 

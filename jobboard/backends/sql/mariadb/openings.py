@@ -28,7 +28,7 @@ from jobboard.backends.sql.scopes import ENTRY
 from jobboard.backends.sql.statements import Statements
 from jobboard.backends.sql.tables import literal
 from jobboard.engine import SCOPE, Limits
-from jobboard.sql.dialects import by_index
+from jobboard.sql.hints import by_index
 from jobboard.sql.links import Link
 from jobboard.sql.prepared import Prepared, param, text
 from jobboard.states import CLAIMED

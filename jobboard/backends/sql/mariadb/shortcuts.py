@@ -24,7 +24,7 @@ from jobboard.backends.sql.mariadb.singles import Singles, one_rule
 from jobboard.backends.sql.mariadb.skims import Skims
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.scopes import entries_of, exits
-from jobboard.backends.sql.shortcuts import OWN, Scopes, Shortcuts, alike, nothing_ready, of_one_token
+from jobboard.backends.sql.shortcuts import OWN, Ended, Scopes, Shortcuts, alike, nothing_ready, of_one_token
 from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal, place_of
@@ -33,7 +33,7 @@ from jobboard.engine import Limits
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import PRIMARY
+from jobboard.sql.hints import PRIMARY
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Compound, Prepared, elements, param, text
 from jobboard.states import SCHEDULED, UNCLAIMED, Record
@@ -257,7 +257,7 @@ class MariaDBShortcuts(Shortcuts):
                 break
         return []
 
-    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
+    def end(self, acts: Sequence[Finish], held: Scopes, gate: int, nonce: Nonce) -> Ended | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):
             return None
@@ -271,7 +271,7 @@ class MariaDBShortcuts(Shortcuts):
         }
         if left.leaves == "own":
             params["p_results"] = _as_json([[act.uuid, act.result] for act in acts])
-        left_ones = [[place_of(scope.key), part] for scope, part in exits(acts, entered)]
+        left_ones = [[place_of(scope.key), part] for scope, part in exits(acts, held)]
         # One statement changes a row once.
         once = 0 < len(left_ones) == len({place for place, _ in left_ones})
         if once and len(left_ones) == 1:
@@ -280,7 +280,8 @@ class MariaDBShortcuts(Shortcuts):
             params["p_exits"] = _as_json(sorted(left_ones))
         statement = self._sql.end(left.leaves, min(len(left_ones), 2) if once else 0)
         rows = self._run(lambda link: link.compound(statement, params))
-        return [] if not left_ones or (once and rows[0][0] == len(left_ones)) else list(entered)
+        listed = not left_ones or (once and rows[0][0] == len(left_ones))
+        return Ended(() if listed else held, gate)
 
 
 def _as_json(rows: Sequence[Sequence[Any]]) -> str:

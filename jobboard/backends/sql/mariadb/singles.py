@@ -24,7 +24,7 @@ from jobboard.backends.sql.writing import claimed
 from jobboard.engine import Limits
 from jobboard.primitives import Nonce
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import PRIMARY, by_key
+from jobboard.sql.hints import PRIMARY, by_key
 from jobboard.sql.links import ConstraintViolated, Link
 from jobboard.sql.prepared import Compound, Prepared, param, text
 

@@ -24,7 +24,7 @@ from jobboard.backends.sql.postgresql.lookout import AHEAD, Lookout
 from jobboard.backends.sql.postgresql.parts import ZERO, Parts, pair
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
-from jobboard.backends.sql.shortcuts import OWN, Scopes, Shortcuts, alike, of_one_token
+from jobboard.backends.sql.shortcuts import OWN, Ended, Scopes, Shortcuts, alike, of_one_token
 from jobboard.backends.sql.statements import Statements, claimable, held
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
@@ -144,11 +144,11 @@ class PostgreSQLShortcuts(Shortcuts):
             records.sort(key=serving_order)
         return Glance(records, False, left)
 
-    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
+    def end(self, acts: Sequence[Finish], held: Scopes, gate: int, nonce: Nonce) -> Ended | None:
         left = left_by(acts)
         if left is None:
             return None
-        exits, params = exits_of(acts, entered) if entered else (0, {})
+        exits, params = exits_of(acts, held) if held else (0, {})
         together = left.leaves != "own" and of_one_token(acts)
         how: How = "alone" if len(acts) == 1 else "together" if together else "several"
         statement = self._sql.end(how, left.leaves, "p_exits" in params if exits else None)
@@ -164,11 +164,11 @@ class PostgreSQLShortcuts(Shortcuts):
         if left.leaves == "own":
             params["p_results"] = _joined([act.result for act in acts], sa.Text())
         rows = self._run(statement, nonce, params)
-        done, *exited = rows[0] if rows else (0,)
+        done, seen, *exited = rows[0] if rows else (0, 0)
         if done < len(acts):
             raise ConstraintViolated("not all of these claims stand")
         # What could not be told of all is looked at once more.
-        return [] if not exits or exited[0] == exits else list(entered)
+        return Ended(() if not exits or exited[0] == exits else held, seen)
 
 
 class Single(Parts):
@@ -268,7 +268,7 @@ class Single(Parts):
     # Ending claims
 
     def end(self, how: How, leaves: Leaves, exits: bool | None = None) -> Prepared:
-        """What consumes one job, or several. It answers how many were.
+        """What consumes one job, or several. It answers how many were, and the version of the gate.
 
         :param exits: their claims leave scopes, several of them or one. It also answers how many were left.
         """
@@ -303,7 +303,11 @@ class Single(Parts):
         )
         answer = self.answer(taken, sa.select(_ALONE).select_from(taken))
         source, told = self._exiting(taken, exits)
-        return sa.select(_ONE, *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
+        return (
+            sa.select(_ONE, self._statements.gate(), *told)
+            .select_from(source)
+            .add_cte(answer, *self._leaving(taken, leaves))
+        )
 
     def _consume_together(self, leaves: Leaves, exits: bool | None) -> sa.Select[Any]:
         c = self.jobs.c
@@ -347,7 +351,8 @@ class Single(Parts):
         done = sa.case((whole, sa.literal_column(f"'{ALL} '", sa.String) + sa.cast(sa.func.count(), sa.Text)))
         answer = self.answer(taken, sa.select(done).select_from(taken).having(sa.func.count() > ZERO))
         source, told = self._exiting(taken, exits)
-        return sa.select(sa.func.count(), *told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
+        told = [sa.func.count(), self._statements.gate(), *told]
+        return sa.select(*told).select_from(source).add_cte(answer, *self._leaving(taken, leaves))
 
 
 def _joined(values: Sequence[Any], type_: Any) -> str:

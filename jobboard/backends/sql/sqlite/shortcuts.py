@@ -17,7 +17,7 @@ from jobboard.backends.sql.looking import Glance, TakeRequest, lanes_of, names_t
 from jobboard.backends.sql.outcomes import Leaves, leaving, left_by
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import ENTRY, entries_of, exits
-from jobboard.backends.sql.shortcuts import Scopes, Shortcuts, nothing_ready, of_one_token
+from jobboard.backends.sql.shortcuts import Ended, Scopes, Shortcuts, nothing_ready, of_one_token
 from jobboard.backends.sql.sqlite.crowds import NOTHING, Crowd, Full
 from jobboard.backends.sql.sqlite.heads import SQLiteHeads
 from jobboard.backends.sql.statements import Statements, claimed_values, held, now
@@ -203,7 +203,7 @@ class SQLiteShortcuts(Shortcuts):
         link.many(self._sql.entry, [{**self.store.base, **each, "p_version": version} for each in entries])
         return bool(link.cursor.rowcount == len(entries))
 
-    def end(self, acts: Sequence[Finish], entered: Scopes, nonce: Nonce) -> list[str] | None:
+    def end(self, acts: Sequence[Finish], held: Scopes, gate: int, nonce: Nonce) -> Ended | None:
         left = left_by(acts)
         if left is None or not of_one_token(acts):
             return None
@@ -212,10 +212,10 @@ class SQLiteShortcuts(Shortcuts):
         if left.leaves == "own":
             params["p_results"] = json.dumps([[act.uuid, act.result] for act in acts], ensure_ascii=False)
         left_ones = [
-            {**self.store.base, "p_place": place_of(scope.key), "p_part": part} for scope, part in exits(acts, entered)
+            {**self.store.base, "p_place": place_of(scope.key), "p_part": part} for scope, part in exits(acts, held)
         ]
 
-        def work(link: Link) -> list[str]:
+        def work(link: Link) -> Ended:
             link.begin()
             if left.leaves != "nothing":
                 link.count(self._sql.leave(left.leaves), params)
@@ -223,9 +223,9 @@ class SQLiteShortcuts(Shortcuts):
                 raise ConstraintViolated("not all of these claims stand")
             if left_ones:
                 link.many(self._sql.exit, left_ones)
-            unlisted = list(entered) if left_ones and link.cursor.rowcount < len(left_ones) else []
+            unlisted = held if left_ones and link.cursor.rowcount < len(left_ones) else ()
             self._commit(link, nonce, [whole(len(acts))])
-            return unlisted
+            return Ended(unlisted, gate)
 
         return self.store.links.run(work)
 

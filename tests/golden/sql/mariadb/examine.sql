@@ -1,5 +1,10 @@
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1;
 ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
+  IN (%(p_places_1)s, …);
+ROLLBACK;
 SELECT @@innodb_flush_log_at_trx_commit;
 ROLLBACK;
 SELECT concat(%(concat_2)s, CAST(information_schema.innodb_trx.trx_mysql_thread_id AS CHAR(20))) AS concat_1,
@@ -45,11 +50,6 @@ WHERE jobboard.board = %(p_board)s AND jobboard.id > %(p_id)s AND (jobboard.stat
   jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
  LIMIT 500;
 ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
-  IN (%(p_places_1)s, …);
-ROLLBACK;
 SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s;
@@ -57,6 +57,28 @@ ROLLBACK;
 SELECT count(*) AS count_1
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.until < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
+  ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
+  ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s;
 ROLLBACK;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
@@ -66,5 +88,15 @@ SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`k
 FROM jobboard FORCE INDEX (jobboard_serving)
 WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
   jobboard.state = 'CLAIMED') ORDER BY jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT jobboard_outcomes.uuid, jobboard_outcomes.name, jobboard_outcomes.priority, jobboard_outcomes.id,
+  jobboard_outcomes.`key`, jobboard_outcomes.version, jobboard_outcomes.posting, jobboard_outcomes.attempts,
+  jobboard_outcomes.max_attempts, jobboard_outcomes.token, jobboard_outcomes.who, jobboard_outcomes.created_on,
+  jobboard_outcomes.begun, jobboard_outcomes.modified_on, jobboard_outcomes.until, jobboard_outcomes.errors,
+  jobboard_outcomes.retries, jobboard_outcomes.job_group, jobboard_outcomes.result, jobboard_outcomes.refused
+FROM jobboard_outcomes FORCE INDEX (jobboard_outcomes_newest)
+WHERE jobboard_outcomes.until + 0 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AND
+  jobboard_outcomes.board = %(p_board)s ORDER BY jobboard_outcomes.modified_on DESC, jobboard_outcomes.id DESC
  LIMIT %(p_limit)s;
 ROLLBACK;

@@ -29,5 +29,8 @@ left_jobboard AS
   anon_5, CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) + %(p_keep)s::BIGINT AS anon_6,
   %(p_result)s::VARCHAR AS anon_7, %(p_refused)s::VARCHAR AS anon_8
 FROM taken_jobboard)
- SELECT 1 AS anon_9
+ SELECT 1 AS anon_9, coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS coalesce_1
 FROM taken_jobboard;

@@ -23,6 +23,10 @@ WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'sco
 FROM taken_jobboard))
  LIMIT 1 FOR UPDATE SKIP LOCKED) AND mod(length(jobboard_sides.value), 54) = 0 RETURNING
   length(jobboard_sides.value) AS "left")
- SELECT 1 AS anon_5, exited_jobboard."left" IS NOT NULL AS anon_6, CASE WHEN (exited_jobboard."left" >=
-  %(p_size)s::BIGINT) THEN CAST(pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS VARCHAR) END AS anon_7
+ SELECT 1 AS anon_5, coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS coalesce_1, exited_jobboard."left" IS
+  NOT NULL AS anon_6, CASE WHEN (exited_jobboard."left" >= %(p_size)s::BIGINT) THEN
+  CAST(pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS VARCHAR) END AS anon_7
 FROM taken_jobboard LEFT OUTER JOIN exited_jobboard ON true;

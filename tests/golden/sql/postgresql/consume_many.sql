@@ -15,5 +15,8 @@ HAVING count(*) > 0 ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (j
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_3)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
- SELECT count(*) AS count_1
+ SELECT count(*) AS count_1, coalesce((SELECT jobboard_sides.version
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
+  '6c621d1a05138a7888d37d9269a9da8e2e11e4aced2f6cfd24b05ab1b9e61bb0'), 0) AS coalesce_1
 FROM taken_jobboard;

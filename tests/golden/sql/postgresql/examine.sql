@@ -1,6 +1,9 @@
 SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1;
-SELECT current_setting('fsync');
-SELECT current_setting('synchronous_commit');
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
+SELECT current_setting('fsync'), current_setting('synchronous_commit');
 SELECT %(param_1)s::VARCHAR || CAST(pg_catalog.pg_stat_activity.pid AS TEXT) AS anon_1,
   pg_catalog.pg_stat_activity.usename || CASE WHEN (pg_catalog.pg_stat_activity.application_name !=
   %(application_name_1)s::VARCHAR) THEN %(application_name_2)s::VARCHAR ||
@@ -51,10 +54,6 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.id > %(p_id)s::BIGINT A
   (jobboard.lock_until IS NOT NULL OR jobboard.wake_at IS NOT NULL) OR jobboard.state = 'TRASHED' AND
   jobboard.live_key IS NOT NULL) ORDER BY jobboard.id
  LIMIT 500;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 SELECT count(*) AS count_1
 FROM jobboard_answers
 WHERE jobboard_answers.stamp < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
@@ -63,6 +62,24 @@ SELECT count(*) AS count_1
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.until < CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) -
   %(param_1)s::BIGINT;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place > %(p_after)s::VARCHAR ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s::INTEGER;
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place > %(p_after)s::VARCHAR ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s::INTEGER;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
@@ -72,3 +89,13 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
   jobboard.state = 'CLAIMED') ORDER BY jobboard.priority, jobboard.id
  LIMIT %(p_limit)s::INTEGER;
+SELECT jobboard_outcomes.uuid, jobboard_outcomes.name, jobboard_outcomes.priority, jobboard_outcomes.id,
+  jobboard_outcomes.key, jobboard_outcomes.version, jobboard_outcomes.posting, jobboard_outcomes.attempts,
+  jobboard_outcomes.max_attempts, jobboard_outcomes.token, jobboard_outcomes.who, jobboard_outcomes.created_on,
+  jobboard_outcomes.begun, jobboard_outcomes.modified_on, jobboard_outcomes.until, jobboard_outcomes.errors,
+  jobboard_outcomes.retries, jobboard_outcomes.job_group, jobboard_outcomes.result, jobboard_outcomes.refused
+FROM jobboard_outcomes
+WHERE jobboard_outcomes.until + 0 > CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AND
+  jobboard_outcomes.board = %(p_board)s::VARCHAR ORDER BY jobboard_outcomes.modified_on DESC, jobboard_outcomes.id
+  DESC
+ LIMIT %(p_limit)s::BIGINT;

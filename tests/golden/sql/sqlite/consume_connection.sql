@@ -1,5 +1,5 @@
+DELETE FROM jobboard WHERE 0 = 1;
 SELECT (SELECT file FROM pragma_database_list WHERE name = 'main') AS anon_1;
-UPDATE jobboard SET version=jobboard.version WHERE jobboard.id = ?;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard."key", jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
   jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,

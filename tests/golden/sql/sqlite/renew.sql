@@ -9,4 +9,4 @@ FROM jobboard
 WHERE jobboard.uuid IN (?, …) AND jobboard.board = ?;
 UPDATE jobboard SET lock_until=? WHERE jobboard.id IN (?, …);
 COMMIT;
-PRAGMA busy_timeout = 10000;
+PRAGMA busy_timeout = 500;

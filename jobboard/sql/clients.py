@@ -1,0 +1,36 @@
+"""What boards, task loops and models can't have of an engine of the user's."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Engine
+from sqlalchemy.pool import AssertionPool, SingletonThreadPool, StaticPool
+
+
+def is_in_memory(engine: Engine) -> bool:
+    """Whether it is on a database in SQLite's memory, be it one that its connections share."""
+    if engine.dialect.name != "sqlite":
+        return False
+    database = engine.url.database or ":memory:"
+    return ":memory:" in database or "mode=memory" in database or engine.url.query.get("mode") == "memory"
+
+
+def gives_one(engine: Engine) -> bool:
+    """Whether it gives a connection that others may have as well, and commit, roll back or reset at any time."""
+    return isinstance(engine.pool, (StaticPool, SingletonThreadPool, AssertionPool))
+
+
+def check_engine(engine: Engine, who: str) -> None:
+    """
+    :param who: what the error calls that which works on the engine.
+    :raises ValueError: it can't.
+    """
+    if gives_one(engine):
+        raise ValueError(
+            f"{who} needs connections of its own, which an engine with a {type(engine.pool).__name__} does not give: "
+            "leave out poolclass=, or have it be QueuePool or NullPool"
+        )
+    if engine.get_execution_options().get("schema_translate_map"):
+        raise ValueError(
+            f"{who} does not follow an engine's schema_translate_map: have its connections begin in that schema (on "
+            "PostgreSQL by search_path) or database"
+        )

@@ -1,0 +1,112 @@
+"""The engines that boards make, and the engines of users that will not do."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.pool import AssertionPool, Pool, QueuePool, SingletonThreadPool, StaticPool
+
+import jobboard
+from jobboard.exceptions import JobFailure
+from jobboard.taskloop import TaskLoop
+
+AS_MYSQLDB = """
+import sys
+
+import pymysql
+
+sys.modules["MySQLdb"] = pymysql
+import MySQLdb.err
+
+import jobboard
+from jobboard.exceptions import ConnectionFailure
+
+assert pymysql.err.OperationalError is not pymysql.OperationalError
+try:
+    jobboard.fetch("board", "mariadb://root@127.0.0.1:1/jobboard?retry_for=0").connect()
+except ConnectionFailure as error:
+    print(error)
+"""
+
+
+@pytest.mark.backends("mariadb")
+def test_pymysql_in_the_place_of_mysqldb() -> None:
+    """As Django needs it: what it imports of MySQLdb replaces ``pymysql.err`` by a copy, whose errors nobody raises. In
+    a process of its own, as nothing undoes that."""
+    done = subprocess.run([sys.executable, "-c", AS_MYSQLDB], capture_output=True, text=True, check=True)
+    assert "127.0.0.1" in done.stdout
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool, AssertionPool])
+def test_a_pool_that_gives_one_connection_to_all(pool: type[Pool]) -> None:
+    """The application would roll back what a board has acknowledged, as it gives the connection back."""
+    engine = sa.create_engine("sqlite:///board.db", poolclass=pool)
+    for use in (lambda: jobboard.fetch("board", "sqlite", client=engine), lambda: TaskLoop(engine, "loop")):
+        with pytest.raises(ValueError, match=f"needs connections of its own.*{pool.__name__}.*QueuePool"):
+            use()
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("url", ["//", "///file::memory:?uri=true", "///file:board?mode=memory&cache=shared&uri=true"])
+def test_a_database_in_memory(url: str) -> None:
+    engine = sa.create_engine(f"sqlite:{url}", poolclass=QueuePool)
+    with pytest.raises(ValueError, match="use the board 'memory' instead"):
+        jobboard.fetch("board", "sqlite", client=engine)
+    with pytest.raises(ValueError, match=r"engine\.connect\(\)"):
+        TaskLoop(engine, "loop")
+
+
+@pytest.mark.backends("sqlite")
+def test_a_schema_translate_map() -> None:
+    engine = sa.create_engine("sqlite:///board.db").execution_options(schema_translate_map={None: "tenant"})
+    for use in (lambda: jobboard.fetch("board", "sqlite", client=engine), lambda: TaskLoop(engine, "loop")):
+        with pytest.raises(ValueError, match=r"schema_translate_map.*search_path"):
+            use()
+
+
+@contextlib.contextmanager
+def database(engine: sa.Engine, how: str) -> Iterator[sa.URL]:
+    """A database beside that of the engine."""
+    name = f"{engine.url.database}_text"
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE template0 {how}")
+        try:
+            yield engine.url.set(database=name)
+        finally:
+            connection.exec_driver_sql(f"DROP DATABASE {name}")
+
+
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_can_not_hold_all_text(engine: sa.Engine, encoding: str) -> None:
+    with database(engine, f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'") as url:
+        board = jobboard.fetch("board", url.set(drivername="postgresql").render_as_string(hide_password=False))
+        for use in (board.setup, board.connect):
+            with pytest.raises(JobFailure, match=f"is in {encoding}.*WITH ENCODING 'UTF8'"):
+                use()
+
+
+@pytest.mark.backends("postgresql")
+def test_connections_that_by_default_can_not_send_all_text(engine: sa.Engine) -> None:
+    with database(engine, "ENCODING 'UTF8'") as url:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"ALTER DATABASE {url.database} SET client_encoding = 'LATIN1'")
+        own = sa.create_engine(url)
+        boards = [
+            jobboard.fetch("board", url.set(drivername="postgresql").render_as_string(hide_password=False)),
+            jobboard.fetch("board", "postgresql", client=own),
+        ]
+        for board in boards:
+            board.connect()
+            job = board.post("☃", details={"text": "😀"})
+            board.claim(job, "anna")
+            board.abandon(job, "anna", error="☃😀")
+            assert board.get(job.uuid).error == "☃😀"
+            board.close()
+        own.dispose()
