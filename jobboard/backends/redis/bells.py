@@ -20,6 +20,7 @@ import msgpack
 from oslo_utils import uuidutils
 from redis import exceptions as errors
 
+from jobboard import logs
 from jobboard.backends.redis.keys import Keys
 from jobboard.backends.redis.links import UNREACHABLE, RedisLinks, cut, stay_alive
 from jobboard.backends.redis.records import record_of
@@ -30,7 +31,7 @@ from jobboard.primitives import POLL_CAP
 from jobboard.retry import backoff
 from jobboard.states import Record
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 _LONG = 3600.0
 """For how many seconds one who sends nothing listens before it begins anew."""
@@ -118,16 +119,24 @@ class _Bell:
 class Bells:
     """The waiters of one board.
 
+    :param stands: whether a claim that a waiter was given still does, once it is as safe as one of its own making.
     :param give_back: ends a claim that nobody here will use; that attempt does not count.
     """
 
     def __init__(
-        self, links: RedisLinks, keys: Keys, sharded: bool, run: Run, give_back: Callable[[Record], object]
+        self,
+        links: RedisLinks,
+        keys: Keys,
+        sharded: bool,
+        run: Run,
+        stands: Callable[[Record], bool],
+        give_back: Callable[[Record], object],
     ) -> None:
         self._links = links
         self._keys = keys
         self._sharded = sharded
         self._run = run
+        self._stands = stands
         self._give_back = give_back
         self._free: deque[_Bell] = deque()
         self._asleep: set[_Bell] = set()
@@ -188,10 +197,10 @@ class Bells:
         at = boottime()
         asleep, event, now = self._run("bide", bell.id, bell.ticket, readable, names, handle, *(bell.wish or ()))
         bell.queued(at, now)
-        if asleep and not self._listen(bell, min(limit, event / 1e6) if event else limit):
+        if asleep and not self._listen(bell, names, min(limit, event / 1e6) if event else limit):
             self._keep(self._collect(bell))
 
-    def _listen(self, bell: _Bell, limit: float) -> bool:
+    def _listen(self, bell: _Bell, names: Sequence[str] | None, limit: float) -> bool:
         """Whether the bell was called before the time was up."""
         end = time.monotonic() + limit
         while (left := end - time.monotonic()) > 0:
@@ -200,7 +209,9 @@ class Bells:
                 return False
             channel, payload = message
             if channel != bell.own:
-                end = min(end, time.monotonic() + int(payload) / 1e6)
+                left_us, _, name = payload.decode().partition(" ")
+                if not name or names is None or name in names:
+                    end = min(end, time.monotonic() + int(left_us) / 1e6)
                 continue
             ticket, job = msgpack.unpackb(payload, raw=True)
             # A call of an earlier night is of no account: what it gave has been asked for.
@@ -224,7 +235,7 @@ class Bells:
     def taken(self, wish: Wish, names: Sequence[str] | None) -> tuple[Record, int] | None:
         """What this thread was given while it waited, and for how many µs that stands.
 
-        :raises ConnectionFailure: that can't be found out.
+        :raises ConnectionFailure: that can't be found out, or is not as safe as it is to be.
         """
         if not (self._given or self._doubtful):
             return None
@@ -239,7 +250,10 @@ class Bells:
         if given.wish != wish or not (names is None or given.record.name in names):
             self.forgo()
             return None
-        del self._given[me]
+        stands = self._stands(given.record)
+        # Whoever has closed the board meanwhile has given it back.
+        if self._given.pop(me, None) is None or not stands:
+            return None
         return given.record, int((given.end - boottime()) * 1e6)
 
     def forgo(self) -> None:

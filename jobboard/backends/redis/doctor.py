@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,24 +10,29 @@ from jobboard.backends.redis.checks import ServerTraits
 from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.primitives import Oddity
 
-_ZREM, _HDEL = "redis-cli ZREM '{key}' '{entry}'", "redis-cli HDEL '{key}' '{entry}'"
-_BACK = "'jobboard cancel {entry}', then 'jobboard trash restore {entry}' puts it where it belongs"
+_ZREM, _HDEL = "redis-cli{quoted} ZREM {key} {entry}", "redis-cli{quoted} HDEL {key} {entry}"
+_BACK = "'jobboard cancel {shown}', then 'jobboard trash restore {shown}' puts it where it belongs"
 
 _ODD = {
-    "type": ("it is of another type than a board's", "no call goes well: rename '{key}', and see what it is"),
+    "type": ("it is of another type than a board's", "no call goes well: rename {key}, and see what it is"),
     "damaged": (
         "the record of the job is damaged",
-        "the call that meets it next puts what can be read of it into the trash; 'jobboard cancel {entry}' does so now",
+        "the call that meets it next puts what can be read of it into the trash; 'jobboard cancel {shown}' does so now",
     ),
+    "bare": (
+        "the record of the job is damaged, and its details are missing",
+        "the call that meets it drops it, or: " + _HDEL,
+    ),
+    "left": ("the record of its job is damaged, and does not tell the key", "it does no harm, or: " + _HDEL),
     "lost": ("the job is not where it would be served from", _BACK),
-    "lost claim": ("the claim of the job will never lapse", "'jobboard release {entry}'"),
-    "lost in trash": ("the trash does not show the job", "'jobboard trash restore {entry}', or purge it"),
+    "lost claim": ("the claim of the job will never lapse", "'jobboard release {shown}'"),
+    "lost in trash": ("the trash does not show the job", "'jobboard trash restore {shown}', or purge it"),
     "key": ("the job's key is not held: another job can be posted with it", "let it be worked off, or cancel it"),
     "details": ("the details of the job are missing", "the claim that meets it puts it into the trash"),
     "uuid": ("its name is no uuid: no board has posted it", _HDEL),
     "no job": ("its job is missing", ""),
     "elsewhere": ("its job is in another state", ""),
-    "entry": ("it can't be read", "it goes when a board connects, or: " + _HDEL),
+    "entry": ("it can't be read", _HDEL),
     "no side": ("its side record is missing", ""),
     "unlisted": ("no list of outcomes shows it", "it does no harm, or: " + _HDEL),
     "end": ("nothing will ever drop it", _HDEL),
@@ -65,4 +71,19 @@ def _oddity(keys: Keys, container: str, entry: bytes, what: str) -> Oddity:
         ) + (_HDEL if CONTAINERS[container] == "hash" else _ZREM)
     shown = entry.decode("utf-8", "backslashreplace")
     where = container if what == "type" else f"{container} {shown}"
-    return Oddity(where, reason, advice.format(key=keys.of(container).decode(), entry=shown))
+    return Oddity(where, reason, advice.format(shown=shown, **_words(keys.of(container), entry)))
+
+
+def _words(key: bytes, entry: bytes) -> dict[str, str]:
+    """A key and what it contains, as a shell is to be given them for redis-cli: what can't be typed is escaped."""
+    plain = all(32 <= byte < 127 for byte in key + entry)
+    key_word, entry_word = (each.decode() if plain else f'"{_escaped(each)}"' for each in (key, entry))
+    return {
+        "quoted": "" if plain else " --quoted-input",
+        "key": shlex.quote(key_word),
+        "entry": shlex.quote(entry_word),
+    }
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}" for byte in word)

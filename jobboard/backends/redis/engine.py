@@ -49,7 +49,10 @@ class RedisEngine(StoreEngine[RedisStore]):
     def setup(self) -> None:
         store = RedisStore(self._seat, True, self._overheard, self.rescheduled)
         store.open()
-        store.close()
+        try:
+            store.secure()
+        finally:
+            store.close()
 
     def _overheard(self, who: str, event: str, record: Record) -> None:
         if self.life is not None and not who.startswith(self.life.handle):
@@ -112,8 +115,12 @@ class RedisEngine(StoreEngine[RedisStore]):
                 return Taken([record_of(*job) for job in taken], margin, buried, event or None, wish, replayed)
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        lost = self._live.run("renew", handle, ttl, [part for claim in held for part in claim])
-        return Renewed([(uuid.decode(), token) for uuid, token in zip(lost[::2], lost[1::2], strict=True)], ttl)
+        lost, unkept = self._live.run("renew", handle, ttl, [part for claim in held for part in claim])
+        return Renewed(
+            [(uuid.decode(), token) for uuid, token in lost],
+            ttl,
+            unkept=[(uuid.decode(), token, None if left is False else left) for uuid, token, left in unkept],
+        )
 
     # Ending claims, and what operators do
 
@@ -172,6 +179,8 @@ class RedisEngine(StoreEngine[RedisStore]):
 
     def delist(self, handle: str) -> None:
         self._live.run("enlist", "entity", None, None, handle)
+        # A repetition may have found nothing, and written nothing.
+        self._live.secure()
 
 
 def _gone(mark: Side, now: int) -> State:

@@ -14,7 +14,7 @@ CONTAINERS = {
     "postings": "hash",  # uuid -> posting
     "ready": "zset",  # uuid by place, of what can be claimed
     "names": "zset",  # name, place and uuid of the same, ordered as text
-    "lanes": "zset",  # the same by name and group, where a limit counts by these; see limits.lua
+    "lanes": "zset",  # the same by name and group, where a limit counts by these; see lanes.lua
     "heads": "zset",  # names, or names and groups, by the place of their first job, while there are limits
     "busy": "zset",  # uuid by place, of what is claimed or scheduled
     "leases": "zset",  # uuid by the end of its lease

@@ -95,7 +95,7 @@ def _packed_errors(errors: Sequence[Failure]) -> list[Any]:
 
 
 def packed_act(act: Finish) -> Sequence[Any]:
-    uuid, (who, token), verb, delay, error, refund, due, retry, keep, result, refused = act
+    uuid, (who, token), verb, delay, error, refund, due, retry, keep, result, refused, *_ = act
     packed = (uuid, verb, False, who, token, error, delay or None, refund, due, retry)
     return packed if keep is None else (*packed, None, None, keep, result, refused)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
@@ -15,22 +16,29 @@ from jobboard.backends.redis.keys import CONTAINERS, PLACE, Keys
 from jobboard.backends.redis.records import FIELDS
 from jobboard.engine import GATE
 from jobboard.engine.calls import DAY, HOUR
-from jobboard.primitives import RANKS
+from jobboard.engine.limits import AHEAD, REMEMBERED
+from jobboard.primitives import RANKS, Limit
 from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
 
 READ_ONLY = frozenset({"read", "listed", "newest", "remembered", "look", "page", "trash_page", "counts", "examine"})
 """These write nothing."""
 
+IN_PASSING = frozenset({"setup", "bide", "leave", "peek", "tidy"})
+"""What these write is written again by itself where a failover has lost it: they wait for no replica."""
+
 NEEDS_ROOM = frozenset({"insert", "commit"})
 """All scripts but these go on when the server's memory is full, so that a full board drains."""
 
-_ALL = ("writes", "board", "damage", "limits", "waiters")
+_ALL = ("writes", "board", "damage", "limits", "entries", "lanes", "waiters")
 _MORE = {"take": "ready", "look": "ready", "peek": "ready", "bide": "ready", "insert": "posting", "commit": "posting"}
 """What stands before the script itself. A function costs each call that it stands before."""
+
+_OF_A_LIMIT = [field.name for field in dataclasses.fields(Limit)]
 
 _WORDS = {
     **{container.upper(): f"KEYS[{number}]" for number, container in enumerate(CONTAINERS, 1)},
     **{field.upper(): str(number) for number, field in enumerate(FIELDS, 1)},
+    **{name.upper(): str(_OF_A_LIMIT.index(name) + 1) for name in ("concurrency", "rate", "binding")},
     "FIELDS": f"{{{str(FIELDS)[1:-1]}}}",
     "SEQUENCES": str(PLACE),  # they end here
     "STORABLE": str(2**53),  # times and tokens end here
@@ -38,7 +46,9 @@ _WORDS = {
     "FAILURES": str(FAILURES),
     "FAILURE_BYTES": str(FAILURE_BYTES),
     "EXHAUSTED": f'"{EXHAUSTED}"',
+    "AHEAD": str(AHEAD),
     "GATE": f"'{GATE[0]}\\0{GATE[1]}'",
+    "REMEMBERED": str(REMEMBERED),
     "HOUR": str(HOUR),
     "DAY": str(DAY),
     "CAP": str(10_000_000),  # a waiter sleeps no longer, as RedisEngine.poll_cap has it
@@ -61,6 +71,7 @@ class Script:
 
     def __init__(self, name: str, keys: Keys, flags: bool) -> None:
         """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
+        self.is_relied_on = name not in READ_ONLY | IN_PASSING
         parts = (*_ALL, *filter(None, [_MORE.get(name)]), name)
         words = {
             **_WORDS,

@@ -33,6 +33,8 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    damaged_gate,
+    damaged_value,
     turns,
 )
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -41,7 +43,7 @@ from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Reco
 
 LOG = logging.getLogger(__name__)
 
-LAYOUT = 2
+LAYOUT = 3
 """The layout of the containers that this code writes and reads."""
 
 WALK = 2000
@@ -61,6 +63,7 @@ class RedisStore(Store):
     """
 
     keeps = "lease"
+    examines = frozenset({"entity", "scope", "key"})
 
     def __init__(
         self,
@@ -76,6 +79,13 @@ class RedisStore(Store):
         # Who commits, so that a board does not hear of its own doings as another's.
         self.handle: Callable[[], str] = str
         self.keys = keys_of(seat.conf["namespace"], seat.name)
+        self.gate_place = (
+            f'{self.keys.of("sides").decode("utf-8", "backslashreplace")}, field "{GATE[0]}\\x00{GATE[1]}"'
+        )
+        self._replicas = seat.conf["min_replicas"]
+        # Sent behind each script whose writes are relied on: the server answers it once so many replicas have these.
+        wait = command(b"WAIT", b"%d" % self._replicas, b"%d" % int(seat.conf["socket_timeout"] * 500))
+        self._wait = (wait,) if self._replicas else ()
         self._scripts: dict[str, Script] = {}
         self._listener: ChannelListener | None = None
         self._schedule_listener: ChannelListener | None = None
@@ -120,7 +130,7 @@ class RedisStore(Store):
             )
 
     def _promises(self) -> Characteristics:
-        server, waits_for = self.server, self._conf["min_replicas"]
+        server, waits_for = self.server, self._replicas
         return Characteristics(
             durable=server.durable,
             survives_failover=0 < server.replicas <= waits_for,
@@ -159,7 +169,11 @@ class RedisStore(Store):
             self._listener.start(at_once=False)
 
     def _new_bells(self) -> Bells:
-        return Bells(self.links, self.keys, self.server.flags, self.run, self._give_back)
+        return Bells(self.links, self.keys, self.server.flags, self.run, self._stands, self._give_back)
+
+    def _stands(self, record: Record) -> bool:
+        """Whether a claim that another's call has made stands, for which nobody has waited until replicas have it."""
+        return not self._wait or bool(self.run("secure", record.uuid, record.token))
 
     def _give_back(self, record: Record) -> None:
         """End a claim that a waiter was given and nobody here will use; that attempt does not count."""
@@ -176,15 +190,13 @@ class RedisStore(Store):
         """Run a script that does nothing when it is repeated with the same nonce."""
         assert nonce is not None  # there are no transactions of a caller's to take part in
         signed = (f"{nonce.handle}:{nonce.slot}", nonce.call, nonce.attempt, *args)
-        return self._run(name, signed, postings, self._conf["min_replicas"])
+        return self._run(name, signed, postings)
 
-    def _run(self, name: str, args: Sequence[Any], postings: Sequence[bytes] = (), replicas: int = 0) -> Any:
+    def _run(self, name: str, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
         script = self._scripts.get(name)
         if script is None:
             script = self._scripts[name] = Script(name, self.keys, self.server.flags)
-        more: tuple[bytes, ...] = ()
-        if replicas:
-            more = (command(b"WAIT", b"%d" % replicas, b"%d" % int(self._conf["socket_timeout"] * 500)),)
+        more = self._wait if script.is_relied_on else ()
         try:
             try:
                 reply = self.links.call(script.request(args, postings), *more)
@@ -196,9 +208,10 @@ class RedisStore(Store):
             raise self._refused(error) from error
         if more:
             reply, copies = reply
-            if copies < replicas:
+            if copies < self._replicas:
                 raise ConnectionFailure(
-                    f"{copies} of the {replicas} replicas that min_replicas asks for have it so far", outcome="unknown"
+                    f"{copies} of the {self._replicas} replicas that min_replicas asks for have it so far",
+                    outcome="unknown",
                 )
         try:
             return msgpack.unpackb(reply, raw=True)
@@ -223,6 +236,8 @@ class RedisStore(Store):
         text = str(error)
         if "LATE" in text:
             return JobFailure("this call comes after a later one: its caller has long gone on", error)
+        if "RULES" in text:
+            return damaged_gate("no script can read it")
         if isinstance(error, errors.OutOfMemoryError) or "OOM" in text:
             return JobFailure(
                 "the server's memory is full: nothing was stored. Jobs can still be claimed and consumed there, "
@@ -234,7 +249,7 @@ class RedisStore(Store):
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
                 f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if self._conf['cluster'] else ''}"
-                f"{' +wait' if self._conf['min_replicas'] else ''}, and should have +info",
+                f"{' +wait' if self._replicas else ''}, and should have +info",
                 error,
             )
         if self._conf["sentinel"] and "SENTINEL" in text.upper():
@@ -352,6 +367,10 @@ class RedisStore(Store):
             [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],
         )
 
+    def secure(self) -> None:
+        if self._wait:
+            self.run("secure")
+
     def tidy(self, seconds: float) -> bool:
         return all(self.run("tidy") for _ in turns(seconds))
 
@@ -363,8 +382,9 @@ class RedisStore(Store):
             if listener is not None:
                 listener.stop()
             if on:
-                self._listener = self._new_listener()
-                self._listener.start()
+                listener = self._new_listener()
+                listener.start()
+                self._listener = listener
 
     def outcome_count(self) -> int:
         try:
@@ -377,10 +397,9 @@ class RedisStore(Store):
         with self._listening_lock:
             if self._schedule_listener is None:
                 channel, told = self.keys.of("meta") + b":schedules", self._rescheduled
-                self._schedule_listener = ChannelListener(
-                    self.links, channel, self.server.flags, lambda _: told(), told
-                )
-                self._schedule_listener.start()
+                listener = ChannelListener(self.links, channel, self.server.flags, lambda _: told(), told)
+                listener.start()
+                self._schedule_listener = listener
             return self._schedule_listener.hears
 
     def _new_listener(self) -> ChannelListener:
@@ -388,5 +407,7 @@ class RedisStore(Store):
 
 
 def _side(kind: str, key: str, until: Any = None, value: Any = None, tag: object = None) -> Side:
-    """As a script answers it, where Lua's false stands for None."""
-    return Side(kind, key, None if value is False else value, until or None, tag)
+    """As a script answers it, where Lua's false stands for None. A tag without a value: it is damaged."""
+    if value is False:
+        value = damaged_value(kind)
+    return Side(kind, key, value, until or None, tag)

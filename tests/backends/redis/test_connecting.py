@@ -20,7 +20,7 @@ from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, EventLog, Waiter, take
+from jobboard.testing.conformance.support import PATIENCE, EventLog, Waiter, take
 from jobboard.testing.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
@@ -243,7 +243,7 @@ def test_a_user_without_channels_polls(
     admin.execute_command("ACL", "SETUSER", "worker", "on", ">w", "~*", "+@all", "resetchannels")
     uri = f"redis://worker:w@127.0.0.1:{server.port}"
     board, other = open_board(uri), open_board(server.uri)
-    waiter = Waiter(board, lambda: take(board, timeout=LIMIT))
+    waiter = Waiter(board, lambda: take(board, timeout=PATIENCE))
     assert eventually(lambda: "can't wait for a call" in caplog.text)
     job = other.post("resize")
     assert waiter.wait() == job
@@ -403,7 +403,7 @@ def test_in_a_forked_child(server: Redis, admin: redis.Redis, open_board: Open, 
         assert "forked" in answer
     # The parent's connections are as they were.
     job = board.post("resize")
-    waiter = Waiter(board, lambda: take(board, names=["scale"], timeout=LIMIT))
+    waiter = Waiter(board, lambda: take(board, names=["scale"], timeout=PATIENCE))
     assert take(board, names=["resize"]) == job
     board.post("scale")
     assert waiter.wait().name == "scale"

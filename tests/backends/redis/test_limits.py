@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost
+from jobboard.engine import SCOPE, Listed, Mark
+from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Limit, Nonce
 from jobboard.states import CLAIMED, LIVE
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import take, uuids
+from jobboard.testing.conformance.idling import AN_HOUR, let_age, stored
+from jobboard.testing.conformance.support import Waiter, take, uuids
 from jobboard.testing.servers import Redis
 from tests.backends.redis.test_lua_states import UUIDS, Pair, Plain, client, pairs, steps
 from tests.backends.redis.test_waiting import stands_still
@@ -62,7 +64,7 @@ def step(pair: Pair, taken: Any) -> None:
     pair._calls += 1
     for side in (pair.redis, pair.memory):
         if verb == "limit":
-            side.board.engine.set_limit(args[0])
+            side.board.engine.set_limit(args[0], Nonce("handle", 1, pair._calls))
         else:
             side.board.engine.remove_limit(args[0].name, args[0].per, Nonce("handle", 1, pair._calls))
         side.remember()
@@ -287,6 +289,21 @@ class TestWaiting:
         board.consume(held, "anna")
         assert take(board) == late
 
+    def test_a_rate_from_before_the_clock_was_set_back(self, place: Any) -> None:
+        board = place.board()
+        board.set_limit("mail", rate=(2, LONG))
+        board.post_many([Posting("mail")] * 5)
+        assert len(board.claim_many("anna", 5)) == 2
+        store = board.engine._live
+        for ahead, more in ((LONG / 2, 0), (LONG + 3, 2)):
+            [side] = store.read([], [(SCOPE, "mail")]).sides
+            listed = Listed.of(side)
+            starts = tuple(int(store.now() + ahead * 1e6) for _ in range(2))
+            store.commit([], [Mark(side, listed._replace(starts=starts).packed())])
+            assert len(board.claim_many("anna", 5)) == more
+        # These count, and those from then no more.
+        assert board.claim_next("anna") is None
+
     def test_a_rate_that_opens(self, place: Any, sleeper: Any) -> None:
         board = place.board()
         board.set_limit("mail", rate=(1, 1.0))
@@ -294,6 +311,18 @@ class TestWaiting:
         board.consume(take(board), "anna")
         waiter = sleeper(place.board())
         assert waiter.wait(LIMIT) == jobs[1]
+
+    def test_a_rate_that_opens_wakes_nobody_who_waits_for_others(self, place: Any, sleeper: Any) -> None:
+        board = place.board()
+        board.set_limit("mail", rate=(1, 0.3))
+        waiter = sleeper(place.board(), names=["resize"])
+        for _ in range(2):
+            board.post("mail")
+            board.claim_next("anna", names=["mail"])
+        place.count()
+        stands_still(place, 0.6)
+        [job] = board.post_many([Posting("resize")])
+        assert waiter.wait(LIMIT) == job
 
     def test_a_claim_that_lapses(self, place: Any, sleeper: Any) -> None:
         board = place.board()
@@ -380,4 +409,50 @@ def test_workers_that_are_killed(place: Any, workers: list[subprocess.Popen[byte
         workers[number].send_signal(signal.SIGKILL)
     left = 1
     eventually(check, 60)
+    assert odd(board) == []
+
+
+@pytest.mark.parametrize("rate", [None, (1, 3 * AN_HOUR)])
+def test_a_rate_that_is_removed_after_a_tidying(board: JobBoard, containers: Containers, rate: Any) -> None:
+    """What a long one has kept is looked at again ten minutes later, as it goes an hour after its last start."""
+    board.set_limit("mail", rate=(1, 3 * AN_HOUR))
+    board.post("mail")
+    board.consume(take(board), "anna")
+    board.engine.tidy()
+    let_age(board, "mail", AN_HOUR)
+    board.remove_limit("mail")
+    if rate:
+        board.set_limit("mail", rate=rate)
+    ends = board.engine._live.keys.of("ends")
+    assert containers.client.zincrby(ends, -10 * 60e6, "scope\0mail") <= board.engine.now()
+    board.engine.tidy()
+    assert stored(board, "mail") == [rate is not None]
+
+
+@pytest.mark.parametrize("damage", [b"\xc1", b"", msgpack.packb(1) + msgpack.packb(False) + b"\xc1"])
+def test_a_gate_that_is_none(board: JobBoard, other: JobBoard, containers: Containers, damage: bytes) -> None:
+    """Nobody knows what it has told: nothing is claimed past it, by who waits either."""
+    board.set_limit("resize", concurrency=1, per="group")
+    board.post("resize", group="one")
+    job = take(board)
+    sleeper = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    containers.client.hset(containers.sides, "gate\0rules", damage)
+    board.consume(job, "anna")
+    posted = board.post("resize", group="one")
+    for each in (board, other):
+        for verb in (each.paused, each.limits, lambda each=each: each.claim_next("anna")):
+            with pytest.raises(JobFailure, match="gate/rules is damaged"):
+                verb()
+    [oddity] = odd(board)
+    assert oddity.place.startswith(containers.sides.decode())
+    containers.client.hdel(containers.sides, "gate\0rules")
+    board.set_limit("resize", concurrency=1)
+    try:
+        claimed = sleeper.wait()
+    except JobFailure:
+        # It has looked by itself meanwhile.
+        claimed = other.claim_next("bert")
+    assert claimed == posted
+    assert board.claim_next("anna") is None
+    board.consume(other.get(posted.uuid), "bert")
     assert odd(board) == []

@@ -21,6 +21,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Engine, Seat, StoreEngine
 from jobboard.primitives import RANKS, Arrival, Draft, Finish, Nonce, Seen
 from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Verb
+from tests.full import FULL
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -485,7 +486,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 if FULL else 50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(jobs=st.lists(drafts, min_size=4, max_size=4, unique_by=lambda each: each[0]), walk=st.lists(steps, max_size=25))
 def test_any_walk(pairs: Any, jobs: list[Any], walk: list[Step]) -> None:
     with pairs() as pair:

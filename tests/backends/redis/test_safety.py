@@ -14,7 +14,7 @@ from jobboard.backends.redis.store import LAYOUT
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, Background, Waiter, take
+from jobboard.testing.conformance.support import PATIENCE, Background, Waiter, take
 from jobboard.testing.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
@@ -119,71 +119,7 @@ def test_persistence(
     assert notes in found.notes
 
 
-# Replicas
-
-
-@pytest.fixture
-def pair(private_server: Callable[..., Redis]) -> tuple[Redis, Redis]:
-    """A primary and its replica, in step."""
-    primary = private_server("redis", config={"repl-diskless-sync-delay": 0})
-    replica = private_server("redis", config={"replicaof": f"{primary.address[0]} {primary.port}"})
-    eventually(lambda: replica.call("ROLE")[3] == "connected")
-    return primary, replica
-
-
-def test_what_replicas_have(pair: tuple[Redis, Redis], open_board: Open) -> None:
-    primary, replica = pair
-    board = open_board(primary.uri, min_replicas=1)
-    assert board.characteristics.survives_failover
-    assert "waits for 1 of 1 replicas" in board.characteristics.notes
-    with redis.Redis(port=replica.port) as copy:
-        for number in range(20):
-            job = board.post("resize")
-            assert copy.hlen("jobboard:{board}:jobs") == number + 1
-        board.consume(take(board), "anna")
-        assert copy.hlen("jobboard:{board}:jobs") == number
-    assert not open_board(primary.uri).characteristics.survives_failover
-    assert board.get(take(board).uuid) != job
-
-
-def test_too_few_replicas(pair: tuple[Redis, Redis], open_board: Open) -> None:
-    primary, replica = pair
-    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=0.5)
-    replica.pause()
-    with pytest.raises(ConnectionFailure, match="0 of the 1 replicas") as caught:
-        board.post("resize")
-    assert caught.value.outcome == "unknown"
-    assert open_board(primary.uri).job_count == 1
-
-
-@pytest.mark.parametrize("verb", ["post", "claim_next", "consume"])
-def test_a_call_goes_on_until_replicas_have_it(
-    pair: tuple[Redis, Redis], open_board: Open, caplog: pytest.LogCaptureFixture, verb: str
-) -> None:
-    primary, replica = pair
-    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=20)
-    first, second = board.post("resize"), board.post("resize")
-    if verb == "consume":
-        board.claim(first, "anna")
-    calls = {
-        "post": lambda: board.post("resize"),
-        "claim_next": lambda: board.claim_next("anna"),
-        "consume": lambda: board.consume(first, "anna"),
-    }
-    replica.pause()
-    call = Background(calls[verb])
-    assert eventually(lambda: "replicas that min_replicas asks for" in caplog.text)
-    assert call.running
-    replica.resume()
-    answer = call.wait()
-    stats = board.stats()
-    if verb == "post":
-        assert [job.uuid for job in board.iterjobs()] == [first.uuid, second.uuid, answer.uuid]
-    elif verb == "claim_next":
-        assert answer == first
-        assert (stats.claimed, stats.unclaimed) == (1, 1)
-    else:
-        assert list(board.iterjobs()) == [second]
+# What it refuses for a while
 
 
 @pytest.mark.parametrize(
@@ -245,7 +181,7 @@ def test_a_full_server_drains(full: tuple[Redis, JobBoard, int], open_board: Ope
     other.extend(job, "anna", 5)
     other.abandon(job, "anna", error="later")
     jobs = board.claim_many("anna", 100)
-    waiter = Waiter(other, lambda: take(other, "bert", names=["crop"], timeout=LIMIT))
+    waiter = Waiter(other, lambda: take(other, "bert", names=["crop"], timeout=PATIENCE))
     board.release(jobs[0])
     board.cancel(jobs.pop(0))
     with pytest.raises(JobFailure, match="memory is full"):

@@ -21,7 +21,7 @@ from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
 from jobboard.states import CLAIMED, COMPLETE
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, Background, MakeBoard, replaced
+from jobboard.testing.conformance.support import PATIENCE, Background, MakeBoard, replaced
 from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.servers import Redis
 
@@ -164,7 +164,7 @@ def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., J
     assert len(slots) == 1
     # Names are spread: what lies within the braces is no part of the namespace alone.
     assert slots != {key_slot(keys_of(b"another", name + "x").tag)}
-    waiter = Background(lambda: board.claim_next("anna", timeout=LIMIT))
+    waiter = Background(lambda: board.claim_next("anna", timeout=PATIENCE))
     board.notifier.register("POSTED", lambda event, details: None)
     asleep(client, board)
     channels = client.execute_command("PUBSUB", "SHARDCHANNELS")
@@ -284,7 +284,7 @@ def test_a_closed_board_on_a_shared_client_leaves_nothing(
     board = jobboard.fetch("board", {"board": "redis", "namespace": board_conf["namespace"]}, client=client)
     board.connect()
     board.notifier.register("*", lambda event, details: None)
-    waiter = Background(lambda: board.claim_next("anna", timeout=LIMIT))
+    waiter = Background(lambda: board.claim_next("anna", timeout=PATIENCE))
     asleep(client, board)
     assert len(client.client_list()) > before
     bells = board.engine._live.keys.of("bells")

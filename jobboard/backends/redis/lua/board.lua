@@ -29,7 +29,7 @@ local function set_of(list)
 end
 
 -- What few calls need is made by the first that does: each function costs a script that begins.
-local damage, waiters, limits, limits_made
+local damage, waiters, limits, limits_made, entries, lanes
 -- Of what is damaged, see damage.lua: what the log is told of it; the jobs that were set aside; how many members stood
 -- for nothing. A script that has met MOST of these looks no further.
 local notes, aside, strays = nil, nil, 0
@@ -51,9 +51,10 @@ local function side_of(field, reader)
 end
 
 -- The rules of the board, as engine/rules.py has them: whether `everything` is paused; a set of the `names` that are; the
--- `limits` of each name that has some, by what they count by. nil where there are none. Damaged, they count for nothing.
-local function rules_in(value)
-  local told = cmsgpack.unpack(value)
+-- `limits` of each name that has some, by what they count by. nil where there are none. Where they are `damaged`, nothing
+-- is given out, and who asks for a `claim` is told: before anything is written, as what is written stays.
+local function rules_in(blob)
+  local told, more = cmsgpack.unpack(side_in(blob).value)
   local found = {everything = told[1], names = set_of(told[2])}
   for _, bound in ipairs(told[3]) do
     local limit = bound[1]
@@ -61,18 +62,19 @@ local function rules_in(value)
     found.limits[limit[1]] = found.limits[limit[1]] or {}
     found.limits[limit[1]][limit[2]] = limit
   end
-  return found
+  return more == nil and found
 end
 
 local rules_now
 
-local function rules()
+local function rules(claim)
   if rules_now == nil then
-    local side = side_of(GATE)
+    local blob = call('HGET', SIDES, GATE)
     local fine, found = false, nil
-    if side then fine, found = pcall(rules_in, side.value) end
-    rules_now = fine and found
+    if blob then fine, found = pcall(rules_in, blob) end
+    rules_now = blob and (fine and found or {everything = true, names = {}, damaged = true})
   end
+  if claim and rules_now and rules_now.damaged then error('RULES') end
   return rules_now or nil
 end
 
@@ -114,17 +116,23 @@ local function listed_as(field, blob)
   return 'outcome\0' .. string.format('%016.0f', version) .. string.sub(field, 9)
 end
 
--- Store a side record, which counts until `till` (nil: for ever), or let go of it. A scope is looked at by tidy.lua.
-local function put(field, value, till, listed)
-  local blob = value and cmsgpack.pack(next_sequence(), till or false) .. value
+-- Store a side record, which counts until `till` (nil: for ever), or let go of it. A new scope is looked at by tidy.lua
+-- from now on. `version`: nil for the next one.
+local function put(field, value, till, listed, version)
+  local blob = value and cmsgpack.pack(version or next_sequence(), till or false) .. value
   local was = listed and call('HGET', SIDES, field)
   if was then
     local known, member = pcall(listed_as, field, was)
     call('ZREM', LISTED, known and member or field)
   end
-  if blob then call('HSET', SIDES, field, blob) else call('HDEL', SIDES, field) end
-  local ends = till or string.sub(field, 1, 6) == 'scope\0' and now
-  if blob and ends then call('ZADD', ENDS, exact(ends), field) else call('ZREM', ENDS, field) end
+  local fresh
+  if blob then fresh = call('HSET', SIDES, field, blob) == 1 else call('HDEL', SIDES, field) end
+  local scope = blob and string.sub(field, 1, 6) == 'scope\0'
+  if blob and till or scope and fresh then
+    call('ZADD', ENDS, exact(till or now), field)
+  elseif not scope then
+    call('ZREM', ENDS, field)
+  end
   if listed and blob then call('ZADD', LISTED, 0, listed_as(field, blob)) end
   return blob and {till or false, value, blob}
 end
@@ -169,7 +177,7 @@ end
 
 local listening
 
--- Up to where there are lanes, see limits.lua; false where no limit is set.
+-- Up to where there are lanes, see lanes.lua; false where no limit is set.
 local laned_now
 
 local function look_up()
@@ -207,13 +215,15 @@ local function anybody()
   return waited
 end
 
--- Who sleeps may have reckoned with a later event than one in so many µs.
-local function foretell(left)
-  if left < CAP and anybody() then redis.pcall(PUBLISH, WAITERS .. ':all', exact(left)) end
+-- Who sleeps may have reckoned with a later event than one in so many µs, of jobs of this name (nil: of several).
+local function foretell(left, name)
+  if left >= CAP or not anybody() then return end
+  redis.pcall(PUBLISH, WAITERS .. ':all', exact(left) .. (name and ' ' .. name or ''))
 end
 
-local function remind(container, id, till)
-  if till - now < CAP and anybody() and call('ZRANK', container, id) == 0 then foretell(till - now) end
+local function remind(container, job)
+  local left = job.record[LOCK_UNTIL] - now
+  if left < CAP and anybody() and call('ZRANK', container, job.id) == 0 then foretell(left, job.record[NAME]) end
 end
 
 -- Jobs: {id, record, blob: as it is stored, state and clock: where it lies}
@@ -338,18 +348,22 @@ local function next_token(record)
   return math.max(record[TOKEN] + 1, now)
 end
 
+-- Of which jobs claims have ended: who waits for their slots is to have them.
+local freed = {}
+
 local function lift(job, busy)
   local id, record = job.id, job.record
   if job.state == 'U' then
     write('ZREM', READY, id)
     write('ZREM', NAMES, named(id, record))
-    if laned() then limits().take_out(job) end
+    if laned() then lanes().take_out(job) end
   elseif job.state == 'T' then
     write('ZREM', TRASH, buried(id, record))
   elseif job.clock then
     write('ZREM', job.clock, id)
     if not busy then write('ZREM', BUSY, id) end
-    if job.state == 'C' and laned() then limits().leave(job) end
+    -- Where nobody waits, nobody is to have its slots.
+    if job.state == 'C' and laned() and anybody() then freed[#freed + 1] = job.record end
   end
 end
 
@@ -407,7 +421,7 @@ function store(job, quiet)
     if state == 'U' then
       write('ZADD', READY, place(record), id)
       write('ZADD', NAMES, 0, named(id, record))
-      if laned() then limits().put_in(job) end
+      if laned() then lanes().put_in(job) end
       came[#came + 1] = job
     elseif state == 'T' then
       write('ZADD', TRASH, record[MODIFIED_ON], buried(id, record))
@@ -420,7 +434,7 @@ function store(job, quiet)
   end
   if clock then
     write('ZADD', clock, record[LOCK_UNTIL], id)
-    remind(clock, id, record[LOCK_UNTIL])
+    remind(clock, job)
   end
   record[STAMP] = math.max(record[STAMP] + 1, now)
   job.blob, job.state, job.clock = cmsgpack.pack(record), state, clock
@@ -445,9 +459,10 @@ end
 
 -- Whether a claim that is to be prolonged has its slots: one that has lapsed has to enter its scopes anew.
 local function revived(job)
-  if job.record[STATE] == 'C' or not limited() then return true end
-  if not limits().has_room(job.record, true) then return false end
-  limits().enter(job, true)
+  local found = job.record[STATE] ~= 'C' and rules()
+  if not found then return true end
+  if found.damaged or found.limits and not limits().has_room(job.record, true) then return false end
+  if found.limits then limits().enter(job, true) end
   return true
 end
 
@@ -466,7 +481,7 @@ end
 
 -- How every script ends.
 local function reply(value)
-  if (came[1] or limits_made and limits_made.freed[1]) and anybody() then waiters().serve() end
+  if (came[1] or freed[1]) and anybody() then waiters().serve() end
   if limits_made then limits_made.flush() end
   write_all()
   if notes then return cmsgpack.pack(value) .. cmsgpack.pack(notes) end

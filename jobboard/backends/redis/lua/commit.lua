@@ -48,7 +48,7 @@ for _, mark in ipairs(marks) do
   sides[#sides + 1] = put(field, value, till or ttl and now + ttl, listed)
   if field == GATE then
     rules_now = nil
-    limits().ruled(before, rules())
+    lanes().ruled(before, rules())
   end
   if wakes then waiters().rouse() end
   -- With a job it is only put off.

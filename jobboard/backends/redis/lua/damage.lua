@@ -1,7 +1,7 @@
 -- What is damaged: bytes that are no entry, and members without their counterpart. Behind board.lua.
--- No script ends because of one. It is set aside, by those that may write, and passed over by the others; the board's
--- log has what was there. What reads an entry compares its parts, which raises where one is of another kind, and is
--- called by pcall alone.
+-- No script ends because of one, unless it is the gate, and a claim is asked for: see rules() in board.lua. It is set
+-- aside, by those that may write, and passed over by the others; the board's log has what was there. What reads an entry
+-- compares its parts, which raises where one is of another kind, and is called by pcall alone.
 
 local damage_made
 
@@ -63,7 +63,7 @@ function damage()
     if WRITES then
       for _, container in ipairs({READY, BUSY, LEASES, FINAL, DUE}) do call('ZREM', container, id) end
       call('ZREM', NAMES, named(id, record))
-      if laned() then limits().take_out({id = id, record = record}) end
+      if laned() then lanes().take_out({id = id, record = record}) end
       unlock(job)
       if kept then
         record[TOKEN], job.state = next_token(record), nil

@@ -25,15 +25,22 @@ local function holds(job, id)
 end
 
 local function in_lane(id, record)
-  local lane = limits().lane_of(record)
+  local lane = lanes().lane_of(record)
   return not laned() or place(record) > tonumber(laned())
-    or lies(limits().container_of(lane), named(id, record, lane), 0)
+    or lies(lanes().container_of(lane), named(id, record, lane), 0)
       and tonumber(call('ZSCORE', HEADS, lane) or 'nan') <= place(record)
+end
+
+local function is_uuid(id)
+  return string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+$')
 end
 
 local function of_job(id)
   local job = stored(id)
-  if not job then return 'damaged' end
+  if not job then
+    -- What can be set aside has details, or no board would show it; and what no board has posted goes as a whole.
+    return not is_uuid(id) and 'uuid' or call('HEXISTS', POSTINGS, id) == 0 and 'bare' or 'damaged'
+  end
   local record, state = job.record, job.state
   local placed = state == 'U' and lies(READY, id, place(record)) and lies(NAMES, named(id, record), 0) and in_lane(id, record)
     or state == 'T' and lies(TRASH, buried(id, record), record[MODIFIED_ON])
@@ -44,7 +51,7 @@ local function of_job(id)
   end
   if not holds(job, id) then return 'key' end
   if call('HEXISTS', POSTINGS, id) == 0 then return 'details' end
-  return not string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+$') and 'uuid'
+  return not is_uuid(id) and 'uuid'
 end
 
 -- Of a damaged record its own entry tells.
@@ -54,11 +61,20 @@ local function of_member(id, fits)
   return job and not fits(job) and 'elsewhere'
 end
 
+-- Whether the damaged record of a job still tells this key, which it then lets go of as it is set aside.
+local function tells(id, key)
+  local fine, record = pcall(cmsgpack.unpack, call('HGET', JOBS, id))
+  return fine and type(record) == 'table' and record[KEY] == key
+end
+
+-- The engine tells of the gate.
 local function of_side(field, blob)
+  if field == GATE then return false end
   local kind, key = string.match(field, '^(%Z+)%z(.+)$')
   local side = side_in(blob)
   if not (kind and side) then return 'entry' end
   if kind == 'key' and not side.till then
+    if stored(side.value) == false then return not tells(side.value, key) and 'left' end
     return of_member(side.value, function(job) return job.record[KEY] == key and holds(job, side.value) end)
   end
   if side.till and not call('ZSCORE', ENDS, field) then return 'end' end
@@ -68,7 +84,7 @@ local function of_side(field, blob)
     if string.byte(side.value) ~= 220 or uuid ~= key then return 'entry' end
     return not call('ZSCORE', LISTED, listed_as(field, blob)) and 'unlisted'
   end
-  if kind == 'scope' then return not limits().lists_in(side.value) and 'entry' end
+  if kind == 'scope' then return not entries().lists_in(side.value) and 'entry' end
   return (kind == 'answer' and not answer_in(blob) or kind == 'entity' and not cjson.decode(side.value)[4]) and 'entry'
 end
 
@@ -97,11 +113,11 @@ local CHECKS = {
   [LANES] = function(member)
     local id = string.match(member, '^.-%z' .. string.rep('%d', 16) .. '(.+)$') or ''
     return of_member(id, function(job)
-      return job.state == 'U' and named(id, job.record, limits().lane_of(job.record)) == member
+      return job.state == 'U' and named(id, job.record, lanes().lane_of(job.record)) == member
     end)
   end,
   [HEADS] = function(lane, at)
-    local member = call('ZRANGEBYLEX', limits().container_of(lane), '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, 1)[1]
+    local member = lanes().members(lane, 0, 1)[1]
     return not (member and tonumber(string.sub(member, #lane + 2, #lane + 17)) >= tonumber(at)) and 'no lane'
   end,
   [TRASH] = function(member)

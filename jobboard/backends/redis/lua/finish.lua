@@ -33,6 +33,7 @@ local function check(job, verb, operator, who, token)
 end
 
 function verbs.extend(job, record, _, _, _, _, _, lease, keeper)
+  if record[STATE] ~= 'C' then rules(true) end
   if not revived(job) then return 'lost' end
   record[STATE], record[KEEPER], record[LOCK_UNTIL] = 'C', keeper or false, now + lease
   store(job)

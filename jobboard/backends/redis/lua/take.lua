@@ -27,6 +27,7 @@ if stored then
     end
   end
 elseif one then
+  rules(true)
   local job = load(one)
   status = not job and 'absent' or job.record[STATE] == 'U' and 'ok' or STATUS[job.record[STATE]]
   if status == 'ok' and is_paused(job.record) then status = 'paused' end
@@ -34,6 +35,7 @@ elseif one then
   if status == 'ok' then claim(job) else parts[1] = done(status, one, 0) end
   if status == 'ok' or args[3] > 1 then answer(parts) end
 else
+  rules(true)
   local met = overdue(OVERDUE)
   for _, job in ipairs(met) do
     store(job)
@@ -43,7 +45,7 @@ else
   if limited() then
     local names, shut, job = args[9] and set_of(args[9]), {}, nil
     repeat
-      job, unsure = limits().first(names, args[8], shut)
+      job, unsure = lanes().first(names, args[8], shut)
       if job then claim(job) end
     until not job or #taken == args[5]
   else

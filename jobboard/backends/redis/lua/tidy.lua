@@ -1,5 +1,5 @@
--- Drop what nobody will ask for again: side records whose time has gone by, scopes in which no claim stands, and
--- waiters that died.
+-- Drop what nobody will ask for again: side records whose time has gone by, scopes that count nothing, and waiters that
+-- died.
 -- args: none
 -- Answers whether there may be more.
 
@@ -9,11 +9,12 @@ for _, field in ipairs(ends) do
   local fine, side = pcall(side_in, blob or '')
   side = fine and side
   local scope = side and not side.till and string.match(field, '^scope%z(.*)$')
+  local again = scope and entries().again(scope, side.value)
   if side and side.till and side.till > now then
     -- It has been written again since.
     call('ZADD', ENDS, exact(side.till), field)
-  elseif scope and not limits().idle(scope, side.value) then
-    call('ZADD', ENDS, exact(now + LATER), field)
+  elseif again then
+    call('ZADD', ENDS, exact(again), field)
   else
     call('ZREM', ENDS, field)
     local known, member = pcall(listed_as, field, blob or '')

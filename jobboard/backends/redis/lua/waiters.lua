@@ -92,11 +92,32 @@ function waiters()
     return given
   end
 
+  -- The next job for whose claim there is room since others have ended: of the lanes, or names, that these were in.
+  local function next_freed(shut)
+    local record = freed[#freed]
+    local job, unsure
+    while record do
+      local name, group = record[NAME], record[GROUP]
+      local scopes, by_name = limits().scopes(name, group), nil
+      for _, scope in ipairs(scopes) do
+        if scope[2][CONCURRENCY] and scope[1] == name then by_name = true end
+      end
+      if by_name then
+        job, unsure = lanes().first({[name] = true}, math.huge, shut)
+      elseif scopes[1] and not is_paused(record) and not limits().full(name, group, shut) then
+        job = lanes().front(lanes().lane_of(record), math.huge)
+      end
+      if job or unsure then return job, unsure end
+      freed[#freed] = nil
+      record = freed[#freed]
+    end
+  end
+
   -- Who waits for a slot gets what there is room for since claims have ended. Answers whether something is left over.
   local function serve_freed()
-    local freed, shut, left = limits().freed, {}, false
+    local shut, left = {}, false
     while freed[1] do
-      local job, unsure = limits().next_freed(shut)
+      local job, unsure = next_freed(shut)
       if unsure and not job then
         rouse()
         return false
@@ -120,10 +141,10 @@ function waiters()
         left = not give(job) or left
       end
     end
+    left = serve_freed() or left
     if limits_made then
-      left = serve_freed() or left
-      local opens = limits_made.opens()
-      if opens then foretell(opens) end
+      local opens, name = limits_made.opens()
+      if opens then foretell(opens, name) end
     end
     while left do
       left = false

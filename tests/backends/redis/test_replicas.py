@@ -1,0 +1,294 @@
+"""What ``min_replicas`` promises: whatever has been acknowledged is there after a failover."""
+
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+import jobboard
+from jobboard.backends.redis import scripts
+from jobboard.board import JobBoard
+from jobboard.engine import Remembered
+from jobboard.engine.contract import WRITES
+from jobboard.exceptions import ConnectionFailure
+from jobboard.job import Act, Job
+from jobboard.states import Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, LONG, PATIENCE, Background, record_of, take, trash_one
+from jobboard.testing.servers import Redis
+
+# They look at the same two servers.
+pytestmark = [pytest.mark.backends("redis"), pytest.mark.xdist_group("redis-replicas")]
+
+Open = Callable[..., JobBoard]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Redis, Redis]]:
+    """A primary and its replica."""
+    with (
+        Redis(config={"repl-diskless-sync-delay": 0}) as primary,
+        Redis(config={"replicaof": f"{primary.address[0]} {primary.port}"}) as replica,
+    ):
+        yield primary, replica
+
+
+@pytest.fixture
+def pair(servers: tuple[Redis, Redis]) -> Iterator[tuple[Redis, Redis]]:
+    """These, empty and in step."""
+    primary, replica = servers
+    primary.call("FLUSHALL")
+    eventually(lambda: replica.call("ROLE")[3] == "connected" and replica.call("DBSIZE") == 0)
+    yield primary, replica
+    replica.resume()
+
+
+def test_what_replicas_have(pair: tuple[Redis, Redis], open_board: Open) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1)
+    assert board.characteristics.survives_failover
+    assert "waits for 1 of 1 replicas" in board.characteristics.notes
+    with redis.Redis(port=replica.port) as copy:
+        for number in range(20):
+            job = board.post("resize")
+            assert copy.hlen("jobboard:{board}:jobs") == number + 1
+        board.consume(take(board), "anna")
+        assert copy.hlen("jobboard:{board}:jobs") == number
+    assert not open_board(primary.uri).characteristics.survives_failover
+    assert board.get(take(board).uuid) != job
+
+
+def test_too_few_replicas(pair: tuple[Redis, Redis], open_board: Open) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=0.5)
+    replica.pause()
+    with pytest.raises(ConnectionFailure, match="0 of the 1 replicas") as caught:
+        board.post("resize")
+    assert caught.value.outcome == "unknown"
+    assert open_board(primary.uri).job_count == 1
+
+
+@pytest.mark.parametrize("verb", ["post", "claim_next", "consume"])
+def test_a_call_goes_on_until_replicas_have_it(
+    pair: tuple[Redis, Redis], open_board: Open, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    primary, replica = pair
+    board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=20)
+    first, second = board.post("resize"), board.post("resize")
+    if verb == "consume":
+        board.claim(first, "anna")
+    calls = {
+        "post": lambda: board.post("resize"),
+        "claim_next": lambda: board.claim_next("anna"),
+        "consume": lambda: board.consume(first, "anna"),
+    }
+    replica.pause()
+    call = Background(calls[verb])
+    assert eventually(lambda: "replicas that min_replicas asks for" in caplog.text)
+    assert call.running
+    replica.resume()
+    answer = call.wait()
+    stats = board.stats()
+    if verb == "post":
+        assert [job.uuid for job in board.iterjobs()] == [first.uuid, second.uuid, answer.uuid]
+    elif verb == "claim_next":
+        assert answer == first
+        assert (stats.claimed, stats.unclaimed) == (1, 1)
+    else:
+        assert list(board.iterjobs()) == [second]
+
+
+# Every call that changes something
+
+
+class Situation:
+    """A board with something for each call to change. Each try of a call has a connection that has written nothing."""
+
+    def __init__(self, board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.board = board
+        self.held, self.free, done = (board.post(name) for name in ("held", "free", "done"))
+        board.claim(self.held, "anna")
+        self.trashed = trash_one(board)
+        board.claim(done, "anna")
+        board.consume(done, "anna")
+        [self.done] = board.door.outcomes(None, 1)
+        board.pause(["old"])
+        board.set_limit("was", concurrency=1)
+        board.schedule("gone", every=LONG, name="tick")
+        board.schedule("due", every=LONG, name="tick")
+        board.door.set_schedule("due", lambda now, before: before and before._replace(due=now - 1))
+        self.entity = jobboard.Entity("conductor", "c", {})
+        board.register_entity(self.entity)
+        self.drop_connections()
+        monkeypatch.setattr(board._session, "pause", lambda seconds: self.drop_connections())
+
+    def drop_connections(self) -> None:
+        live: Any = self.board.engine
+        live._live.links._drop_idle()
+
+    def beat(self) -> None:
+        session = self.board._session
+        assert session is not None
+        self.board._renew_held(session)
+
+    def keep(self) -> None:
+        record = self.done.record._replace(uuid=str(UUID(int=1)))
+        self.board.door.keep([self.done._replace(record=record)])
+
+    def remember(self) -> None:
+        self.board.door.remember([Remembered("k", self.held.uuid, self.done.until)])
+
+
+Call = Callable[[Situation], object]
+
+CALLS: dict[str, tuple[str, str, Call]] = {
+    "setup": ("setup", "secure", lambda it: it.board.setup()),
+    "post": ("insert", "insert", lambda it: it.board.post("new")),
+    "claim": ("claim", "take", lambda it: it.board.claim(it.free, "anna")),
+    "claim_next": ("take", "take", lambda it: it.board.claim_next("anna")),
+    "heartbeat": ("renew", "renew", lambda it: it.beat()),
+    "extend": ("extend", "finish", lambda it: it.board.extend(it.held, "anna", LONG)),
+    "consume": ("finish", "finish", lambda it: it.board.consume(it.held, "anna")),
+    "abandon": ("finish", "finish", lambda it: it.board.abandon(it.held, "anna")),
+    "trash": ("finish", "finish", lambda it: it.board.trash(it.held, "anna")),
+    "finish_many": ("finish", "finish", lambda it: it.board.finish_many([Act(it.held, Verb.TRASH)], "anna")),
+    "release": ("operate", "finish", lambda it: it.board.release(it.held)),
+    "cancel": ("operate", "finish", lambda it: it.board.cancel(it.free)),
+    "restore": ("operate", "finish", lambda it: it.board.restore(it.trashed)),
+    "purge": ("operate", "finish", lambda it: it.board.purge(it.trashed)),
+    "pause": ("pause", "commit", lambda it: it.board.pause(["mail"])),
+    "resume": ("resume", "commit", lambda it: it.board.resume(["old"])),
+    "set_limit": ("set_limit", "commit", lambda it: it.board.set_limit("mail", concurrency=1)),
+    "remove_limit": ("remove_limit", "commit", lambda it: it.board.remove_limit("was")),
+    "schedule": ("set_schedule", "commit", lambda it: it.board.schedule("new", every=LONG, name="tick")),
+    "unschedule": ("remove_schedule", "commit", lambda it: it.board.unschedule("gone")),
+    "post_due": ("post_due", "commit", lambda it: it.board._post_due()),
+    "register_entity": ("enlist", "enlist", lambda it: it.board.register_entity(jobboard.Entity("conductor", "d"))),
+    "deregister_entity": ("delist", "enlist", lambda it: it.board.deregister_entity(it.entity)),
+    "keep": ("keep", "commit", lambda it: it.keep()),
+    "remember": ("remember", "commit", lambda it: it.remember()),
+}
+"""Which primitive each calls, and by which script that changes what is stored."""
+
+REPEATED = ("setup", "pause", "resume", "set_limit", "remove_limit", "schedule", "unschedule", "keep", "remember")
+"""Those that find nothing to change where another has done the same."""
+
+
+def test_no_call_is_forgotten() -> None:
+    # What is dropped as it has ended is nothing that anybody relies on.
+    assert {primitive for primitive, _, _ in CALLS.values()} == set(WRITES) - {"tidy"}
+
+
+def test_no_script_is_forgotten() -> None:
+    written = resources.files("jobboard.backends.redis").joinpath("lua")
+    every = {file.name.removesuffix(".lua") for file in written.iterdir()}
+    every -= {*scripts._ALL, *scripts._MORE.values()}
+    assert {script for _, script, _ in CALLS.values()} == every - scripts.READ_ONLY - scripts.IN_PASSING
+
+
+@pytest.fixture
+def situated(pair: tuple[Redis, Redis], open_board: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Situation]:
+    def make(**options: Any) -> Situation:
+        conf = {"min_replicas": 1, "socket_timeout": 0.4, "keep_done": LONG, **options}
+        return Situation(open_board(pair[0].uri, **conf), monkeypatch)
+
+    return make
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nothing_is_acknowledged_that_no_replica_has(
+    pair: tuple[Redis, Redis], situated: Callable[..., Situation], call: str
+) -> None:
+    """And no repetition either, which may have nothing left to change."""
+    situation = situated(retry_for=0.5)
+    pair[1].pause()
+    with pytest.raises(ConnectionFailure) as caught:
+        CALLS[call][2](situation)
+    assert caught.value.outcome == "unknown"
+
+
+@pytest.mark.parametrize("call", REPEATED)
+def test_nor_is_what_another_has_changed_before(
+    pair: tuple[Redis, Redis], situated: Callable[..., Situation], open_board: Open, call: str
+) -> None:
+    situation = situated(retry_for=0)
+    other = open_board(pair[0].uri)
+    pair[1].pause()
+    mine, situation.board = situation.board, other
+    CALLS[call][2](situation)
+    situation.board = mine
+    with pytest.raises(ConnectionFailure) as caught:
+        CALLS[call][2](situation)
+    assert caught.value.outcome == "unknown"
+
+
+def test_a_renewal_counts_once_a_replica_has_it(pair: tuple[Redis, Redis], open_board: Open) -> None:
+    board = open_board(pair[0].uri, min_replicas=1, socket_timeout=0.4, claim_ttl=HELD)
+    claim = board.claim(board.post("resize"), "anna")
+    pair[1].pause()
+    # Another may have it from then on, on a server that has heard of no renewal.
+    eventually(lambda: claim.lost)
+
+
+# A claim that another's call has made for one who waits
+
+
+@pytest.fixture
+def handed(pair: tuple[Redis, Redis], open_board: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``handed(meanwhile, …)``: one who waits, and to whom a job comes that no replica knows; another handle; the job.
+
+    :param meanwhile: called with these two, after a try to be sure of it that has failed.
+    """
+
+    def make(meanwhile: Callable[[JobBoard, Job], object], **options: Any) -> tuple[Background, JobBoard, Job]:
+        board = open_board(pair[0].uri, min_replicas=1, socket_timeout=0.4, **options)
+        other = open_board(pair[0].uri)
+        waiter = Background(lambda: take(board, timeout=PATIENCE))
+        eventually(lambda: pair[0].call("ZCARD", "jobboard:{board}:waiters") == 1)
+        monkeypatch.setattr(board._session, "pause", lambda seconds: meanwhile(other, job))
+        pair[1].pause()
+        job = other.post("resize")
+        return waiter, other, job
+
+    return make
+
+
+def test_a_claim_that_was_handed_over(handed: Callable[..., Any]) -> None:
+    waiter, other, job = handed(lambda other, job: None, retry_for=0.5)
+    with pytest.raises(ConnectionFailure) as caught:
+        waiter.wait()
+    assert caught.value.outcome == "unknown"
+    assert other.find_owner(job) == "anna"
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_it_is_told_of_once_a_replica_has_it(
+    pair: tuple[Redis, Redis], handed: Callable[..., Any], released: bool
+) -> None:
+    tried = []
+
+    def meanwhile(other: JobBoard, job: Job) -> None:
+        if released and not tried:
+            other.release(job)
+        tried.append(job)
+        pair[1].resume()
+
+    waiter, other, job = handed(meanwhile, retry_for=PATIENCE)
+    taken = waiter.wait()
+    assert tried
+    record = record_of(other, job)
+    assert taken == job
+    assert record is not None
+    assert (record.who, record.token) == ("anna", taken.claim.token)
+
+
+def test_without_it_nothing_more_is_sent(place: Any) -> None:
+    board = place.board()
+    board.pause(["mail"])
+    place.count()
+    board.pause(["mail"])
+    board.engine._live.secure()
+    assert place.calls["evalsha"] == 1
