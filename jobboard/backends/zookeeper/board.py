@@ -12,6 +12,7 @@ from jobboard import conf as configuration
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check, check_client, make_client
 from jobboard.backends.zookeeper.paths import Paths
+from jobboard.backends.zookeeper.requests import AROUND, LIMIT
 from jobboard.backends.zookeeper.store import ZooKeeperStore
 from jobboard.engine import Seat, StoreEngine
 from jobboard.exceptions import JobBoardError
@@ -34,6 +35,7 @@ class ZooKeeperEngine(StoreEngine[ZooKeeperStore]):
     uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
 
     poll_cap = 3600.0
+    most_kept = LIMIT - AROUND
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)

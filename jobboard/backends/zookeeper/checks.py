@@ -9,9 +9,8 @@ from urllib.parse import unquote
 from jobboard.backends.zookeeper.paths import TREES, UNKNOWN, Entry, entry_of, folder_of, plain, quoted
 from jobboard.backends.zookeeper.records import Head, unpack_side
 from jobboard.backends.zookeeper.requests import children, exists, get
-from jobboard.engine import LISTED, SCOPE, Done, Side
+from jobboard.engine import LISTED, Done
 from jobboard.engine.calls import held_key
-from jobboard.engine.limits import Listed
 from jobboard.exceptions import ConnectionFailure, JobFailure
 
 if TYPE_CHECKING:
@@ -176,22 +175,12 @@ class _Inspection:
             return
         if kind == "outcome" and Done.of(side._replace(key=unquote(name))) is None:
             yield Odd(self._paths.at(path), "this outcome can't be read: delete it, and what lies under it")
-        if kind == SCOPE and not _counts(side):
-            yield Odd(self._paths.at(path), "what a limit counts can't be read: delete it, and what lies under it")
         if kind == "key":
             uuid = self._keys.get(unquote(name), "")
             if uuid.encode() == side.value:
                 del self._keys[unquote(name)]
             elif side.until is None:
                 yield Odd(self._paths.at(path), "no job holds this key: delete it", data[1].mzxid)
-
-
-def _counts(side: Side) -> bool:
-    try:
-        Listed.read(side)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_entry(name: str) -> bool:

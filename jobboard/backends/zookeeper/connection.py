@@ -14,13 +14,14 @@ from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
+from jobboard.backends.zookeeper.clients import AWAY, REFUSED, OneClient, let_go, negotiated, on_negotiated
 from jobboard.backends.zookeeper.multi import Multi, MultiRead, send
 from jobboard.backends.zookeeper.requests import Op, Read, Refused, Request, check, get
-from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.session import time_left
 
 LOG = logging.getLogger(__name__)
@@ -34,15 +35,13 @@ _BROKEN = (
     kazoo.ConnectionDropped,
 )
 
-_AWAY = "there is no connection to ZooKeeper: no server answers"
+_MISFITS = (kazoo.NoNodeError, kazoo.NodeExistsError, kazoo.BadVersionError, kazoo.NotEmptyError)
+"""What tells that something else is there than was thought: somebody was quicker, or has deleted it."""
 
 _NUDGE = 0.1
 """After how many seconds without an answer the server is nudged, and again after twice as long each time."""
 
 _AT_ONCE = 1000
-
-_CLOSING = 60.0
-"""For how many seconds a client that does not end is waited for, behind the caller's back."""
 
 
 class Connection:
@@ -72,25 +71,20 @@ class Connection:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._client: Any = None
-        self._started = 0.0
-        self._gave_up: Any = None
-        self._refused: Any = None
+        self._latest: OneClient | None = None
         self._alone: bool | None = None
         self._closed = False
         self._hurried = False
         self._setting_up = False
         self._queueing = threading.Lock()
         self._owed: Any = None
-        self._probe: tuple[Any, Any] = (None, None)
-        self._why = _AWAY
         self.sent = 0
         self.session_timeout = 0.0
 
     @property
     def alive(self) -> bool:
-        client = self._client
-        return client is not None and bool(client.connected)
+        latest = self._latest
+        return latest is not None and latest.connected
 
     @property
     def shared(self) -> bool:
@@ -99,8 +93,8 @@ class Connection:
 
     @property
     def session_id(self) -> int | None:
-        client = self._client
-        known = None if client is None else client.client_id
+        latest = self._latest
+        known = None if latest is None else latest.client.client_id
         return None if known is None else int(known[0])
 
     @property
@@ -140,52 +134,26 @@ class Connection:
 
         :raises ConnectionFailure: no server answers.
         """
-        client = self._client
-        if client is not None and client.connected:
-            return client
+        latest = self._latest
+        if latest is not None and latest.connected:
+            return latest.client
         first = self._revive()
         left = time_left()
         limit = self._timeout if first else self.patience if left is None else left
         start = time.monotonic()
         while True:
             # Another thread may have replaced one that had given up.
-            client = self._client
-            if self._closed or client is None:
+            latest = self._latest
+            if self._closed or latest is None:
                 raise ConnectionFailure("the board is closed")
-            if client.connected:
-                return client
-            closed = client.client_state == KeeperState.CLOSED
-            if not closed:
-                self._started = 0.0
-                if self._probe[0] is not client or self._probe[1].ready():
-                    # kazoo tells those who wait for an answer why there is none.
-                    self._probe = (client, client.exists_async("/"))
-            asked, probe = self._probe
-            if asked is client and probe.ready() and isinstance(probe.exception, kazoo.AuthFailedError):
-                self._refused = self._gave_up = client
-            self._check_running(client, closed)
+            if latest.connected:
+                return latest.client
+            latest.check_running()
             left = 0 if self._hurried else start + limit - time.monotonic()
             if left <= 0:
-                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else self._why)
+                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else latest.why)
             # At first a client may fail sooner than one looks.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
-
-    def _check_running(self, client: KazooClient, closed: bool) -> None:
-        """:raises ConnectionFailure: the client has stopped trying to connect."""
-        if client is self._callers:
-            if closed:
-                raise ConnectionFailure("the client= of this board is not running: start() it first")
-            return
-        # One that was just started looks like one that has given up, until its thread has begun to try.
-        if closed and time.monotonic() > self._started + self._timeout:
-            self._gave_up = client
-        if self._gave_up is client:
-            self._why = (
-                "ZooKeeper has refused the authentication"
-                if self._refused is client
-                else "no ZooKeeper server has answered within the tries of connection_retry"
-            )
-            raise ConnectionFailure(self._why, refused=self._refused is client)
 
     def hurry(self) -> None:
         """Wait for no connection any longer: the board is closing."""
@@ -196,67 +164,70 @@ class Connection:
         with self._lock:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            first = self._client is None
-            if not first and self._client is not self._callers:
+            before = self._latest
+            if before is None:
+                self._start(AWAY)
+            elif not before.callers:
                 with contextlib.suppress(ConnectionFailure):
-                    self._check_running(self._client, self._client.client_state == KeeperState.CLOSED)
-                if self._gave_up is self._client:
-                    # Its thread is gone: it would never connect again.
-                    self._drop(self._client)
-            if self._client is None:
-                self._client = self._start()
-            return first
+                    before.check_running()
+                if before.gave_up:
+                    self._drop(before)
+                    self._start(before.why)
+            return before is None
 
-    def _start(self) -> KazooClient:
+    def _start(self, why: str) -> None:
         if self._callers is not None:
             forks.check_home(self._home)
-            self._check_running(self._callers, self._callers.client_state == KeeperState.CLOSED)
+            latest = OneClient(self._callers, True, self._timeout, why)
+            latest.check_running()
             if not self.session_timeout:
-                self.session_timeout = _negotiated(self._callers, self._timeout)
+                self.session_timeout = negotiated(self._callers, self._timeout)
             self._callers.add_listener(self._listen)
-            return self._callers
+            self._latest = latest
+            return
         client = self._make()
         # What was asked for holds until the server's is known.
         self.session_timeout = client._session_timeout / 1000
-        _on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
+        on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
+        self._latest = OneClient(client, False, self._timeout, why)
         client.add_listener(self._listen)
-        self._started = time.monotonic()
         client.start_async()
-        return client
 
     def _listen(self, state: str) -> None:
+        latest = self._latest
         if state == KazooState.SUSPENDED:
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
-        if state == KazooState.CONNECTED:
-            self._why = _AWAY
-        else:
+            if latest is not None:
+                latest.note_loss()
+        if state != KazooState.CONNECTED:
             self._alone = None
+        elif latest is not None:
+            latest.why = AWAY
         self._heard(state)
 
-    def _drop(self, client: KazooClient) -> None:
-        self._client = None
-        client.remove_listener(self._listen)
-        if client is self._callers:
-            return
-        _let_go(client)
+    def _drop(self, latest: OneClient) -> None:
+        self._latest = None
+        latest.client.remove_listener(self._listen)
+        if not latest.callers:
+            let_go(latest.client)
 
     def close(self) -> None:
         """Let go: of an own client altogether, of the caller's without a trace."""
         with self._lock:
             with self._queueing:
                 self._closed = True
-            if self._client is not None:
-                self._drop(self._client)
+            if self._latest is not None:
+                self._drop(self._latest)
 
     def leak(self) -> None:
         """In a forked child: the parent still talks through what was inherited."""
-        client = self._client
-        if client is not None and client is not self._callers:
-            atexit.unregister(client.handler.stop)
-            forks.keep(client)
-        timeout = self.session_timeout if client is self._callers else 0.0
+        latest = self._latest
+        if latest is not None and not self.shared:
+            atexit.unregister(latest.client.handler.stop)
+            forks.keep(latest.client)
+        timeout = self.session_timeout if self.shared else 0.0
         self._reset()
         self.session_timeout = timeout
 
@@ -344,9 +315,9 @@ class Connection:
                 raise translated(each) from each
         rest = itertools.chain.from_iterable(answers[len(watched) :])
         found = [next(told if read.watch is not None else rest) for read in reads]
-        for each in found:
+        for read, each in zip(reads, found, strict=True):
             if isinstance(each, Exception) and not isinstance(each, kazoo.NoNodeError):
-                raise translated(each) from each
+                raise translated(each, read.path) from each
         return [
             None
             if isinstance(each, Exception)
@@ -375,15 +346,16 @@ class Connection:
         """All of these or none. Creations answer a path, writes a stat, the others True.
 
         :raises Refused: one of them does not fit what is there.
+        :raises JobFailure: it is refused for another reason, which another try would meet as well.
         """
         [results] = self.send([self._multi(ops)], changes=True)
         if isinstance(results, Exception):
             raise translated(results) from results
-        for index, result in enumerate(results):
-            if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
-                if isinstance(result, (kazoo.NoAuthError, kazoo.NotReadOnlyCallError)):
-                    raise translated(result) from result
+        for index, (op, result) in enumerate(zip(ops, results, strict=True)):
+            if isinstance(result, _MISFITS):
                 raise Refused(index, result)
+            if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
+                raise translated(result, op.path) from result
         return list(results)
 
     def each(self, ops: Sequence[Op]) -> list[Any]:
@@ -391,13 +363,24 @@ class Connection:
         answers = self.send([self._multi([op]) for op in ops], changes=True)
         return [each[0] if isinstance(each, list) else each for each in answers]
 
+    def make(self, ops: Sequence[Op]) -> list[Any]:
+        """Create each of these that is not there; what has no folder to lie in is answered by a NoNodeError.
+
+        :raises JobFailure: one is refused for another reason.
+        """
+        made = self.each(ops)
+        for op, each in zip(ops, made, strict=True):
+            if isinstance(each, Exception) and not isinstance(each, _MISFITS):
+                raise translated(each, op.path) from each
+        return made
+
     def try_later(self, ops: Sequence[Op]) -> None:
         """Each by itself, and nobody waits for it."""
-        client = self._client
+        latest = self._latest
         with self._queueing:
-            if not self._closed and client is not None and client.connected:
+            if not self._closed and latest is not None and latest.connected:
                 for op in ops:
-                    self._multi([op])(client)
+                    self._multi([op])(latest.client)
 
 
 def _broken(error: Exception, changes: bool) -> ConnectionFailure:
@@ -408,68 +391,18 @@ def _broken(error: Exception, changes: bool) -> ConnectionFailure:
     )
 
 
-def _let_go(client: KazooClient) -> None:
-    with contextlib.suppress(Exception):
-        client.stop()
-    if not _closed(client):
-        # kazoo closes no client whose thread still waits for a server.
-        threading.Thread(target=_close_later, args=(client,), name="jobboard-closing", daemon=True).start()
-
-
-def _closed(client: KazooClient) -> bool:
-    with contextlib.suppress(Exception):
-        client.close()
-        return True
-    return False
-
-
-def _close_later(client: KazooClient) -> None:
-    until = time.monotonic() + _CLOSING
-    while not _closed(client) and time.monotonic() < until:
-        time.sleep(0.05)
-
-
-def translated(error: Exception) -> JobBoardError:
+def translated(error: Exception, path: str = "") -> JobFailure:
+    """:param path: what it is about, where that is known."""
+    at = f" at {path}" if path else ""
     if isinstance(error, kazoo.NoAuthError):
-        return JobFailure("ZooKeeper's ACLs forbid it", error)
+        return JobFailure(f"ZooKeeper's ACLs forbid it{at}", error)
     if isinstance(error, kazoo.AuthFailedError):
-        return ConnectionFailure("ZooKeeper has refused the authentication", error, refused=True)
+        return ConnectionFailure(REFUSED, error, refused=True)
     if isinstance(error, kazoo.NotReadOnlyCallError):
         return ConnectionFailure("the ZooKeeper server has no quorum, and can only be read", error)
-    return JobFailure(f"ZooKeeper has refused it: {type(error).__name__}", error)
-
-
-def _on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
-    """Have ``told`` called with the session timeout that the server has agreed to, in seconds.
-
-    kazoo tells nobody; this is the one thing that is taken from its inside."""
-    connect = client._connection._connect
-
-    def noting(*arguments: Any) -> Any:
-        times = connect(*arguments)
-        told(times[0] * 1.5 / 1000)
-        return times
-
-    client._connection._connect = noting
-
-
-def _negotiated(client: KazooClient, timeout: float) -> float:
-    """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
-    tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
-    probe = KazooClient(
-        hosts=",".join(f"{host}:{number}" for host, number in client.hosts),
-        timeout=client._session_timeout / 1000,
-        **{name: getattr(client, name) for name in tls},
-    )
-    told: list[float] = []
-    _on_negotiated(probe, told.append)
-    try:
-        probe.start_async()
-        deadline = time.monotonic() + timeout
-        while not told and time.monotonic() < deadline:
-            time.sleep(0.005)
-    finally:
-        _let_go(probe)
-    if not told:
-        raise ConnectionFailure(f"no ZooKeeper server has answered within {timeout:g} s")
-    return told[0]
+    if isinstance(error, kazoo.QuotaExceededError):
+        return ConnectionFailure(
+            f"ZooKeeper has no room{at}: a quota there, or above, is used up; make room, or raise it with setquota",
+            error,
+        )
+    return JobFailure(f"ZooKeeper has refused it{at}: {type(error).__name__}", error)

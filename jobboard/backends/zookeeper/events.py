@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from jobboard import logs
 from jobboard.backends.zookeeper.batch import created
 from jobboard.backends.zookeeper.records import Head
 from jobboard.backends.zookeeper.requests import create, delete, exists, get, put
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.notifier import CONSUMED
 from jobboard.states import COMPLETE, Record
+from jobboard.threads import started
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 _KEPT = 1000
 """How many events stay for listeners that are slow."""
@@ -72,13 +73,17 @@ class Events:
         return self._thread is not None
 
     def listen(self, at_once: bool = True) -> None:
-        """Hear all that is done from when this returns; or, not ``at_once``, from soon on."""
+        """Hear all that is done from when this returns; not ``at_once``, or while the server is away, from soon on."""
         if self._thread is not None:
             return
         self._over = False
-        self._following = self._enter() if at_once else None
-        self._thread = threading.Thread(target=self._listen, name="jobboard-listener", daemon=True)
-        self._thread.start()
+        self._following = None
+        if at_once:
+            try:
+                self._following = self._enter()
+            except ConnectionFailure as error:
+                LOG.warning("can't listen to other processes yet: %s", error)
+        self._thread = started("jobboard-listener", self._listen)
 
     def _enter(self) -> int:
         """The number of the next event."""
@@ -146,7 +151,7 @@ class Events:
                 if number >= _KEPT:
                     connection.try_later([delete(self._path(number - _KEPT))])
                 self._following = number + 1
-            if self._following != first:
+            if self._following != first or self._over:
                 continue
             count = 0 if folder is None else created(folder)
             if count != first:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError
+from kazoo.exceptions import NoAuthError, NoNodeError
 
 from jobboard.backends.zookeeper.connection import translated
 from jobboard.backends.zookeeper.requests import Refused, create, exists
@@ -19,20 +19,33 @@ LOG = logging.getLogger(__name__)
 
 
 def create_board(store: ZooKeeperStore, layout: bytes) -> None:
+    connection, denied = store.connection, None
     for path in store.paths.parents():
-        [made] = store.connection.each([create(path)])
-        # Who may not write above the chroot may well do so below it.
-        if isinstance(made, KazooException) and not isinstance(made, (NodeExistsError, NoAuthError)):
-            raise translated(made) from made
+        try:
+            [made] = connection.make([create(path)])
+        except JobFailure as failure:
+            # Who may not write above the chroot may well do so below it.
+            if not isinstance(failure.cause, NoAuthError):
+                raise
+            denied = failure
+        else:
+            _check_folder(path, made, denied)
     ops = [create(path) for path in store.paths.fixed()]
+    last = create(store.paths.layout, layout)
     try:
-        store.connection.commit([*ops, create(store.paths.layout, layout)])
+        connection.commit([*ops, last])
     except Refused:
         # Others are at it, or have not come to its end.
-        made = [*store.connection.each(ops), *store.connection.each([create(store.paths.layout, layout)])]
-        for each in made:
-            if isinstance(each, KazooException) and not isinstance(each, NodeExistsError):
-                raise translated(each) from each
+        for op, made in zip([*ops, last], [*connection.make(ops), *connection.make([last])], strict=True):
+            _check_folder(op.path, made, denied)
+
+
+def _check_folder(path: str, made: Any, denied: JobFailure | None) -> None:
+    """:param denied: that somewhere above, something could not be made.
+    :raises JobFailure: there is nothing in which ``path`` could lie.
+    """
+    if isinstance(made, NoNodeError):
+        raise denied or translated(made, path)
 
 
 def mend(store: ZooKeeperStore, wanted: Sequence[str]) -> None:
@@ -58,6 +71,6 @@ def mend(store: ZooKeeperStore, wanted: Sequence[str]) -> None:
     order = [*some, *sorted(folders.keys() - set(some), key=lambda path: path.count("/"))]
     stats = store.connection.read([exists(path) for path in order])
     missing = [path for path, stat in zip(order, stats, strict=True) if stat is None]
-    for path, made in zip(missing, store.connection.each([create(path) for path in missing]), strict=True):
+    for path, made in zip(missing, store.connection.make([create(path) for path in missing]), strict=True):
         if isinstance(made, str) and path in some:
             LOG.warning("%s was missing, and is made anew", path)

@@ -10,6 +10,9 @@ from kazoo.client import KazooClient
 LIMIT = 900_000
 """The bytes that one request may have: the server's limit is 1 MiB, and something must be left for headers."""
 
+AROUND = 50_000
+"""How much of that an outcome may need beside details and result, with what its commit changes else."""
+
 Request = Callable[[KazooClient], Any]
 """Sends one request, and answers kazoo's promise of its result."""
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobboard.backends.zookeeper.records import SideTag, unpack_side
 from jobboard.backends.zookeeper.requests import Refused, children, delete, exists, get, put
-from jobboard.engine import LAPSING, LISTED, Done, Found, Side, turns
+from jobboard.engine import LAPSING, LISTED, Done, Found, Side, damaged_value, turns
 
 if TYPE_CHECKING:
     from jobboard.backends.zookeeper.store import ZooKeeperStore
@@ -71,7 +71,7 @@ class Sides:
                     side = unpack_side(kind, key, data[0], data[1].version)
                 except ValueError as error:
                     LOG.warning("%s is set aside: %s", self._store.paths.side(kind, key), error)
-                    side = side._replace(tag=SideTag(data[1].version, ""))
+                    side = side._replace(value=damaged_value(kind), tag=SideTag(data[1].version, ""))
             sides.append(side)
         return sides
 

@@ -42,7 +42,7 @@ from jobboard.states import CLAIMED, UNCLAIMED, Record, State
 
 LOG = logging.getLogger(__name__)
 
-LAYOUT = 2
+LAYOUT = 3
 _LAYOUT = f"{LAYOUT} {LAYOUT}".encode()
 
 _NUMBERS = 20_000
@@ -59,6 +59,7 @@ class ZooKeeperStore(Store):
     """
 
     keeps = "session"
+    examines = frozenset({"key"})
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class ZooKeeperStore(Store):
     ) -> None:
         self.connection = connection(self._changed)
         self.paths = paths
+        self.gate_place = self.paths.gate
         self.news = news
         self._name = name
         self.read_only = read_only
@@ -234,6 +236,10 @@ class ZooKeeperStore(Store):
             self.now()
         return self.clock.earliest()
 
+    @property
+    def precision(self) -> int:  # type: ignore[override]
+        return self.clock.unknown
+
     def judged(self, jobs: Sequence[Stored | None]) -> int:
         if self.read_only:
             return self.now()
@@ -363,7 +369,8 @@ class ZooKeeperStore(Store):
         alive = keeper is None or got.get(self._alive(keeper)) is not None
         if record.state == CLAIMED and record.lock_until is None and keeper is None:
             alive = False
-        return Stored(record, tag._replace(n=n, entry=entry_of(record, tag.folder, n)), alive)
+        passing = keeper in self._keepers and keeper != self._present_keeper()
+        return Stored(record, tag._replace(n=n, entry=entry_of(record, tag.folder, n)), alive, passing)
 
     def remember_number(self, uuid: str, n: int) -> None:
         self._numbers[uuid] = n
@@ -390,9 +397,9 @@ class ZooKeeperStore(Store):
         """What keeps this handle's claims for as long as its session lives: another one in each session, so that a
         keeper which is gone never comes back."""
         with self._keeping:
-            session = self.connection.session_id
-            if self._keeper is None or (session is not None and self._keeper[1] != session):
-                name = os.urandom(10).hex()
+            present = self._present_keeper()
+            if present is None:
+                present = name = os.urandom(10).hex()
                 for _ in range(2):
                     try:
                         kept, alive = create(f"{self.paths.kept}/{name}"), f"{self.paths.alive}/{name}"
@@ -402,7 +409,12 @@ class ZooKeeperStore(Store):
                         self.mend()
                 self._keepers.append(name)
                 self._keeper = (name, self.connection.session_id)
-            return self._keeper[0]
+            return present
+
+    def _present_keeper(self) -> str | None:
+        """That of the session which is there now; None: it has none yet."""
+        keeper, session = self._keeper, self.connection.session_id
+        return None if keeper is None or session not in (None, keeper[1]) else keeper[0]
 
     def forget_keeper(self) -> None:
         with self._keeping:

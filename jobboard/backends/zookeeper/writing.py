@@ -177,7 +177,7 @@ class Writer:
         connection, path = self._store.connection, self._at(f"tail/{rank:03d}")
         [found] = connection.read([get(path)])
         if found is None:
-            connection.each([create(path, b"0")])
+            connection.make([create(path, b"0")])
             [found] = connection.read([get(path)], fresh=self._store.paths.root)
         if found is None:
             self._store.mend([path])

@@ -303,3 +303,18 @@ class TestRepliesOutOfTurn:
             board.post("resize")
         assert caught.value.outcome == "unknown"
         assert isinstance(caught.value.cause, RuntimeError)
+
+
+def test_nothing_is_claimed_past_a_gate_that_is_none(make_board: Any, caller: KazooClient) -> None:
+    board, other = make_board(), make_board()
+    board.pause()
+    job = board.post("resize")
+    path = paths_of(board).gate
+    caller.set(path, b"\xc1")
+    for each in (board, other):
+        for verb in (each.paused, lambda each=each: each.claim_next("anna")):
+            with pytest.raises(JobFailure, match="gate/rules is damaged"):
+                verb()
+    assert [oddity.place for oddity in board.engine.examine()] == [path]
+    caller.delete(path)
+    assert other.claim_next("anna") == job

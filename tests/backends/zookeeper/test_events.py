@@ -211,6 +211,18 @@ class TestBreaks:
         assert listeners() == 1
         board.close()
 
+    def test_one_who_begins_to_listen_while_the_server_is_away(
+        self, private_board: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is told so in the log, and listens later."""
+        board, other = private_board(), private_board(retry_for=60)
+        private_board.server.kill()
+        events = EventLog(board)
+        assert "can't listen" in caplog.text
+        private_board.server.start()
+        eventually(lambda: other.post("a") and events.seen)
+        board.close()
+
     def test_a_session_that_ends(self, private_board: Any, expire: Callable[[Any], None]) -> None:
         board, other = private_board(claim_ttl=2), private_board()
         events = EventLog(board)
@@ -256,6 +268,27 @@ class TestBreaks:
         other.engine._opened.connection.open().delete(other.engine._opened.paths.events, recursive=True)
         events.expect(other.post("a", delay=LONG), "POSTED")
         board.close()
+
+    def test_what_one_that_is_being_closed_does_not_tell_is_not_missed(
+        self, make_board: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        board, other = make_board(), make_board()
+        EventLog(board)
+        store = board.engine._opened
+        read = store.connection.read
+
+        def closed_meanwhile(requests: list[Any]) -> list[Any]:
+            found: list[Any] = read(requests)
+            if threading.current_thread() is listener and len(found) > 2 and found[1] is not None:
+                store.events._over = True
+            return found
+
+        listener = store.events._thread
+        monkeypatch.setattr(store.connection, "read", closed_meanwhile)
+        other.post("a")
+        assert eventually(lambda: store.events._over)
+        board.close()
+        assert "missed" not in caplog.text
 
     def test_in_a_forked_child(self, make_board: Any, board_conf: dict[str, Any]) -> None:
         """The child hears on a connection of its own, and what it does with it is nothing to the parent."""

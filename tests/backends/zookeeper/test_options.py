@@ -11,6 +11,7 @@ from kazoo.security import make_digest_acl
 
 import jobboard
 from jobboard.backends.zookeeper.options import make_client
+from jobboard.backends.zookeeper.store import LAYOUT
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Entity
 from jobboard.testing.server import HOST, reserve_port
@@ -159,7 +160,7 @@ def test_without_auto_setup(address: str, request: pytest.FixtureRequest) -> Non
 def test_a_layout_of_a_newer_version_is_refused(make_board: Any) -> None:
     board = make_board()
     opened = board.engine._opened
-    opened.connection.open().set(opened.paths.layout, b"4 3")
+    opened.connection.open().set(opened.paths.layout, f"{LAYOUT + 2} {LAYOUT + 1}".encode())
     with pytest.raises(JobFailure, match="newer"):
         make_board()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import jobboard
 from jobboard import codec
@@ -75,6 +76,26 @@ def test_a_lost_claim_of_a_session_that_survives_is_given_free(private_board: An
     with pytest.raises(ClaimLost):
         board.consume(taken, "anna")
     other.consume(again, "bert")
+
+
+def test_what_may_not_be_given_back_comes_back_once_it_may(
+    make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = make_board(claim_ttl=20)
+    job = board.post("resize")
+    path = board.engine._opened.paths.job(job.uuid)
+
+    @board.working("anna")
+    def work(job: Any) -> None:
+        caller.set_acls(path, [make_acl("world", "anyone", read=True, admin=True)])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    eventually(lambda: "could not tidy up" in caplog.text)
+    assert claim_there(board, job)
+    caller.set_acls(path, OPEN_ACL_UNSAFE)
+    eventually(lambda: job.state == UNCLAIMED)
 
 
 def test_a_lost_claim_that_was_extended_after_all_stays(private_board: Any) -> None:

@@ -16,7 +16,7 @@ from jobboard.states import CLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.processes import TTL, puppet, reaches
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, PATIENCE, SHORT, Waiter, let_lapse, take
 from jobboard.testing.conformance.wire import Wire, wire
 from jobboard.testing.puppet import Puppet
 
@@ -77,7 +77,7 @@ def test_nothing_is_sent_until_a_slot_is_free(make_board: Any) -> None:
     board.post_many([Posting("resize")] * 20)
     board.claim(held, "anna")
     sleeper = Sleeper(waiting)
-    waiter = Waiter(waiting, lambda: waiting.claim_next("bert", names=["mail"], timeout=LIMIT))
+    waiter = Waiter(waiting, lambda: waiting.claim_next("bert", names=["mail"], timeout=PATIENCE))
     eventually(sleeper.sleeps)
     before = sent(waiting)
     for _ in range(20):

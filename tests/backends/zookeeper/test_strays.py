@@ -11,6 +11,7 @@ import pytest
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.records import Tag, pack, pack_content
 from jobboard.backends.zookeeper.requests import delete
+from jobboard.backends.zookeeper.store import LAYOUT
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound
 from jobboard.job import Entity
 from jobboard.primitives import BoardStats
@@ -192,7 +193,7 @@ def test_entities_of_garbage(make_board: Any, caller: Any) -> None:
 def test_a_layout_of_garbage(make_board: Any, caller: Any) -> None:
     path = make_board().engine._opened.paths.layout
     caller.set(path, b"garbage")
-    with pytest.raises(JobFailure, match="2 2"):
+    with pytest.raises(JobFailure, match=f"{LAYOUT} {LAYOUT}"):
         make_board()
 
 

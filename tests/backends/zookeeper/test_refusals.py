@@ -1,0 +1,114 @@
+"""A server that won't do it: for want of rights, or of room."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl, make_digest_acl
+
+import jobboard
+from jobboard import Conductor
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import Entity
+from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import take
+from jobboard.testing.servers import ZooKeeper
+
+pytestmark = pytest.mark.backends("zookeeper")
+
+
+class Strict(ZooKeeper):
+    """One that enforces quotas, which ``super:super`` may set."""
+
+    def _command(self) -> list[str | Path]:
+        java, *more = super()._command()
+        digest = "super:UdxDQl4f9v5oITwcAsO9bmWgHSI="
+        provider = "zookeeper.DigestAuthenticationProvider.superDigest"
+        return [java, "-Dzookeeper.enforceQuota=true", f"-D{provider}={digest}", *more]
+
+
+class Room:
+    """The quota of all boards of a server."""
+
+    _PATH = "/zookeeper/quota/jobboard"
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._client = KazooClient(uri.removeprefix("zookeeper://"), auth_data=[("digest", "super:super")])
+        self._client.start()
+        self._client.ensure_path(self._PATH)
+        self._client.create(f"{self._PATH}/zookeeper_limits", b"count=-1,bytes=-1")
+        self._client.create(f"{self._PATH}/zookeeper_stats", b"count=1,bytes=1")
+
+    def none_left(self, what: str) -> None:
+        self._client.set(f"{self._PATH}/zookeeper_limits", f"count=-1,bytes=-1=;{what}HardLimit=1".encode())
+
+    def again(self) -> None:
+        self._client.set(f"{self._PATH}/zookeeper_limits", b"count=-1,bytes=-1")
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+@pytest.fixture
+def room(private_server: Callable[..., Any]) -> Iterator[Room]:
+    room = Room(private_server(Strict).uri)
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def board(room: Room) -> Iterator[Any]:
+    with jobboard.backend("board", room.uri + "?retry_for=0.2") as board:
+        yield board
+
+
+@pytest.mark.parametrize("what", ["byte", "count"])
+def test_work_that_is_done_is_not_done_again_as_there_is_no_room(board: Any, room: Room, start: Any, what: str) -> None:
+    calls = []
+
+    def work(job: jobboard.Job) -> None:
+        room.none_left(what)
+        calls.append(job)
+
+    board.post("long")
+    held = take(board)
+    job = board.post("resize")
+    conductor = start(Conductor("anna", board, work))
+    eventually(lambda: calls)
+    for act in (
+        lambda: board.post("other"),
+        lambda: board.post("first of its rank", priority="HIGH"),
+        lambda: board.register_entity(Entity("conductor", "bert")),
+    ):
+        with pytest.raises(ConnectionFailure, match=r"no room at /jobboard/.* setquota") as refused:
+            act()
+        assert refused.value.outcome == "none"
+    assert [held.state, job.state] == [CLAIMED, CLAIMED]
+    room.again()
+    eventually(lambda: conductor.tally.consumed)
+    assert calls == [job]
+    assert not held.claim.lost
+    assert board.post("other").state == UNCLAIMED
+
+
+@pytest.fixture
+def folder(caller: KazooClient) -> Iterator[str]:
+    path = f"/{uuid.uuid4()}"
+    yield path
+    caller.delete(path)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_folder_in_which_nothing_may_be_made_is_named(
+    caller: KazooClient, address: str, folder: str, readable: bool
+) -> None:
+    others = make_acl("world", "anyone", read=True) if readable else make_digest_acl("anna", "geheim", all=True)
+    caller.create(folder, acl=[others])
+    with pytest.raises(JobFailure, match=f"ACLs forbid it at {folder}/jobboard$"):
+        jobboard.fetch("board", f"zookeeper://{address}{folder}").connect()
