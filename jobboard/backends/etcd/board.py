@@ -9,6 +9,7 @@ from jobboard import conf as configuration
 from jobboard.backends.etcd.looking import NEAR
 from jobboard.backends.etcd.options import OPTIONS, URI_PARTS, check
 from jobboard.backends.etcd.store import EtcdStore
+from jobboard.backends.etcd.writing import AROUND, LARGEST
 from jobboard.engine import Seat, StoreEngine
 from jobboard.job import boottime
 from jobboard.primitives import Renewed
@@ -30,6 +31,7 @@ class EtcdEngine(StoreEngine[EtcdStore]):
     uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
 
     poll_cap = NEAR
+    most_kept = LARGEST - AROUND
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)

@@ -9,13 +9,20 @@ from urllib.parse import quote
 
 import msgpack
 
-from jobboard.engine import GATE, Side, Stored
+from jobboard.engine import GATE, Side, Stored, damaged_value
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Record, State
 
 TREES = {UNCLAIMED: "ready", SCHEDULED: "later", CLAIMED: "busy", TRASHED: "trash"}
 """In which folder the record of a job lies."""
 
 LIVE_TREES = ("ready", "later", "busy")
+
+
+def trees_of(states: frozenset[State]) -> list[str]:
+    """In which of them a live job can lie that stands in one of these states. What has lapsed or come due lies where it
+    was, and is unclaimed."""
+    return [tree for state, tree in TREES.items() if tree in LIVE_TREES and {state, UNCLAIMED} & states]
+
 
 FENCE = 256
 """The place of each so many-th job is a fence. See :class:`~jobboard.backends.etcd.looking.Fences`."""
@@ -138,9 +145,9 @@ def pack_side(value: bytes, until: int | None) -> bytes:
 
 
 def unpack_side(kind: str, key: str, stored: bytes, revision: int) -> Side:
-    """One that is damaged counts for nothing; its tag lets it be replaced."""
+    """One that is damaged counts for nothing, unless it is the gate; its tag lets it be replaced."""
     try:
         value, until = msgpack.unpackb(stored)
     except (ValueError, TypeError, msgpack.UnpackException):
-        value, until = None, None
+        value, until = damaged_value(kind), None
     return Side(kind, key, value, until, revision)

@@ -33,9 +33,13 @@ _FOR_NOW = (1, 2, 4, 11, 13, 14)
 """gRPC's codes of what may go well when it is asked again; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
+"""Of what may go well as well, whatever its code, that which is refused before it is begun."""
+
+_NO_ROOM = "database space exceeded"
+"""That may go well once somebody has made room. The change by which the quota is exceeded is made, and answered so."""
 
 _ADVICE = {
-    "database space exceeded": "compact and defragment it, then `etcdctl alarm disarm`; see docs/etcd.rst",
+    _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see docs/etcd.rst",
     "request is too large": "raise --max-request-bytes of its members, or post less at once",
     "too many operations": "set --max-txn-ops of its members to 128 at least",
     "permission denied": "the user needs a role with readwrite on the prefix of the namespace",
@@ -168,14 +172,16 @@ class Gateway:
         if "authentication" in message:
             return ConnectionFailure(f"etcd has refused the user or the password: {message}", refused=True)
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
-        if error.code not in _FOR_NOW or advice:
+        nothing_done = any(each in message for each in _NOTHING_DONE)
+        if not nothing_done and _NO_ROOM not in message and (error.code not in _FOR_NOW or advice):
             return JobFailure(f"etcd has refused it: {message}{advice}", error)
+        # Another member may do it. This one is there: what it does for others is no news that it has come back.
         self._move_on()
-        unknown = changes and not any(each in message for each in _NOTHING_DONE)
-        return ConnectionFailure(f"etcd can't do it now: {message}", error, "unknown" if unknown else "none")
+        unknown = changes and not nothing_done
+        return ConnectionFailure(f"etcd can't do it now: {message}{advice}", error, "unknown" if unknown else "none")
 
     def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
-        self._move_on()
+        self._lost()
         what = f"{type(error).__name__} {error}".rstrip()
         if isinstance(error, TimeoutError):
             what = f"no answer within {self.patience:g} s"
@@ -213,7 +219,7 @@ class Gateway:
             except OSError as error:
                 wire.close()
                 problems.append(f"{host}:{port}: {error.strerror or error}")
-                self._move_on()
+                self._lost()
         raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
 
     def stream(self, path: str, body: str) -> Iterator[bytes]:
@@ -238,9 +244,13 @@ class Gateway:
             self._streams.discard(sock)
             wire.close()
 
-    def _move_on(self) -> None:
+    def _lost(self) -> None:
         """One connection is bad, and so the others to this member most likely are, too."""
         self.up = False
+        self._move_on()
+
+    def _move_on(self) -> None:
+        """To the next member."""
         self._first += 1
         self._drop_idle()
 

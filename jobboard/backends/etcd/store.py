@@ -20,6 +20,7 @@ from jobboard.backends.etcd.keys import (
     end_of,
     place_of,
     tag_of,
+    trees_of,
     unpack,
     unpack_side,
 )
@@ -29,7 +30,7 @@ from jobboard.backends.etcd.outcomes import OutcomeKeys
 from jobboard.backends.etcd.requests import KV, MOST_GETS, delete, get, is_at, put, span
 from jobboard.backends.etcd.tidying import LapsedSides
 from jobboard.backends.etcd.watch import WakeWatch
-from jobboard.backends.etcd.writing import TxnWriter
+from jobboard.backends.etcd.writing import AROUND, LARGEST, TxnWriter
 from jobboard.conf import Settings
 from jobboard.engine import GATE, Change, Committed, Found, Lane, Look, Mark, Side, Store, Stored
 from jobboard.engine.calls import standing
@@ -71,6 +72,8 @@ class EtcdStore(Store):
     """
 
     keeps = "session"
+    # With the 100 jobs around these.
+    most_bytes = LARGEST - 10 * AROUND
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class EtcdStore(Store):
         rescheduled: Callable[[], None],
     ) -> None:
         self.keys = EtcdKeys(conf["namespace"], name)
+        self.gate_place = self.keys.gate
         self.read_only = conf["read_only"]
         self.news = news
         self._name = name
@@ -342,7 +346,7 @@ class EtcdStore(Store):
         start = "" if after is None else place_of(after) + " "
         jobs: list[Stored] = []
         while True:
-            trees = [f"{keys.root}{tree}/" for tree in LIVE_TREES]
+            trees = [f"{keys.root}{tree}/" for tree in trees_of(states)]
             *found, alive = self.link.read(
                 [
                     *(span(tree + start, end_of(tree), limit) for tree in trees),

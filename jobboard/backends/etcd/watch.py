@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
-from jobboard import retry
+from jobboard import logs, retry
 from jobboard.backends.etcd.keys import end_of
 from jobboard.backends.etcd.requests import watch
 from jobboard.exceptions import JobBoardError
+from jobboard.threads import started
 
 if TYPE_CHECKING:
     from jobboard.backends.etcd.store import EtcdStore
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 class WakeWatch:
@@ -47,8 +47,7 @@ class WakeWatch:
     def begin(self) -> None:
         with self._lock:
             if self._thread is None and not self._over.is_set():
-                self._thread = threading.Thread(target=self._run, name="jobboard-watch", daemon=True)
-                self._thread.start()
+                self._thread = started("jobboard-watch", self._run)
 
     def end(self) -> None:
         self._over.set()

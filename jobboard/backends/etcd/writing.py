@@ -10,7 +10,7 @@ from jobboard import retry
 from jobboard.backends.etcd.keys import FENCE, EtcdTag, pack, pack_side, place_of, tag_of
 from jobboard.backends.etcd.requests import below, delete, exists, is_at, made_at, put, within
 from jobboard.engine import GATE, Change, Committed, Done, Mark, Side, Stale, Stored, reschedules
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, UNCLAIMED, Record
 
@@ -23,6 +23,9 @@ _HASTY = 5
 
 LARGEST = 1_500_000
 """How large a request may be, in bytes, unless the server is told otherwise: 1.5 MiB with what is around it."""
+
+AROUND = 50_000
+"""How much of that may be anything else than postings and results: errors, keys, and what changes beside them."""
 
 
 class TxnWriter:
@@ -47,8 +50,9 @@ class TxnWriter:
                 committed = _Commit(self._store, changes, marks, checks).carry_out()
                 if committed is not None:
                     return committed
-        except BaseException:
-            if _guards(changes):
+        except BaseException as error:
+            # Unless others were quicker, what was to be claimed may be there, before all that was seen behind it.
+            if _guards(changes) or not isinstance(error, Stale):
                 self._store.fences.missed()
             raise
         raise ConnectionFailure(f"given up after {_TRIES} tries, in each of which others posted at the same moment")
@@ -99,7 +103,7 @@ class _Commit:
             writes.append(within([below(tail, now)], [put(tail, now)]))
         size = sum(map(len, writes)) * 3 // 4
         if size > LARGEST:
-            raise JobFailure(
+            raise ValueError(
                 f"it takes {size} bytes, and etcd takes {LARGEST} at once: post less at once, or smaller details"
             )
         answer = self._store.link.txn(compare, writes, never=self._keys.never)

@@ -1,5 +1,6 @@
 """What the tests of the etcd board share. They are collected only where that backend is selected."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,28 @@ def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., 
     server.resume()
     for board in boards:
         board.close()
+
+
+def permission(kind: str) -> dict[str, str]:
+    """To do that with all of ``jobs/``."""
+    key, end = (b64encode(text).decode() for text in (b"jobs/", b"jobs0"))
+    return {"permType": kind, "key": key, "range_end": end}
+
+
+@pytest.fixture
+def guarded(private_server: Callable[..., Any]) -> Etcd:
+    """A server with passwords: root's is ``rootpw``; anna has all of ``jobs/``, bert may only read it."""
+    server: Etcd = private_server("etcd")
+    server.call("/v3/auth/user/add", name="root", password="rootpw")
+    server.call("/v3/auth/role/add", name="root")
+    server.call("/v3/auth/user/grant", user="root", role="root")
+    for user, kind in (("anna", "READWRITE"), ("bert", "READ")):
+        server.call("/v3/auth/user/add", name=user, password=f"{user}pw")
+        server.call("/v3/auth/role/add", name=user)
+        server.call("/v3/auth/role/grant", name=user, perm=permission(kind))
+        server.call("/v3/auth/user/grant", user=user, role=user)
+    server.call("/v3/auth/enable")
+    return server
 
 
 @pytest.fixture

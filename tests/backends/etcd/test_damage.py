@@ -85,3 +85,18 @@ def test_a_layout_of_a_newer_version_is_refused(make_board: Callable[..., Any], 
     link.txn((), [put(keys.layout, b"9 9")])
     with pytest.raises(JobFailure, match="newer version of this library; upgrade"):
         make_board()
+
+
+def test_nothing_is_claimed_past_a_gate_that_is_none(make_board: Callable[..., Any], keys: EtcdKeys) -> None:
+    board, other = make_board(), make_board()
+    board.pause()
+    job = board.post("resize")
+    store = board.engine._opened
+    store.link.txn((), [put(keys.gate, b"\xc1")])
+    for each in (board, other):
+        for verb in (each.paused, lambda each=each: each.claim_next("anna")):
+            with pytest.raises(JobFailure, match="gate/rules is damaged"):
+                verb()
+    assert [oddity.place for oddity in board.engine.examine()] == [keys.gate]
+    store.link.txn((), [delete(keys.gate)])
+    assert other.claim_next("anna") == job

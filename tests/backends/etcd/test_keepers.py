@@ -11,7 +11,7 @@ from jobboard.backends.etcd.requests import span
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, Waiter, take
+from jobboard.testing.conformance.support import LIMIT, PATIENCE, Waiter, take
 from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.puppet import Puppet
 
@@ -30,7 +30,7 @@ def test_what_a_lost_lease_kept_is_free_at_once(make_board: Callable[..., Any]) 
     held = holder.claim_many("anna", 3)
     assert held == jobs
     assert other.stats().claimed == 3
-    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=PATIENCE))
     revoke(holder)
     assert waiter.wait() == jobs[0]
     assert other.stats().claimed == 1
@@ -74,7 +74,7 @@ def test_a_watch_whose_revision_was_compacted_begins_anew(make_board: Callable[.
     board, proxy = far
     other = make_board()
     link = other.engine._opened.link
-    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=LIMIT))
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
     eventually(lambda: board.engine._opened.link._streams)
     proxy.refuse()
     proxy.cut()
@@ -84,7 +84,7 @@ def test_a_watch_whose_revision_was_compacted_begins_anew(make_board: Callable[.
     link.call("/v3/kv/compaction", json.dumps({"revision": str(link.read([]).revision), "physical": True}))
     proxy.restore()
     assert waiter.wait(3 * LIMIT) == job
-    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=LIMIT))
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
     assert other.post("resize") == waiter.wait()
 
 

@@ -11,7 +11,7 @@ from jobboard.board import JobBoard
 from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
-from jobboard.testing.conformance.support import LIMIT, LONG, Waiter, let_lapse, take, uuids
+from jobboard.testing.conformance.support import LONG, PATIENCE, Waiter, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import Wire, wire
 from jobboard.testing.faults import FaultyProxy
 from tests.backends.etcd.test_keepers import revoke
@@ -100,7 +100,7 @@ def test_the_end_of_a_lease_frees_its_slots(board: Any, other: Any) -> None:
     board.set_limit("mail", concurrency=1)
     first, second = board.post("mail"), board.post("mail", priority="LOW")
     held = take(board)
-    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=PATIENCE))
     revoke(board)
     assert waiter.wait() == first
     # It comes too late: the slot is another's.
@@ -127,7 +127,7 @@ def test_what_comes_due_while_the_others_have_no_room(board: Any, other: Any) ->
     board.set_limit("mail", concurrency=1)
     post(board, 3)
     take(board)
-    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=LIMIT))
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=PATIENCE))
     due = board.post("print", delay=0.3)
     assert waiter.wait() == due
 

@@ -102,28 +102,6 @@ def test_tls(private_server: Callable[..., Any]) -> None:
         jobboard.fetch("board", {"board": server.uri, "retry_for": 0}).connect()
 
 
-@pytest.fixture
-def guarded(private_server: Callable[..., Any]) -> Etcd:
-    """A server with passwords: root's is ``rootpw``; anna has all of ``jobs/``, bert may only read it."""
-    from base64 import b64encode
-
-    def coded(text: str) -> str:
-        return b64encode(text.encode()).decode()
-
-    server = private_server("etcd")
-    server.call("/v3/auth/user/add", name="root", password="rootpw")
-    server.call("/v3/auth/role/add", name="root")
-    server.call("/v3/auth/user/grant", user="root", role="root")
-    for user, kind in (("anna", "READWRITE"), ("bert", "READ")):
-        server.call("/v3/auth/user/add", name=user, password=f"{user}pw")
-        server.call("/v3/auth/role/add", name=user)
-        perm = {"permType": kind, "key": coded("jobs/"), "range_end": coded("jobs0")}
-        server.call("/v3/auth/role/grant", name=user, perm=perm)
-        server.call("/v3/auth/user/grant", user=user, role=user)
-    server.call("/v3/auth/enable")
-    return server
-
-
 def test_users(guarded: Etcd) -> None:
     def uri(user: str) -> str:
         return guarded.uri.replace("//", f"//{user}@") + "/jobs?retry_for=1"

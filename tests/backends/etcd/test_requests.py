@@ -7,7 +7,6 @@ import pytest
 
 from jobboard.backends.etcd.keys import end_of
 from jobboard.backends.etcd.requests import span
-from jobboard.exceptions import JobFailure
 from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Waiter
@@ -42,6 +41,16 @@ def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
     assert counter.count == 1
 
 
+def test_a_claim_that_was_lost_on_its_way_is_made_of_the_same_job(far: tuple[Any, FaultyProxy]) -> None:
+    """And not of the next, which the same look has seen behind it."""
+    board, proxy = far
+    board.claim(board.post("warm"), "anna")
+    for job in [board.post("resize") for _ in range(3)]:
+        fault = proxy.lose("request", matching=b"request_put")
+        assert board.claim_next("anna") == job
+        assert fault.happened
+
+
 def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., Any], monkeypatch: Any) -> None:
     """Each thing more costs each job."""
     monkeypatch.setattr("jobboard.backends.etcd.looking._KEPT", 600.0)
@@ -62,8 +71,9 @@ def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., An
     held = board.claim_many("anna", 5)
     board.consume_many(held, "anna")
     # The record, the answer, the lease, the gate; and of a job seen ahead, twice that nothing has come in before. The
-    # record moves, the name goes, the answer is put. To end it, the record and the uuid go, and the answer is put.
-    assert sent == [(6, 4), (2, 3), (8, 16), (6, 11)]
+    # record moves, the name goes, the answer is put. To end it, the record and the uuid go, and the
+    # answer is put; the gate is compared, too.
+    assert sent == [(6, 4), (3, 3), (8, 16), (7, 11)]
 
 
 def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
@@ -136,7 +146,7 @@ def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(
 
 def test_what_is_too_large_says_so(make_board: Callable[..., Any]) -> None:
     board = make_board(max_details=4_000_000)
-    with pytest.raises(JobFailure, match="etcd takes 1500000 at once: post less at once"):
+    with pytest.raises(ValueError, match="etcd takes 1500000 at once: post less at once"):
         board.post("resize", details={"picture": "x" * 1_600_000})
     assert board.post("resize", details={"picture": "x" * 1_000_000}).uuid == board.claim_next("anna").uuid
 

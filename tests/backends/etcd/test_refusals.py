@@ -1,0 +1,151 @@
+"""A server that won't do it now: for want of rights, of room, or of time."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard import Conductor
+from jobboard.backends.etcd.link import GatewayRefusal
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import take
+from jobboard.testing.etcd_servers import Etcd
+from tests.backends.etcd.conftest import permission
+
+pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
+
+
+def test_what_may_not_be_given_back_comes_back_once_it_may(guarded: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+    """Another claim of its process is renewed meanwhile, and so is the lease of both."""
+
+    def uri(user: str) -> str:
+        return guarded.uri.replace("//", f"//{user}@") + "/jobs?retry_for=0"
+
+    with jobboard.backend("board", uri("anna:annapw")) as board, jobboard.backend("board", uri("root:rootpw")) as root:
+
+        def permit(kind: str) -> None:
+            root.engine._opened.link.call("/v3/auth/role/grant", json.dumps({"name": "anna", "perm": permission(kind)}))
+
+        board.post_many([{"name": "long"}, {"name": "short"}])
+        held = take(board, names=["long"])
+        with pytest.raises(JobFailure, match="permission denied"), board.working("anna", names=["short"]) as job:
+            permit("READ")
+        eventually(lambda: "could not tidy up" in caplog.text)
+        assert (held.state, job.state) == (CLAIMED, CLAIMED)
+        permit("READWRITE")
+        eventually(lambda: job.state == UNCLAIMED)
+        assert root.find_owner(held) == "anna"
+
+
+class Busy:
+    """The answers of a member that is behind with what it was asked to change; such a one refuses ``times`` more."""
+
+    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        self.restored = 0
+        link = board.engine._opened.link
+        self._exchange = link._exchange
+        monkeypatch.setattr(link, "_exchange", self._answer)
+        monkeypatch.setattr(link, "_restored", self._count)
+
+    def _answer(self, path: str, body: str, token: str | None) -> Any:
+        if self.times and "request_put" in body:
+            self.times -= 1
+            raise GatewayRefusal("etcdserver: too many requests", 8)
+        return self._exchange(path, body, token)
+
+    def _count(self) -> None:
+        self.restored += 1
+
+
+def test_too_many_requests_are_less_in_a_moment(
+    make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board(retry_for=20)
+    board.post("first")
+    busy = Busy(board, monkeypatch)
+    busy.times = 3
+    job = board.post("second")
+    busy.times = 3
+    assert [take(board).name for _ in range(2)] == ["first", "second"]
+    busy.times = 3
+    board.consume(job, "anna")
+    assert not busy.times
+    # Its connections are as good as before. Whoever waits for one to come back has nothing to be woken for.
+    assert board.connected
+    assert not busy.restored
+
+
+def test_too_many_requests_for_too_long(make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    board = make_board(retry_for=0)
+    Busy(board, monkeypatch).times = 1
+    with pytest.raises(ConnectionFailure, match="can't do it now: etcdserver: too many requests") as refused:
+        board.post("resize")
+    assert refused.value.outcome == "none"
+    assert board.job_count == 0
+
+
+class Room:
+    """The alarm of a member whose quota is used up."""
+
+    def __init__(self, server: Etcd) -> None:
+        self._server = server
+        self._member = server.call("/v3/maintenance/status")["header"]["member_id"]
+
+    def none_left(self) -> None:
+        self._server.call("/v3/maintenance/alarm", action="ACTIVATE", memberID=self._member, alarm="NOSPACE")
+
+    def again(self) -> None:
+        self._server.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID=self._member, alarm="NOSPACE")
+
+
+def test_work_that_is_done_is_not_done_again_as_there_is_no_room(private_board: Callable[..., Any], start: Any) -> None:
+    board, room, calls = private_board(claim_ttl=3, retry_for=0.2), Room(private_board.server), []
+
+    def work(job: jobboard.Job) -> None:
+        room.none_left()
+        calls.append(job)
+
+    job = board.post("resize")
+    conductor = start(Conductor("anna", board, work))
+    eventually(lambda: calls)
+    with pytest.raises(ConnectionFailure, match=r"can't do it now: .*space exceeded: compact and defragment"):
+        board.post("other")
+    assert board.connected
+    assert board.find_owner(job) == "anna"
+    room.again()
+    eventually(lambda: conductor.tally.consumed)
+    assert calls == [job]
+    assert board.post("other").state == UNCLAIMED
+
+
+def test_the_claim_that_takes_the_last_room_is_nobodys(
+    private_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change by which the quota is exceeded is made, and answered like those that are refused."""
+    board, room = private_board(retry_for=0), Room(private_board.server)
+    job = board.post("resize")
+    board.claim(board.post("warm"), "anna")
+    link = board.engine._opened.link
+    exchange = link._exchange
+
+    def just_filled(path: str, body: str, token: str | None) -> Any:
+        answer = exchange(path, body, token)
+        if "request_put" in body:
+            monkeypatch.undo()
+            room.none_left()
+            raise GatewayRefusal("etcdserver: mvcc: database space exceeded", 8)
+        return answer
+
+    monkeypatch.setattr(link, "_exchange", just_filled)
+    for outcome in ("unknown", "none", "none"):
+        with pytest.raises(ConnectionFailure, match="space exceeded") as refused:
+            board.claim_next("anna")
+        assert refused.value.outcome == outcome
+    assert job.state == CLAIMED
+    room.again()
+    eventually(lambda: job.state == UNCLAIMED)
