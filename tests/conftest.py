@@ -4,6 +4,7 @@ A selected backend whose server cannot be started fails the run, with what to in
 """
 
 import contextlib
+import fnmatch
 import gc
 import itertools
 import logging
@@ -274,6 +275,28 @@ class Runner:
         for _, thread in self._running:
             thread.join(30)
             assert not thread.is_alive()
+
+
+class Refused(set[str]):
+    """Names, with * for what may stand there. ``times``: how often a thread was refused."""
+
+    times = 0
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """The threads that the system refuses to start."""
+    names = Refused()
+    start = threading.Thread.start
+
+    def start_unless_refused(thread: threading.Thread) -> None:
+        if any(fnmatch.fnmatchcase(thread.name, name) for name in names):
+            names.times += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_unless_refused)
+    return names
 
 
 @pytest.fixture

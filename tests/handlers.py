@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jobboard
 from jobboard.testing import eventually
@@ -36,6 +37,10 @@ def pid(job: jobboard.Job) -> None:
     note(job, os.getpid())
 
 
+def idle(job: jobboard.Job) -> None:
+    """Is done at once."""
+
+
 def fail(job: jobboard.Job) -> None:
     raise ValueError("broken in there")
 
@@ -51,6 +56,33 @@ def echo(job: jobboard.Job) -> object:
 def return_oddly(job: jobboard.Job) -> object:
     """What can't be stored, and what can't travel either."""
     return {object, lambda: None}
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise self
+
+
+class Abrupt(BaseException): ...
+
+
+class Row(dict[str, int]):
+    """Raises as it is looked at, like a row of a database whose session has ended."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(a=1)
+        self._error = error
+
+    def items(self) -> Any:
+        raise self._error
+
+
+def return_what_raises(job: jobboard.Job) -> object:
+    return Row(Unspeakable())
+
+
+def return_what_ends(job: jobboard.Job) -> object:
+    return Row(Abrupt("no row any more"))
 
 
 def later(job: jobboard.Job) -> None:
@@ -78,6 +110,24 @@ def hang(job: jobboard.Job) -> None:
     started = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     note(job, f"{os.getpid()} {started.pid}")
     started.wait()
+
+
+def die_before_a_fork(job: jobboard.Job) -> None:
+    """What it has forked has its ends of all pipes, and lives on."""
+    forked = os.fork()
+    if not forked:
+        signal.pause()
+    note(job, forked)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork(job: jobboard.Job) -> None:
+    """A process that lives on in a group of its own."""
+    forked = os.fork()
+    if not forked:
+        os.setsid()
+        signal.pause()
+    note(job, forked)
 
 
 def until_lost(job: jobboard.Job) -> None:

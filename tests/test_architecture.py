@@ -22,7 +22,7 @@ MAX_LINES = 500
 # A part is a module or a package directly below jobboard/ or jobboard/backends/; "" is
 # jobboard/__init__.py. Each may import its own layer, without a circle, and the layers before it.
 LAYERS = (
-    ("states", "exceptions", "forks", "conf"),
+    ("states", "exceptions", "forks", "threads", "conf"),
     ("primitives",),
     ("codec", "notifier", "retry", "standing", "priorities", "job", "logs", "tracing", "timetable"),
     ("arguments", "outcomes", "heartbeat"),
@@ -38,7 +38,7 @@ LAYERS = (
 BACKENDS_LAYER = "session"
 # These import nothing else: of jobboard, and of what is not in the standard library.
 ONLY = {
-    "sql": ({"exceptions", "forks", "retry"}, {"sqlalchemy"}),
+    "sql": ({"exceptions", "forks", "retry", "threads"}, {"sqlalchemy"}),
     "backends": ({"board", "conf", "exceptions"}, {"stevedore"}),
     "": (set(), set()),
 }

@@ -1,6 +1,7 @@
 """``jobboard doctor``: what it prints, and how it ends."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard.cli import main
+from jobboard.testing.conformance.examining import damage
 from jobboard.testing.conformance.support import plant
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -48,7 +50,8 @@ def test_what_is_odd_and_what_to_do(board: Any, doctor: Any) -> None:
     place, advice, count = out.splitlines()
     assert place.startswith(f"job {uuid}: the posting can't be decoded")
     assert advice.startswith("    ")
-    assert "jobboard cancel" in advice
+    assert "claim" in advice
+    assert "jobboard" not in advice
     assert count == "1 found."
     status, out = doctor("--json")
     assert status == 1
@@ -56,6 +59,18 @@ def test_what_is_odd_and_what_to_do(board: Any, doctor: Any) -> None:
     # As the advice has it.
     board.claim_next("anna")
     assert doctor() == (0, "Nothing is odd.\n")
+
+
+@pytest.mark.parametrize("schedule", ["nightly", "it's $HOME", "-a"])
+def test_a_damaged_schedule(board: Any, doctor: Any, uri: str, schedule: str) -> None:
+    board.schedule(schedule, name="report", every=600)
+    damage(board, "schedule", schedule)
+    status, out = doctor()
+    assert status == 1
+    command = shlex.split(out.splitlines()[1].partition("or: jobboard ")[2])
+    assert command[:2] == ["schedule", "remove"]
+    assert main(["--board", uri, *command]) == 0
+    assert doctor() == (0, "1 schedule removed.\nNothing is odd.\n")
 
 
 def test_what_it_prints_is_harmless(board: Any, doctor: Any) -> None:

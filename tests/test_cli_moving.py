@@ -88,6 +88,7 @@ def test_names(places: Places, run: Run) -> None:
     assert run(*reversed(places.uris), "--name", "two")[0] == DONE
     assert places.board(0, "two").get(job.uuid).name == "job"
     assert run(places.uris[0], places.uris[0], "--name", "two", "--to-name", "one")[0] == DONE
+    assert run(*places.uris, "--to-name", "")[0] == USAGE
     assert places.board(0, "one").get(job.uuid).name == "job"
 
 

@@ -15,8 +15,10 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import jobboard
+from jobboard import codec
 from jobboard.cli import acting, main
 from jobboard.cli.root import COMMANDS, root
+from jobboard.primitives import Draft, Nonce
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -111,6 +113,18 @@ def test_cancel(board: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.L
     assert (first.state, first.error) == ("TRASHED", f"cancelled by {ME}")
 
 
+def test_a_job_whose_details_can_not_be_read(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is acted on by its uuid like any other."""
+    draft = Draft(NOBODY, "newer", 2, None, codec.VERSION + 1, b"from the future", None, None, None)
+    board.engine.insert([draft], Nonce("h", 1, 1))
+    assert main(["show", NOBODY]) == FAILED
+    assert "upgrade to read it" in capsys.readouterr().err
+    for command in (["cancel"], ["trash", "restore"], ["cancel"], ["trash", "purge"]):
+        assert main([*command, NOBODY]) == DONE, command
+    assert list(board.trashed()) == []
+    assert board.job_count == 0
+
+
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def nameless() -> str:
         raise KeyError("getpwuid(): uid not found")
@@ -139,18 +153,20 @@ def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     metadata |= {"dispatched": 9, "seconds": 1.5, "abandoned": 2, "trashed": 0, "lost": 0, "since": 0}
     board.register_entity(jobboard.Entity("conductor", "me[/]", metadata))
     board.register_entity(jobboard.Entity("conductor", "you", {"names": None}))
+    board.register_entity(jobboard.Entity("conductor", "zoe", {"names": ["a", "b"], "other_names": 7}))
     board.register_entity(jobboard.Entity("monitor", "it", {"lost": 0, "seconds": 2}))
     assert main(["entities"]) == DONE
     out = capsys.readouterr().out
-    header, mine, yours, its = (line.split() for line in out.splitlines())
+    header, mine, yours, hers, its = (line.split() for line in out.splitlines())
     assert header == ["who", "name", "host", "pid", "runs", "running", "done", "more"]
     assert mine[:6] == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]"]
     assert mine[6:] == ["3", "of", "8", "4", "abandoned=2,", "since=0"]
     assert yours == ["conductor", "you", "any", "job"]
+    assert hers == ["conductor", "zoe", "a,", "b,", "7", "more"]
     assert its == ["monitor", "it", "lost=0,", "seconds=2"]
     assert main(["entities", "--json"]) == DONE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["name"] for each in found] == ["me[/]", "you", "it"]
+    assert [each["name"] for each in found] == ["me[/]", "you", "zoe", "it"]
     assert found[0]["metadata"] == metadata
 
 

@@ -1,6 +1,7 @@
 """The command line on a terminal: a screen that is drawn and put away, and a list that is longer than it."""
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -102,3 +103,34 @@ class _Terminal:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize(
+    ("command", "bar", "printed"),
+    [
+        (["post", "--from", "FILE"], "posting", {"posted": 3}),
+        (["trash", "restore", "--all"], "restoring", {"restored": 3}),
+        (["move", "SOURCE", "TARGET"], "moving", {"trashed": 3}),
+    ],
+)
+def test_bars_on_a_terminal(
+    board: Any,
+    command: list[str],
+    bar: str,
+    printed: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """And what a command prints, which may go into a file, comes without them."""
+    for job in board.post_many([{"name": f"job{n}"} for n in range(3)]):
+        board.cancel(job)
+    (tmp_path / "jobs").write_text('{"name": "a"}\n' * 3)
+    words = {"FILE": f"{tmp_path}/jobs", "SOURCE": os.environ["JOBBOARD_URL"], "TARGET": f"sqlite:///{tmp_path}/new.db"}
+    monkeypatch.setattr(sys, "stderr", _Terminal(sys.stderr))
+    monkeypatch.setenv("TERM", "xterm")
+    assert main([*(words.get(word, word) for word in command), "--json"]) == DONE
+    shown = capfd.readouterr()
+    assert bar in shown.err
+    assert "3/3" in shown.err or "42/42 bytes" in shown.err
+    assert printed.items() <= json.loads(shown.out).items()

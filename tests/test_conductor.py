@@ -219,7 +219,17 @@ def test_a_claim_lost_in_the_middle(make_board: MakeBoard, start: Runner, ends_w
 
 
 @pytest.mark.backends("sqlite")
-def test_a_handler_can_ask_whether_it_is_still_wanted(make_board: MakeBoard, start: Runner) -> None:
+@pytest.mark.parametrize(
+    ("act", "state"),
+    [
+        (lambda board, job: board.release(job), "UNCLAIMED"),
+        # Nobody has taken it since, so that it is given back in the end.
+        (lambda board, job: board.extend(job, "one", 0.05), "SCHEDULED"),
+    ],
+)
+def test_a_handler_can_ask_whether_it_is_still_wanted(
+    make_board: MakeBoard, start: Runner, act: Any, state: str
+) -> None:
     board, operator = make_board(claim_ttl=HELD), make_board()
     job = board.post("a")
     stopped, begun = threading.Event(), threading.Event()
@@ -232,11 +242,11 @@ def test_a_handler_can_ask_whether_it_is_still_wanted(make_board: MakeBoard, sta
 
     conductor = start(Conductor("one", board, handler), 1)
     assert begun.wait(30)
-    operator.release(operator.get(job.uuid))
+    act(operator, operator.get(job.uuid))
     assert stopped.wait(30)
     assert conductor.wait(30)
     assert conductor.tally.lost == 1
-    assert job.state == "UNCLAIMED"
+    assert job.state == state
     assert not jobboard.cancelled()
 
 

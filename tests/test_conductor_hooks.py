@@ -29,6 +29,12 @@ def fail(error: BaseException) -> None:
     raise error
 
 
+def release(job: jobboard.Job) -> None:
+    """By another, so that its holder hears of it only as it ends."""
+    with jobboard.backend(job.board.name, "memory") as other:
+        other.release(other.get(job.uuid))
+
+
 def not_yet(job: jobboard.Job) -> None:
     raise jobboard.Retry("not yet", delay=0)
 
@@ -41,7 +47,7 @@ def not_yet(job: jobboard.Job) -> None:
         (lambda job: fail(jobboard.Retry("later")), "claimed started finished abandoned"),
         (lambda job: fail(jobboard.Reject("never")), "claimed started finished trashed"),
         (lambda job: job.board.release(job), "claimed started finished lost"),
-        (lambda job: [job.board.release(job), fail(ValueError("too late"))], "claimed started finished failed lost"),
+        (lambda job: [release(job), fail(ValueError("too late"))], "claimed started finished failed lost"),
     ],
     ids=["done", "failed", "retry", "reject", "lost", "failed and lost"],
 )
@@ -104,6 +110,11 @@ def test_on_error(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> No
     assert "the hook itself" in caplog.text
     with pytest.raises(TypeError, match="on_error"):
         Conductor("one", board, on_error=7)  # type: ignore[arg-type]
+
+    async def coroutine(job: jobboard.Job, error: BaseException) -> None: ...
+
+    with pytest.raises(TypeError, match="on_error must be a plain function"):
+        Conductor("one", board, on_error=coroutine)
 
 
 def test_a_bad_listener_harms_nothing(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,6 +221,37 @@ def test_retries_use_up_no_attempts(
     assert (job.state, job.attempts, job.retries, job.error) == (TRASHED, 1, 2, "not yet")
 
 
+@pytest.mark.parametrize("timeout", [None, 0.1])
+def test_a_policy_that_raises(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    monkeypatch.setattr("jobboard.outcomes.USUAL", RetryPolicy(base=1000))
+
+    class Own(RetryPolicy):
+        def delay(self, times: int) -> float:
+            raise KeyError("no such delay")
+
+    board = make_board()
+    jobs = board.post_many([{"name": "bad"}] * 3)
+    conductor = Conductor("one", board, max_simultaneous_jobs=2)
+
+    @conductor.handles("good")
+    def good() -> None: ...
+
+    @conductor.handles("bad", retry=Own(), timeout=timeout)
+    def bad(job: jobboard.Job) -> None:
+        if timeout is not None:
+            eventually(jobboard.cancelled)
+        raise ValueError("broken")
+
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 3)
+    good.post()
+    eventually(lambda: conductor.tally.consumed == 1)
+    for job in jobs:
+        assert "no such delay" in board.get(job.uuid).error
+
+
 def test_policies_that_are_none(make_board: MakeBoard) -> None:
     for wrong in ({"base": 0}, {"cap": -1}, {"max_attempts": 0}, {"max_retries": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -229,3 +271,32 @@ def test_a_conductor_that_has_ended_is_shown_no_longer(make_board: MakeBoard, st
     conductor.stop()
     assert conductor.wait(30)
     assert [each.name for each in board.entities()] == ["other"]
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_more_names_than_can_be_shown(make_board: MakeBoard, start: Runner) -> None:
+    """Be it that they are as long as can be, and those of jobs that may have next to no details."""
+    board = make_board(max_details=2)
+    last = board.post("z")
+    conductor = Conductor("one", board, {f"{number:04}" + "🎉" * 251: print for number in range(2000)} | {"z": print})
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert last.state == "COMPLETE"
+    [entity] = board.entities("conductor")
+    assert [name[:4] for name in entity.metadata["names"]] == [f"{number:04}" for number in range(60)]
+    assert entity.metadata["other_names"] == 1941
+
+
+@pytest.mark.backends("memory")
+def test_one_that_can_not_be_shown_works(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(entity: object) -> None:
+        raise ValueError("too much")
+
+    board = make_board()
+    monkeypatch.setattr(board, "register_entity", refuse)
+    board.post_many([{"name": "a"}] * 3)
+    conductor = start(Conductor("one", board, lambda job: None, max_simultaneous_jobs=1))
+    eventually(lambda: conductor.tally.consumed == 3)
+    assert caplog.text.count("too much") == 1

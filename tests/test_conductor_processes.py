@@ -1,5 +1,6 @@
 """Conductors whose handlers run in processes."""
 
+import contextlib
 import functools
 import os
 import signal
@@ -38,6 +39,8 @@ HANDLERS = {
         "hang",
         "until_lost",
         "until_there",
+        "die_before_a_fork",
+        "fork",
     )
 }
 
@@ -137,6 +140,42 @@ def test_a_job_that_takes_too_long_is_killed_alone(post: Any, notes: Any, start:
     assert conductor.tally.dispatched == 3
 
 
+def test_a_process_that_dies_before_what_it_has_forked(post: Any, notes: Any, start: Runner) -> None:
+    """The pipe to it stays open; and what it has forked ends with it, as after a timeout."""
+    board, post_job = post
+    job = post_job("die_before_a_fork")
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=1, retry=LATE))
+    [forked] = eventually(notes)
+    try:
+        eventually(lambda: conductor.tally.abandoned == 1)
+        assert "SIGKILL" in board.get(job.uuid).error
+        eventually(lambda: gone(int(forked)))
+    finally:
+        end(int(forked))
+    post_job("pid")
+    eventually(lambda: conductor.tally.consumed == 1)
+
+
+def test_what_a_handler_has_forked_does_not_hold_up_the_end(
+    post: Any, notes: Any, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.processes.END_LIMIT", 30.0)
+    board, post_job = post
+    post_job("fork")
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=1))
+    [forked] = eventually(notes)
+    try:
+        conductor.stop()
+        assert conductor.wait(10)
+    finally:
+        end(int(forked))
+
+
+def end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_a_handler_is_told_that_its_claim_is_lost(make_board: MakeBoard, post: Any, notes: Any, start: Runner) -> None:
     board, post_job = post
     job = post_job("until_lost")
@@ -165,7 +204,9 @@ def test_draining_with_a_limit(post: Any, notes: Any, start: Runner) -> None:
     conductor.stop()
     assert conductor.wait(30)
     assert time.monotonic() - begun < 3
-    assert all(gone(int(pid)) for pid in pids)
+    assert gone(int(pids[0]))
+    # Nobody but the system waits for what the handler has started: it is killed, and dies when it is next on a core.
+    eventually(lambda: gone(int(pids[1])))
     hanging = board.get(hanging.uuid)
     assert (hanging.seen_state, hanging.attempts, hanging.error) == ("UNCLAIMED", 0, None)
 
@@ -184,28 +225,49 @@ def test_signals_are_for_the_conductor(post: Any, notes: Any, start: Runner, tmp
 
 
 KILLED = """
-import sys
+import os, signal, sys, threading
 import jobboard
+from jobboard.testing import eventually
 from tests import handlers
 
 if __name__ == "__main__":
+    notes = sys.argv[1]
     with jobboard.backend("board", "memory") as board:
-        board.post("hang", details={"notes": sys.argv[1]})
-        jobboard.Conductor("one", board, handlers.hang, workers="processes").run()
+        board.post("hang", details={"notes": notes})
+        conductor = jobboard.Conductor("one", board, handlers.hang, workers="processes")
+        threading.Thread(target=conductor.run).start()
+        eventually(lambda: os.path.exists(notes))
+        if sys.argv[2:]:
+            forked = os.fork()
+            if forked:
+                open(sys.argv[2], "w").write(f"{forked}\\n")
+            else:
+                signal.pause()
+        conductor.wait()
 """
 
 
-def test_processes_end_with_a_conductor_that_is_killed(notes: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("forks", [False, True])
+def test_processes_end_with_a_conductor_that_is_killed(notes: Any, tmp_path: Path, forks: bool) -> None:
+    """Be it that what its program has forked holds its ends of all pipes."""
     (tmp_path / "program.py").write_text(KILLED)
+    forked = tmp_path / "forked"
     program = subprocess.Popen(
-        [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "notes")], env={**os.environ, "PYTHONPATH": "."}
+        [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "notes"), *([str(forked)] if forks else [])],
+        env={**os.environ, "PYTHONPATH": "."},
     )
     try:
         pids = eventually(notes)[0].split()
+        if forks:
+            eventually(lambda: forked.exists() and forked.read_text().endswith("\n"))
     finally:
         program.kill()
         program.wait()
-    eventually(lambda: all(gone(int(pid)) for pid in pids))
+    try:
+        eventually(lambda: all(gone(int(pid)) for pid in pids))
+    finally:
+        if forks:
+            end(int(forked.read_text()))
 
 
 STOPPED = """

@@ -15,7 +15,13 @@ from tests import handlers
 pytestmark = pytest.mark.backends("memory")
 
 MakeBoard = Callable[..., Any]
-HANDLERS = {"echo": handlers.echo, "odd": handlers.return_oddly, "fail": handlers.fail}
+HANDLERS: dict[str, Callable[[jobboard.Job], object]] = {
+    "echo": handlers.echo,
+    "odd": handlers.return_oddly,
+    "fail": handlers.fail,
+    "raises": handlers.return_what_raises,
+    "ends": handlers.return_what_ends,
+}
 
 
 def by_threads(board: Any, number: int) -> None:
@@ -27,12 +33,13 @@ def by_processes(board: Any, number: int) -> None:
 
 
 def by_tasks(board: Any, number: int) -> None:
-    async def echo(job: jobboard.Job) -> object:
-        return handlers.echo(job)
+    async def coroutine(job: jobboard.Job) -> object:
+        return HANDLERS[job.name](job)
 
     async def main() -> None:
-        conductor = AsyncConductor("one", AsyncJobBoard(board), {**HANDLERS, "echo": echo}, max_simultaneous_jobs=1)
-        await conductor.run(number)
+        called = {**HANDLERS, **dict.fromkeys(("echo", "raises", "ends"), coroutine)}
+        conductor = AsyncConductor("one", AsyncJobBoard(board), called, max_simultaneous_jobs=1)
+        await asyncio.wait_for(conductor.run(number), 30)
 
     asyncio.run(main())
 
@@ -56,6 +63,19 @@ def test_it_is_kept(make_board: MakeBoard, work: Callable[[Any, int], None], cap
         jobs[2].result()
     assert jobs[3].state == "TRASHED"
     assert len(list(board.outcomes())) == 3
+
+
+@pytest.mark.parametrize("work", [by_threads, by_processes, by_tasks])
+def test_one_that_raises_as_it_is_looked_at(make_board: MakeBoard, work: Callable[[Any, int], None]) -> None:
+    board = make_board(keep_done=600)
+    raises, ends = board.post("raises"), board.post("ends", max_attempts=1)
+    work(board, 2)
+    [outcome] = board.outcomes()
+    assert outcome.uuid == raises.uuid
+    assert "Unspeakable" in outcome.refused
+    # The process in which it was looked at does not survive that.
+    assert "no row any more" in board.get(ends.uuid).error or work is by_processes
+    assert ends.state == "TRASHED"
 
 
 @pytest.mark.parametrize("work", [by_threads, by_processes, by_tasks])

@@ -172,7 +172,7 @@ def test_a_kept_claim_whose_slot_was_taken_meanwhile(make_board: MakeBoard, star
     board._renew_held(board._session)
     conductor.stop()
     assert told.wait(30)
-    eventually(lambda: conductor.tally.abandoned == 1)
+    eventually(lambda: conductor.tally.lost == 1)
     eventually(lambda: lost == [first])
     assert first.state in ("SCHEDULED", "UNCLAIMED")
     assert other.find_owner(first) is None

@@ -63,11 +63,11 @@ class Looks:
         self.broken = False
         monkeypatch.setattr(board.engine, "post_due", self.look)
 
-    def look(self) -> Any:
+    def look(self, *args: Any) -> Any:
         self.count += 1
         if self.broken:
             raise ConnectionFailure("nobody answers", outcome="not_sent")
-        return self._look()
+        return self._look(*args)
 
     def settled(self) -> int:
         """How often, once it sleeps."""

@@ -18,6 +18,7 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, until_free
 from tests.conftest import Runner
 from tests.test_conductor import MakeBoard
 
@@ -109,11 +110,15 @@ def test_claims_do_not_pile_up_behind_results_that_can_not_be_handed_over(
 
 
 def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = make_board(retry_for=0)
+    """On a board that goes on without it: what it could not hand over must not be kept any longer."""
+    board = make_board(retry_for=0, claim_ttl=HELD)
     outage = Outage(board, monkeypatch, "take", "finish")
     gate, begun = threading.Event(), threading.Event()
 
+    held: list[jobboard.Job] = []
+
     def handler(job: jobboard.Job) -> None:
+        held.append(job)
         begun.set()
         assert gate.wait(30)
 
@@ -126,7 +131,62 @@ def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch
     conductor.stop()
     assert conductor.wait(30)
     assert conductor.tally.lost == 1
-    assert board.stats().claimed == 1
+    comes_back(board, *held)
+
+
+def comes_back(board: Any, job: jobboard.Job) -> None:
+    """Nobody works on it any more: it is free once its lease has lapsed, where it has one."""
+    assert board._session.held() == []
+    assert job.claim is not None
+    if job.claim.deadline is not None:
+        until_free(board, job)
+
+
+def test_a_job_that_can_neither_be_finished_nor_given_back(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board(claim_ttl=HELD)
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(board, "finish_many", refuse)
+    monkeypatch.setattr(board, "abandon", refuse)
+    board.post("a")
+    done: list[jobboard.Job] = []
+    # It would take the job again.
+    conductor = start(Conductor("one", board, done.append), 1)
+    assert conductor.wait(30)
+    assert conductor.tally.lost == 1
+    comes_back(board, *done)
+
+
+@pytest.mark.backends("sqlite")
+def test_what_was_claimed_too_late_in_an_outage(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board(retry_for=0, claim_ttl=HELD)
+    outage = Outage(board, monkeypatch, "finish")
+    outage.on = True
+    gate, claimed = threading.Event(), threading.Event()
+    claim_many, jobs = board.claim_many, []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        jobs.extend(claim_many(*args, **kwargs))
+        claimed.set()
+        assert gate.wait(30)
+        return jobs
+
+    monkeypatch.setattr(board, "claim_many", slow)
+    board.post("a")
+    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0))
+    assert claimed.wait(30)
+    conductor.stop()
+    assert conductor.wait(30)
+    gate.set()
+    eventually(lambda: outage.failed["finish"])
+    eventually(lambda: not board._session.held())
+    comes_back(board, *jobs)
 
 
 # Processes

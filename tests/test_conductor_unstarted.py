@@ -1,6 +1,5 @@
 """Conductors that get no more threads or processes: no job is held for ever, and the conductor ends."""
 
-import logging
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor
+from jobboard.engine.errands import Errands
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
 from tests import handlers
@@ -17,21 +17,6 @@ from tests.test_conductor import LATE, MakeBoard
 from tests.test_conductor_limits import Hanging
 
 pytestmark = pytest.mark.backends("memory")
-
-
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of the threads that the system refuses to start."""
-    names: set[str] = set()
-    start = threading.Thread.start
-
-    def start_unless_refused(thread: threading.Thread) -> None:
-        if thread.name in names:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_unless_refused)
-    return names
 
 
 @pytest.fixture
@@ -181,20 +166,31 @@ def test_a_thread_of_the_heartbeat(make_board: MakeBoard, refused: set[str]) -> 
     eventually(lambda: board.get(job.uuid)._record.lock_until > first)
 
 
-def test_a_log_that_fails(make_board: MakeBoard) -> None:
-    """No thread fails here: what tells of the work does, in the middle of its end."""
-
-    def refuse(record: logging.LogRecord) -> bool:
-        raise RuntimeError("no space left")
-
+def test_a_thread_that_closes_the_board(make_board: MakeBoard, refused: set[str]) -> None:
+    """It is closed all the same, by whoever has had it connected."""
     board = make_board()
-    job = board.post("a")
-    log = logging.getLogger("jobboard.conductor.dispatching")
-    log.setLevel(logging.INFO)
-    log.addFilter(refuse)
-    try:
-        assert raised_by(lambda: Conductor("one", board, lambda job: 1 / 0, retry=LATE).run(1)) == []
-    finally:
-        log.removeFilter(refuse)
-        log.setLevel(logging.NOTSET)
-    assert job.state == "SCHEDULED"
+    board.close()
+    refused.add(f"{board.name}-closer")
+    conductor = Conductor("one", board, lambda job: None, drain_timeout=5)
+    conductor.stop()
+    assert raised_by(conductor.run) == []
+    assert board.closed
+
+
+def test_a_thread_of_the_errands(refused: set[str]) -> None:
+    """What could not be done is done with the next."""
+    errands, done = Errands(), [threading.Event(), threading.Event()]
+    refused.add("jobboard-errands")
+    errands.add(done[0].set)
+    refused.clear()
+    errands.add(done[1].set)
+    assert all(each.wait(20) for each in done)
+    errands.close(20)
+
+
+def test_a_thread_of_the_errands_of_which_there_are_no_more(refused: set[str]) -> None:
+    errands, done = Errands(), threading.Event()
+    refused.add("jobboard-errands")
+    errands.add(done.set)
+    errands.close(0)
+    assert done.is_set()

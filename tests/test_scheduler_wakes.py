@@ -25,8 +25,8 @@ class Asleep:
         self.looks = 0
         post_due = board.engine.post_due
 
-        def looked() -> Any:
-            answer = post_due()
+        def looked(*args: Any) -> Any:
+            answer = post_due(*args)
             self.looks += 1
             return answer
 

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from jobboard import arguments, outcomes
 from jobboard.aio.lines import Catch, WaitingLine
 from jobboard.aio.notifier import AsyncNotifier
-from jobboard.aio.threads import Threads, outlast
+from jobboard.aio.threads import Threads, outlast, see_through
 from jobboard.aio.together import Together
 from jobboard.backends import NAMESPACE
 from jobboard.backends import fetch as fetch_sync
@@ -103,7 +103,9 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[Job, bool]):
         @functools.wraps(function)
         async def work(*args: P.args, **kwargs: P.kwargs) -> T | None:
             async with self._begin() as job:
-                return await function(job, *args, **kwargs)
+                result = await function(job, *args, **kwargs)
+                outcomes.check_result(result)
+                return result
             return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
 
         return work
@@ -194,9 +196,11 @@ class AsyncJobBoard:
         """As :meth:`JobBoard.close <jobboard.board.JobBoard.close>`. Whoever waits gets ConnectionFailure."""
         # Not among the others: these may all be at it to reach a backend that is away.
         apart = Threads(f"{self.name}-closing", 1)
-        await outlast(apart.begin(self._board.close))
-        apart.close()
-        self._threads.close()
+        try:
+            await see_through(apart.begin(self._board.close))
+        finally:
+            apart.close()
+            self._threads.close()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that blocks on one of the board's threads, in a copy of this task's context."""
@@ -318,10 +322,10 @@ class AsyncJobBoard:
             with self._board._work_on(job):
                 yield job
         except BaseException as error:
-            if not await outlast(self._threads.begin(self._board._work_ended, job, error)):
+            if not await see_through(self._threads.begin(self._board._work_ended, job, error)):
                 raise
         else:
-            await outlast(self._threads.begin(self._board._work_ended, job, None))
+            await see_through(self._threads.begin(self._board._work_ended, job, None))
 
     # Ending a claim
 
@@ -369,15 +373,17 @@ class AsyncJobBoard:
 
     async def _claimed(self, claim: Callable[[], list[Job]]) -> list[Job]:
         begun = self._threads.begin(claim)
+        claimed = asyncio.wrap_future(begun)
         try:
-            return await asyncio.shield(asyncio.wrap_future(begun))
+            await asyncio.wait([claimed])
         except asyncio.CancelledError:
             if not begun.cancel():
                 # What was not claimed need not be given back.
                 with contextlib.suppress(Exception):
-                    jobs = await outlast(begun)
+                    jobs = await outlast(claimed)
                     await outlast(self._threads.begin(lambda: self._board._give_back(jobs)))
             raise
+        return claimed.result()
 
     async def _take(
         self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None

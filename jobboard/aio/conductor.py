@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import logging
+import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self
 
+from jobboard import logs
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
-from jobboard.aio.threads import Threads, outlast
+from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor.dispatching import Dispatcher
 from jobboard.conductor.handlers import Handler
 from jobboard.conductor.slots import Places, Slots
@@ -20,7 +21,7 @@ from jobboard.conductor.threads import ThreadWorker, Timekeeper
 from jobboard.job import Job
 from jobboard.outcomes import RetryPolicy
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
@@ -61,7 +62,8 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
             raise TypeError(f"board must be an AsyncJobBoard, not {type(board).__name__}: fetch it by jobboard.aio")
         self._async_board = board
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._free_to_go = asyncio.Event()
+        # Of each who waits for the end of run(), in whatever loop: tells it.
+        self._awaiting: set[Callable[[], object]] = set()
         super().__init__(
             *(name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error),
             *(schedules, extra),
@@ -108,30 +110,39 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
         thread = Threads(f"{self._name}-conductor", 1)
         try:
             with self._running(max_dispatches, signals) as limit:
-                self._free_to_go.clear()
-                begun = thread.begin(self._run, limit)
-                try:
-                    await asyncio.shield(asyncio.wrap_future(begun))
-                except asyncio.CancelledError:
-                    self._call_off()
-                    await outlast(begun)
-                    raise
+                await see_through(thread.begin(self._run, limit), self._call_off)
         finally:
             thread.close()
-            if not self._dispatching:
-                self._free_to_go.set()
+            self._tell_who_waits()
 
     def stop(self) -> None:
         """As :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread while it runs."""
         super().stop()
-        if not self._dispatching:
-            self._free_to_go.set()
+        self._tell_who_waits()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._free_to_go.wait(), timeout)
-        return self._free_to_go.is_set()
+        ended = asyncio.Event()
+        tell = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
+        with self._lock:
+            if self._has_ended():
+                return True
+            self._awaiting.add(tell)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), timeout)
+        finally:
+            with self._lock:
+                self._awaiting.discard(tell)
+        return ended.is_set()
+
+    def _tell_who_waits(self) -> None:
+        with self._lock:
+            awaiting = list(self._awaiting) if self._has_ended() else []
+        for tell in awaiting:
+            # One whose loop was closed waits no longer.
+            with contextlib.suppress(RuntimeError):
+                tell()
 
     def _call_off(self) -> None:
         with self._changed:

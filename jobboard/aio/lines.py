@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from jobboard.aio.threads import Threads, outlast
+from jobboard.aio.threads import Threads, awaitable, outlast
 from jobboard.aio.together import own_copy
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
@@ -202,7 +202,9 @@ class WaitingLine(Generic[T]):
         try:
             things = await waiter.served
         except asyncio.CancelledError:
-            await self._withdraw(waiter)
+            # What can't be given back is in nobody's way.
+            with contextlib.suppress(Exception):
+                await self._withdraw(waiter)
             raise
         finally:
             if timer is not None:
@@ -263,7 +265,10 @@ class WaitingLine(Generic[T]):
             try:
                 if await self._serve_on(turns):
                     turns = None
-            except Exception as error:  # noqa: BLE001 - it is theirs who wait
+            except GeneratorExit:
+                # The loop was closed without a word.
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is theirs who wait
                 turns = None
                 self._fail(error)
             finally:
@@ -271,7 +276,7 @@ class WaitingLine(Generic[T]):
         self._ended()
         self._thread.close()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         for waiter in [each for each in self._waiters if not each.served.done()]:
             del self._waiters[waiter]
             waiter.served.set_exception(own_copy(error))
@@ -415,7 +420,7 @@ class WaitingLine(Generic[T]):
             except Exception as error:  # noqa: BLE001 - the caller's own function
                 del self._waiters[waiter]
                 if not waiter.served.done():
-                    waiter.served.set_exception(error)
+                    waiter.served.set_exception(awaitable(error))
             else:
                 if off:
                     self._serve_one(waiter, [])

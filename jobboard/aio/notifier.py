@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobboard.notifier import Callback, Notifier
+from jobboard.notifier import Callback, Notifier, is_coroutine
 
 GetLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -21,8 +21,17 @@ class _OnLoop:
         self._loop = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        loop = self._loop()
-        asyncio.run_coroutine_threadsafe(self._callback(*args, **kwargs), loop).result()
+        exit_ = asyncio.run_coroutine_threadsafe(self._call(*args, **kwargs), self._loop()).result()
+        if exit_ is not None:
+            raise exit_
+
+    async def _call(self, *args: Any, **kwargs: Any) -> SystemExit | None:
+        try:
+            await self._callback(*args, **kwargs)
+        except SystemExit as exit_:
+            # It would end the loop; on the other thread it is an error like any.
+            return exit_
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self._callback == (other._callback if isinstance(other, _OnLoop) else other)
@@ -33,13 +42,21 @@ class _OnLoop:
 
 class AsyncNotifier:
     """A board's or a conductor's :class:`~jobboard.notifier.Notifier`, which takes coroutine functions, too: these run
-    on ``loop()``, or (None) on the loop that they were registered in. Plain functions are called on the notifier's
-    thread."""
+    on ``loop()``, or (None) on the loop that this was made in, or else that they were registered in. Plain functions
+    are called on the notifier's thread.
+
+    Where a board hears what others do (``remote_events``), the first ``register`` and the last ``deregister`` have the
+    server told, and wait for its answer: ``await board.call(board.notifier.register, event, callback)`` leaves that to
+    a thread.
+    """
 
     ANY = Notifier.ANY
 
     def __init__(self, notifier: Notifier, loop: GetLoop | None = None) -> None:
         self._notifier = notifier
+        if loop is None:
+            with contextlib.suppress(RuntimeError):
+                loop = _this_loop()
         self._loop = loop
 
     def register(
@@ -69,9 +86,12 @@ class AsyncNotifier:
 
 def callback_of(callback: Callback, loop: GetLoop | None) -> Callback:
     """What a notifier's thread can call."""
-    if not inspect.iscoroutinefunction(callback):
+    if not is_coroutine(callback):
         return callback
-    if loop is None:
-        here = asyncio.get_running_loop()
-        return _OnLoop(callback, lambda: here)
-    return _OnLoop(callback, loop)
+    return _OnLoop(callback, loop or _this_loop())
+
+
+def _this_loop() -> GetLoop:
+    """:raises RuntimeError: there is none."""
+    loop = asyncio.get_running_loop()
+    return lambda: loop

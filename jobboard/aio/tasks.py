@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import sys
 import threading
 import traceback
@@ -13,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jobboard import logs
-from jobboard.conductor.handlers import Call, Handling, Wrapper, timed_out
+from jobboard.conductor.handlers import Call, Handling, Wrapper, ending_of, timed_out
 from jobboard.conductor.slots import Reports, Run, Slots
 from jobboard.job import Job
 from jobboard.outcomes import check_result
 from jobboard.standing import Trigger
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 GRACE = 1.0
 """Seconds that a task has to end after it was cancelled, before that is worth a word."""
@@ -145,6 +144,11 @@ class Tasks:
             # One that was cancelled has ended before.
             if not (run.decided and isinstance(ending.error, asyncio.CancelledError)):
                 self._reports.ended(run, ending)
+        except BaseException as error:
+            # As in a slot: a run that nobody ends is kept for ever, and the conductor with it.
+            LOG.exception("%s could not work on %s", self._name, job, extra=logs.fields(job))
+            if not run.decided:
+                self._reports.ended(run, ending_of(error, job, handling, run.seconds()))
         finally:
             if timer is not None:
                 timer.cancel()

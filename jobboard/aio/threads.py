@@ -11,6 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
+from jobboard import logs
+from jobboard.threads import started
+
+LOG = logs.Log(__name__)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,17 +39,29 @@ class Threads:
         self._closed = False
 
     def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """
+        :raises RuntimeError: there is no thread, and none can be started; the call is not made.
+        """
         future: Future[T] = Future()
         call = functools.partial(contextvars.copy_context().run, functools.partial(function, *args, **kwargs))
         with self._news:
             self._closed = False
-            self._calls.append((future, call))
-            if len(self._calls) <= self._idle:
+            if len(self._calls) < self._idle:
                 self._news.notify()
             elif self._threads < self._count:
-                self._threads += 1
-                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+                self._start_one()
+            self._calls.append((future, call))
         return future
+
+    def _start_one(self) -> None:
+        try:
+            started(self._name, self._serve)
+        except RuntimeError as error:
+            if not self._threads:
+                raise
+            LOG.warning("%s goes on with %d threads: %s", self._name, self._threads, error)
+        else:
+            self._threads += 1
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Cancelled, a call that has not begun is not made; the end of one that has is not waited for."""
@@ -63,7 +80,7 @@ class Threads:
                 try:
                     result = call()
                 except BaseException as error:  # noqa: BLE001 - it is the caller's
-                    future.set_exception(error)
+                    future.set_exception(awaitable(error))
                 else:
                     future.set_result(result)
                     del result
@@ -82,9 +99,19 @@ class Threads:
             return self._calls.popleft()
 
 
-async def outlast(begun: Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
-    """Wait for the end of a call, however often this task is cancelled meanwhile: for who has to know it before the
-    cancellation goes on.
+def awaitable(error: BaseException) -> BaseException:
+    """What who awaits a future can be told in place of ``error``. A StopIteration would end the coroutine as if it had
+    returned, and so no future takes it."""
+    if not isinstance(error, StopIteration):
+        return error
+    told = RuntimeError("the call raised StopIteration")
+    told.__cause__ = error
+    return told
+
+
+async def outlast(begun: Future[T] | asyncio.Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
+    """Wait for the end of a call, however often this task is cancelled meanwhile. That goes no further: it is for who
+    goes on for the sake of others, or knows of a cancellation already.
 
     :param cancelled: what to do each time, to have the call end soon.
     """
@@ -95,3 +122,24 @@ async def outlast(begun: Future[T], cancelled: Callable[[], object] = lambda: No
         except asyncio.CancelledError:
             cancelled()
     return waited.result()
+
+
+async def see_through(begun: Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
+    """The same for everybody else: if this task was cancelled meanwhile, that goes on then, in place of what the call
+    has answered or raised."""
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = True
+        cancelled()
+
+    try:
+        return await outlast(begun, interrupt)
+    except Exception as error:
+        if interrupted:
+            LOG.warning("whoever is cancelled is not told that it has failed: %s: %s", type(error).__name__, error)
+        raise
+    finally:
+        if interrupted:
+            raise asyncio.CancelledError

@@ -67,8 +67,12 @@ class Together(Generic[T]):
                 told.set_exception(own_copy(error))
 
 
-def own_copy(error: Exception) -> Exception:
-    """For one of several who are told of it: each adds to it what is its own, a traceback for instance."""
-    own = copy.copy(error)
+def own_copy(error: BaseException) -> BaseException:
+    """For one of several who are told of it: each adds to it what is its own, a traceback for instance. One that can't
+    be copied, having a constructor of its own, they share."""
+    try:
+        own = copy.copy(error)
+    except Exception:  # noqa: BLE001 - the constructor is called with what it does not take
+        return error
     own.__cause__ = error
     return own

@@ -84,7 +84,7 @@ def each(
     """Act on each job, or the one of a uuid."""
 
     def on(one: Job | str) -> None:
-        act(find_job(board, one) if isinstance(one, str) else one)
+        act(find_job(board, one, to_act=True) if isinstance(one, str) else one)
 
     return one_by_one(settings, done, on, chosen)
 

@@ -118,16 +118,17 @@ def opened(settings: BoardOptions, *, create: bool = False, **options: Any) -> I
         board.close()
 
 
-def find_job(board: JobBoard, uuid: str) -> Job:
+def find_job(board: JobBoard, uuid: str, *, to_act: bool = False) -> Job:
     """The job with this uuid; of a small board, the only one whose uuid begins so.
 
+    :param to_act: also one whose details can't be read.
     :raises NotFound: there is none.
     :raises JobFailure: several begin so, or there are too many jobs to tell.
     """
     from jobboard.exceptions import JobFailure, NotFound
 
     try:
-        return board.get(uuid)
+        return board._to_act_on(uuid) if to_act else board.get(uuid)
     except NotFound:
         if not re.fullmatch(rf"[0-9a-f-]{{{FEWEST},{UUID_LENGTH - 1}}}", uuid):
             raise

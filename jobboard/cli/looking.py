@@ -202,5 +202,7 @@ def of_metadata(entity: Entity) -> tuple[object, ...]:
         dull = {*_UNSHOWN, *(field for field in _SELDOM if not rest.get(field))}
         rest = {field: value for field, value in rest.items() if field not in dull}
     runs = ", ".join(map(str, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
+    if others := rest.pop("other_names", None):
+        runs += f", {others} more"
     more = ", ".join(f"{field}={value}" for field, value in rest.items())
     return host, pid, runs, running, done, more

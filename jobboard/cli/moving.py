@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from jobboard.cli.common import (
     without_secrets,
 )
 from jobboard.cli.naming import named, others, refuse_memory
-from jobboard.cli.output import SHOWN, console, say, say_json, warn
+from jobboard.cli.output import SHOWN, bars, say, say_json, warn
 from jobboard.exceptions import JobFailure, NotFound
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ def move(
 
     if settings.asked_for is not None:
         raise click.UsageError("'move' takes both boards as arguments: leave out --board")
+    if to_name == "":
+        raise click.UsageError("--to-name is empty")
     for uri in (source, target):
         refuse_memory(uri)
     there = replace(settings, asked_for=target, name=to_name or settings.name)
@@ -169,14 +170,11 @@ def _taskflow_board(uri: str) -> Iterator[Origin]:
 def _progress(source: Origin, trash: bool) -> Iterator[Told]:
     """What is told of jobs that were moved, of how many are waited for, and of outcomes: bars on a terminal, lines
     elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda count: None, lambda count: warn(_waiting(count)), lambda count, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    counted = source.stats()
-    with Progress(*columns, console=console(stderr=True)) as progress:
+    with bars() as progress:
+        if progress is None:
+            yield lambda count: None, lambda count: warn(_waiting(count)), lambda count, total: None
+            return
+        counted = source.stats()
         task = progress.add_task("moving", total=counted.on_board + (counted.trashed if trash else 0))
         copying = progress.add_task("copying outcomes", total=None, visible=False)
         yield (

@@ -3,6 +3,7 @@ instruction to it, and nothing is taken for markup."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import itertools
@@ -17,6 +18,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from jobboard.job import Job
 
@@ -61,7 +63,9 @@ def _escape(character: str) -> str:
 
 def last_line(text: str | None) -> str:
     """Of an error, for a cell of a table."""
-    line = (text or "").strip().rpartition("\n")[2]
+    from jobboard import outcomes
+
+    line = outcomes.last_line(text)
     return line if len(line) <= _CELL else line[: _CELL - 1] + "…"
 
 
@@ -82,6 +86,20 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+@contextlib.contextmanager
+def bars(*, of_bytes: bool = False) -> Iterator[Progress | None]:
+    """Where the bars of long work are drawn, on a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    done = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True)) as progress:
+        yield progress
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: Iterable[str] = ()) -> None:

@@ -29,7 +29,7 @@ from jobboard.cli.common import (
 )
 from jobboard.cli.completing import priorities
 from jobboard.cli.naming import refuse_memory
-from jobboard.cli.output import console, job_as_dict, say, say_json, warn
+from jobboard.cli.output import bars, job_as_dict, say, say_json, warn
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -151,7 +151,8 @@ def read_arguments(arguments: dict[str, Any]) -> None:
 
 
 def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
-    with _readable_twice(source) as file, opened(settings, create=True) as board, _progress() as progress:
+    with _readable_twice(source) as file, opened(settings, create=True) as board, bars(of_bytes=True) as drawn:
+        progress = _Bar(drawn)
         size = file.seek(0, os.SEEK_END)
         good, faults, bad = _check(board, file, size, skip_bad, progress)
         if bad and not skip_bad:
@@ -326,15 +327,3 @@ class _Bar:
         progress = self._progress
         yield lambda done: progress.update(task, completed=done)
         progress.update(task, completed=size)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[_Bar]:
-    if not sys.stderr.isatty():
-        yield _Bar(None)
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True)) as progress:
-        yield _Bar(progress)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import click
 
-from jobboard.board import JobBoard
 from jobboard.cli.acting import each, report
 from jobboard.cli.common import BoardOptions, Duration, Group, board_options, example, opened
 from jobboard.cli.naming import named
-from jobboard.cli.output import last_line, limit_option, say_jobs
+from jobboard.cli.output import bars, last_line, limit_option, say_jobs
 from jobboard.job import Job
 
 
@@ -59,7 +58,13 @@ def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) ->
     if bool(uuids) == everything:
         raise click.UsageError("give the uuids of the jobs to restore, or --all")
     with opened(settings) as board:
-        return each(settings, "restored", board, board.restore, _chosen(board, uuids))
+        if uuids:
+            return each(settings, "restored", board, board.restore, uuids)
+        with bars() as progress:
+            jobs: Iterable[Job] = board.trashed()
+            if progress is not None:
+                jobs = progress.track(jobs, board.stats().trashed, description="restoring")
+            return each(settings, "restored", board, board.restore, jobs)
 
 
 @trash.command(
@@ -77,11 +82,3 @@ def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, olde
         if not uuids:
             return report(settings, "purged", board.purge_trash(older_than or 0), 0)
         return each(settings, "purged", board, board.purge, uuids)
-
-
-def _chosen(board: JobBoard, uuids: Iterable[str]) -> Iterator[Job | str]:
-    """The jobs asked for; a uuid stays one where there is nothing behind it, for the act on it to say so."""
-    if not uuids:
-        yield from board.trashed()
-        return
-    yield from uuids

@@ -1,7 +1,7 @@
 """A process that runs handlers for a conductor, seen from within.
 
-It hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, the conductor is gone,
-and with it the claim: the process kills itself and what it has started.
+It hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, or its parent is gone,
+so is the conductor, and with it the claim: the process kills itself and what it has started.
 
 Until when the claim of the job at hand stands lies in memory that both share. So it lapses while the conductor is
 stopped, too; and a handler that lets no other thread run, so that nobody reads the pipe, does not take it for lost.
@@ -10,11 +10,11 @@ stopped, too; and a handler that lets no other thread run, so that nobody reads 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import pickle
 import queue
 import signal
-import threading
 import traceback
 from ctypes import c_double
 from multiprocessing.connection import Connection
@@ -26,9 +26,14 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, Job, boottime
 from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, Record
+from jobboard.threads import started
 
 READY = "ready"
 END = "end"
+
+GLANCE = 1.0
+"""Every so many seconds the process looks whether its parent is there: the pipe does not tell where something that the
+conductor's program has forked holds the other end open."""
 
 
 class Task(NamedTuple):
@@ -147,8 +152,12 @@ class _Orders:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        # Not what is its parent now: the conductor may be gone already.
+        self._parent = parent.pid
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        threading.Thread(target=self._hear, name="jobboard-conductor", daemon=True).start()
+        started("jobboard-conductor", self._hear)
 
     def next(self) -> Task | None:
         """What to work on; None if that is all."""
@@ -157,6 +166,9 @@ class _Orders:
     def _hear(self) -> None:
         while True:
             try:
+                while not self._connection.poll(GLANCE):
+                    if os.getppid() != self._parent:
+                        raise EOFError
                 message = self._connection.recv()
             except (EOFError, OSError):
                 os.killpg(0, signal.SIGKILL)

@@ -99,9 +99,7 @@ class Conductor(Dispatcher[Job]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._dispatching and (self._ran or self._stopping.is_set()), timeout
-            )
+            return self._changed.wait_for(self._has_ended, timeout)
 
     @property
     def _post(self) -> Callable[..., Job]:

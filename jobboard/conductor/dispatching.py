@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import logging
 import threading
 import time
 from collections import Counter
@@ -25,14 +24,15 @@ from jobboard.conductor.presence import Presence
 from jobboard.conductor.scheduling import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.slots import Places, Run
-from jobboard.exceptions import JobBoardError
-from jobboard.job import Act, Claim, Job
-from jobboard.notifier import Notifier
+from jobboard.exceptions import ConnectionFailure, JobBoardError
+from jobboard.job import Claim, Job
+from jobboard.notifier import Notifier, check_callback
 from jobboard.outcomes import GIVEN_BACK, RetryPolicy
 from jobboard.retry import outage_pause
 from jobboard.standing import Trigger
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
@@ -83,9 +83,8 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._extra = arguments.extras(board._conf.scheme, type(self).__name__, extra, known)
         self._notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
-            if not callable(on_error):
-                raise TypeError(f"on_error must be callable, not {type(on_error).__name__}")
             tell = self._listener(on_error)
+            check_callback("on_error", tell)
             self._notifier.register(events.JOB_FAILED, lambda event, told: tell(told["job"], told["error"]))
         self._handlers = Handlers()
         if isinstance(handlers, Mapping):
@@ -244,6 +243,10 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             self._room.notify()
         self._board.wake()
 
+    def _has_ended(self) -> bool:
+        """Whether ``run()`` has returned, or was stopped before it began; to be asked under the lock."""
+        return not self._dispatching and (self._ran or self._stopping.is_set())
+
     def _run(self, limit: int | None) -> None:
         with self._board._borrowed(self._left):
             self._run_connected(limit)
@@ -253,15 +256,12 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         presence = Presence(self._name, lambda: self._handlers.names, self._workers, self._count, self._told)
         self._finisher = Finisher(self._name, self._board, self._counted)
         self._places = self._make_places()
-        # Not on this thread: a request that the backend does not answer must not hold up the end.
-        claimer = threading.Thread(
-            target=self._claim, args=(limit, presence), name=f"{self._name}-claimer", daemon=True
-        )
         scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
         try:
             if self._schedules:
                 scheduler.start()
-            claimer.start()
+            # Not on this thread: a request that the backend does not answer must not hold up the end.
+            started(f"{self._name}-claimer", self._claim, limit, presence)
             try:
                 self._wait_for_work()
             except BaseException:
@@ -332,7 +332,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             names = self._handlers.names
             try:
                 if not registered:
-                    self._board.register_entity(presence)
+                    self._show(presence)
                     registered = True
                 jobs = self._board.claim_many(
                     self._name,
@@ -368,8 +368,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
                 self._counts["dispatched"] += len(runs)
         if over:
             # They came too late, after an outage: nobody is left to work on them.
-            with contextlib.suppress(JobBoardError):
-                self._board.finish_many([Act(job, *GIVEN_BACK) for job in jobs], self._name)
+            self._board._give_back(jobs)
             return
         try:
             self._tell((events.JOB_CLAIMED, job) for job in jobs)
@@ -393,6 +392,15 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         with self._lock:
             return {"running": len(self._unhandled), "hung": self._places.hung, **self._counts}
 
+    def _show(self, presence: Presence) -> None:
+        """:raises ConnectionFailure: the backend can't be reached."""
+        try:
+            self._board.register_entity(presence)
+        except ConnectionFailure:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the jobs can be done
+            LOG.warning("%s does not show among the entities: %s", self._name, error)
+
     def _leave(self, presence: Presence) -> None:
         try:
             self._board.deregister_entity(presence)
@@ -412,14 +420,12 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             what = "ended after it was given up, and does not count"
             LOG.warning("%s: the work on %s %s", self._name, job, what, extra=logs.fields(job))
             return False
-        try:
-            self._tell_of_end(job, ending)
-        finally:
-            self._finisher.put(job, ending.outcome)
-            self._unhandled.discard(run)
-            if not self._unhandled:
-                with self._changed:
-                    self._changed.notify_all()
+        self._tell_of_end(job, ending)
+        self._finisher.put(job, ending.outcome)
+        self._unhandled.discard(run)
+        if not self._unhandled:
+            with self._changed:
+                self._changed.notify_all()
         return True
 
     def _tell_of_end(self, job: Job, ending: Ending) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobboard import logs
+from jobboard import logs, outcomes
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
@@ -18,8 +17,9 @@ from jobboard.job import Act, Job
 from jobboard.outcomes import Verdict
 from jobboard.retry import outage_pause
 from jobboard.states import COMPLETE, TRASHED
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 PUZZLED = 5.0
 """Seconds that a job stays away whose end the board has met with an error that is none of its own."""
@@ -30,9 +30,9 @@ End = tuple[str, Job]
 
 @dataclass(frozen=True)
 class Tally:
-    """What a conductor has done so far. ``lost``: results that did not count, as the claim was no longer the
-    conductor's, the backend could not be reached any more to hand them over, or the handler's own end of the claim was
-    still under way."""
+    """What a conductor has done so far. ``lost``: results that did not count, as the claim had lapsed or was no longer
+    the conductor's, the backend could not be reached any more to hand them over, or the handler's own end of the claim
+    was still under way."""
 
     dispatched: int = 0
     consumed: int = 0
@@ -67,8 +67,7 @@ class Finisher:
         # Set when nobody is working any more: what can't be handed over now is given up.
         self._hurry = threading.Event()
         self._then: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name=f"{name}-finisher", daemon=True)
-        self._thread.start()
+        self._thread = started(f"{name}-finisher", self._run)
 
     def put(self, job: Job, outcome: Verdict) -> None:
         self._done.put(_Handover(job, outcome))
@@ -99,7 +98,7 @@ class Finisher:
                     for done in batch:
                         extra = logs.fields(done.job)
                         LOG.error("%s leaves %s to be done again: %s", self._name, done.job, error, extra=extra)
-                    self._ended([(JOB_LOST, done.job) for done in batch])
+                    self._ended([self._lost(done.job) for done in batch])
                     batch.clear()
                 else:
                     failures += 1
@@ -146,7 +145,9 @@ class Finisher:
             with contextlib.suppress(Exception):
                 self._board.abandon(batch[0].job, self._name, delay=PUZZLED)
         ends = [
-            self._not_counted(done, failed[id(done.job)]) if id(done.job) in failed else self._end_of(done.job)
+            self._not_counted(done, failed[id(done.job)])
+            if id(done.job) in failed
+            else self._end_of(done.job, done.act.error == outcomes.IN_VAIN)
             for done in batch
         ]
         batch.clear()
@@ -159,21 +160,24 @@ class Finisher:
             LOG.warning("%s: %s %s", self._name, job, why, extra=logs.fields(job))
         else:
             LOG.warning("%s: the work on %s does not count: %s", self._name, job, error, extra=logs.fields(job))
-        return JOB_LOST, job
+        return self._lost(job)
 
     def _undecided(self, job: Job) -> End:
         what = "leaves the end of its claim to the handler, whose transaction or request is not over:"
         LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
 
-    def _end_of(self, job: Job) -> End:
+    def _lost(self, job: Job) -> End:
+        # Nobody tries to end its claim any more.
+        if job.claim is not None:
+            self._board._let_lapse(job.claim, self._board._session)
+        return JOB_LOST, job
+
+    def _end_of(self, job: Job, in_vain: bool = False) -> End:
         if job.seen_state == COMPLETE:
             return JOB_CONSUMED, job
         trashed = job.seen_state == TRASHED
         what = "is in the trash" if trashed else "is to be tried again"
-        LOG.warning("%s: %s %s: %s", self._name, job, what, _last_line(job.error), extra=logs.fields(job))
-        return (JOB_TRASHED if trashed else JOB_ABANDONED), job
-
-
-def _last_line(error: str | None) -> str:
-    return (error or "").strip().rpartition("\n")[2] or "no reason given"
+        why = outcomes.last_line(job.error) or "no reason given"
+        LOG.warning("%s: %s %s: %s", self._name, job, what, why, extra=logs.fields(job))
+        return (JOB_LOST if in_vain else JOB_TRASHED if trashed else JOB_ABANDONED), job

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple, Self
 
-from jobboard import codec, outcomes
+from jobboard import codec, notifier, outcomes
 from jobboard.conductor.calling import Takes
 from jobboard.job import Job
 from jobboard.outcomes import Reject, Retry, RetryPolicy, Verdict
@@ -37,7 +37,7 @@ class Handling:
 
     @functools.cached_property
     def is_coroutine(self) -> bool:
-        return outcomes.is_coroutine(self.handler)
+        return notifier.is_coroutine(self.handler)
 
     def work(self, job: Job) -> object:
         """Call the handler, with what it takes."""

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+MOST_NAMES = 60
+"""So many names of jobs are shown at most, be they as long as can be: an entity may tell 64 KiB of itself."""
+
 
 class Presence:
     """An entity that tells anew, each time it is asked, what the conductor does and has done.
@@ -43,9 +46,11 @@ class Presence:
     def metadata(self) -> dict[str, Any]:
         """``seconds``: how long it has been at work, and so when this was counted, by a clock that does not jump."""
         names = self._names()
+        others = max(0, len(names or ()) - MOST_NAMES)
         return {
             **self._fixed,
-            "names": None if names is None else sorted(names),
+            "names": None if names is None else sorted(names)[:MOST_NAMES],
+            **({"other_names": others} if others else {}),
             "seconds": round(time.monotonic() - self._began, 3),
             **self._counts(),
         }

@@ -9,7 +9,7 @@ import os
 import pickle
 import signal
 import time
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from jobboard.conductor import child
@@ -88,16 +88,21 @@ class Process:
 
     def answers(self, seconds: float) -> bool:
         """Whether it has answered, or died."""
-        return self._connection.poll(seconds)
+        # What it has forked may hold the other end of the pipe open.
+        return self._connection.poll(seconds) or not self.alive
 
     def answer(self) -> Any:
-        """What it has answered; blocks until it has.
+        """What it has answered; to be asked for once it has, or has died.
 
         :raises WorkerDied: it died instead.
         """
         try:
+            if not self._connection.poll():
+                raise EOFError
             return self._connection.recv()
         except (EOFError, OSError):
+            # It has died a moment ago, so that nobody else can have its id, or that of its group.
+            self._kill_group()
             self.kill()
             code = self._process.exitcode or 0
             how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
@@ -105,17 +110,29 @@ class Process:
 
     def kill(self) -> None:
         """It, and what its handler has started."""
-        if self._process.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.ident or 0, signal.SIGKILL)
+        if self.alive:
+            self._kill_group()
             self._process.kill()
-        self._process.join(END_LIMIT)
+        self._join()
         self._connection.close()
 
     def end(self) -> None:
         self.send(child.END)
-        self._process.join(END_LIMIT)
+        self._join()
         self.kill()
+
+    def _kill_group(self) -> None:
+        # It has none before it has begun; and the BSDs refuse it for one in which all are dead.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.ident or 0, signal.SIGKILL)
+
+    def _join(self) -> None:
+        until = time.monotonic() + END_LIMIT
+        # join() alone waits for the end of a pipe that what it has forked may hold open, too.
+        while self.alive and time.monotonic() < until:
+            if wait([self._process.sentinel], TICK):
+                break
+        self._process.join(TICK)
 
 
 class _UnwantedError(Exception):

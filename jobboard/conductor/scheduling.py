@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable
 
+from jobboard import logs
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
 from jobboard.retry import outage_pause
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 GLANCE = 2.0
 """Every so many seconds it looks for schedules that another process has set, where the server can't tell of them. Those
@@ -43,9 +44,7 @@ class Scheduler:
 
     def start(self) -> None:
         """On a thread of its own."""
-        thread = threading.Thread(target=self.run, name=f"{self._who}-scheduler", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._thread = started(f"{self._who}-scheduler", self.run)
 
     def wait(self) -> None:
         """Until it has ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import signal
@@ -12,7 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-LOG = logging.getLogger(__name__)
+from jobboard import logs
+from jobboard.threads import started
+
+LOG = logs.Log(__name__)
 
 IMPATIENCE = 0.25
 """A SIGINT that follows another after so many seconds means it: the process ends at once. One that comes sooner is the
@@ -51,8 +53,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
                 again = "; again to end now" if number == signal.SIGINT else ""
                 LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 
-    watcher = threading.Thread(target=watch, name=f"{name}-signals", daemon=True)
-    watcher.start()
+    watcher = started(f"{name}-signals", watch)
     # What a shell has had ignored, as it does for SIGINT in the background, stays ignored.
     numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, handler) for number in numbers}

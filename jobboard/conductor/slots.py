@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -12,8 +11,9 @@ from typing import Protocol
 from jobboard import logs
 from jobboard.conductor.handlers import Ending, Handling, ending_of
 from jobboard.job import Job
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 class Run:
@@ -164,9 +164,8 @@ class Slots:
             self._rousing = True
             self._news.notify()
         elif len(self._threads) < self._count:
-            thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
             try:
-                thread.start()
+                thread = started(f"{self._name}-{len(self._threads)}", self._serve)
             except RuntimeError as error:
                 if not self._threads:
                     raise
@@ -194,8 +193,7 @@ class Slots:
         except BaseException as error:
             # A run that nobody ends is kept for ever, and the conductor with it.
             LOG.exception("%s could not work on %s", self._name, run.job, extra=logs.fields(run.job))
-            if not run.decided:
-                self._reports.ended(run, ending_of(error, run.job, run.handling, run.seconds()))
+            self._reports.ended(run, ending_of(error, run.job, run.handling, run.seconds()))
 
     def _first(self) -> Run | None:
         with self._lock:

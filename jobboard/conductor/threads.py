@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -13,8 +12,9 @@ from jobboard import logs
 from jobboard.conductor.handlers import Wrapper, perform, timed_out
 from jobboard.conductor.slots import Reports, Run
 from jobboard.standing import Trigger
+from jobboard.threads import started
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 class ThreadWorker:
@@ -64,9 +64,7 @@ class Timekeeper:
         """From the thread that calls the handler."""
         with self._news:
             if self._thread is None:
-                thread = threading.Thread(target=self._keep, name=f"{self._name}-timekeeper", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = started(f"{self._name}-timekeeper", self._keep)
             self._runs[run] = threading.get_ident()
             deadline = run.deadline
             if self._until is None or (deadline is not None and deadline < self._until):

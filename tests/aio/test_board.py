@@ -421,8 +421,9 @@ def test_the_context_of_who_calls(make_board: MakeBoard, run: Run) -> None:
 
 
 @FAST
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_coroutine_functions_listen_on_the_loop(
-    make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture
+    make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
 ) -> None:
     async def main() -> None:
         board = AsyncJobBoard(make_board())
@@ -432,7 +433,7 @@ def test_coroutine_functions_listen_on_the_loop(
             heard.append((event, more, asyncio.get_running_loop()))
 
         async def broken(event: str, details: dict[str, Any]) -> None:
-            raise ValueError("broken")
+            raise kind("broken")
 
         board.notifier.register("POSTED", broken)
         board.notifier.register("POSTED", listen, args=(1,))

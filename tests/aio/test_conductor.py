@@ -16,7 +16,7 @@ import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG
+from jobboard.testing.conformance.support import LIMIT, LONG
 from tests.aio.conftest import Run
 
 MakeBoard = Callable[..., Any]
@@ -293,15 +293,16 @@ def test_listeners_on_the_loop(make_board: MakeBoard, run: Run) -> None:
     async def on_error(job: jobboard.Job, error: BaseException) -> None:
         heard.append((str(error), asyncio.get_running_loop()))
 
-    async def listen(event: str, told: dict[str, Any]) -> None:
-        heard.append(event)
+    class Listener:
+        async def __call__(self, event: str, told: dict[str, Any]) -> None:
+            heard.append(event)
 
     async def handler(job: jobboard.Job) -> None:
         raise ValueError("broken")
 
     # Made where there is no loop yet.
     conductor = AsyncConductor("one", AsyncJobBoard(sync), {"a": handler}, on_error=on_error, retry=LATE)
-    conductor.notifier.register("job_claimed", listen)
+    conductor.notifier.register("job_claimed", Listener())
 
     async def main() -> None:
         await conductor.run(max_dispatches=1)
@@ -450,9 +451,10 @@ def test_beside_a_service_that_outlives_it(make_board: MakeBoard, run: Run, capl
 
         async def serve() -> None:
             async with conductor:
-                await asyncio.to_thread(eventually, lambda: conductor.dispatching)
+                # Not only until it runs: what it finds closed then, it opens.
+                await asyncio.to_thread(eventually, lambda: sync.entities("conductor"))
                 await board.close()
-                await asyncio.wait_for(conductor.wait(LONG), LONG)
+                assert await conductor.wait(LIMIT)
                 # Told at once, and not only when the service ends.
                 await asyncio.to_thread(eventually, lambda: "works no more" in caplog.text)
 

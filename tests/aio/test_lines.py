@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.testing.conformance.support import LIMIT, LONG, Background
+from jobboard.testing.conformance.support import LIMIT, LONG, Background, replaced
 from tests.aio.conftest import Run, waiting
 
 MakeBoard = Callable[..., Any]
 FAST = pytest.mark.backends("memory")
+
+
+class Unlike(Exception):
+    """Its arguments are not those that it is made of, so that it can't be copied."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+class Abrupt(BaseException): ...
 
 
 def sleepers(others: set[threading.Thread]) -> int:
@@ -152,3 +162,24 @@ def test_a_loop_that_ends_waits_for_nobody(make_board: MakeBoard, run: Run, work
         )
 
     Background(lambda: run(main())).wait(LIMIT / 2)
+
+
+@FAST
+@pytest.mark.parametrize("error", [ValueError("broken"), Unlike(5, "broken"), Abrupt("broken")], ids=repr)
+def test_what_fails_fails_for_all_who_wait(make_board: MakeBoard, run: Run, error: BaseException) -> None:
+    sync = make_board()
+
+    def fail(*args: Any) -> Any:
+        raise error
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(3)))
+        with replaced(sync, "take", fail):
+            job = await board.post("resize")
+            done, _ = await asyncio.wait(tasks, timeout=LIMIT)
+        assert {(type(task.exception()), "broken" in str(task.exception())) for task in done} == {(type(error), True)}
+        assert len(done) == 3
+        assert await board.claim_next("anna", timeout=LONG) == job
+
+    run(main())

@@ -233,7 +233,7 @@ def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) ->
 
 
 @pytest.mark.parametrize("run", ["asyncio"], indirect=True)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2] if FULL else [2])
 def test_waiting_for_as_many_names(scene: Scene, run: Run, backend: str, workers: int) -> None:
     async def main() -> None:
         board = AsyncJobBoard(scene.board, threads=THREADS)
