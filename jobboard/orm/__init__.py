@@ -15,14 +15,16 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.holding import Acquisition
+from jobboard.orm.holding import Acquisition, Moment
 from jobboard.orm.tracker import StatusTracker, Updates
 from jobboard.orm.verbs import Reacquired
+from jobboard.sql.expressions import Exact
 
 __all__ = [
     "Acquisition",
     "Batch",
     "Claimable",
+    "Exact",
     "JobAlreadySucceededError",
     "JobExecutionError",
     "JobIgnoredError",
@@ -30,6 +32,7 @@ __all__ = [
     "JobLockedError",
     "JobLostError",
     "JobNotFoundError",
+    "Moment",
     "Reacquired",
     "StatusTracker",
     "Updates",

@@ -11,15 +11,15 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import await_only
 
-from jobboard.heartbeat import Heartbeat, pause
+from jobboard.heartbeat import Beats, Heartbeat
 from jobboard.job import boottime
 from jobboard.orm import verbs
 from jobboard.orm.rows import Held, Key, key_of, lost_error, seen_held
 from jobboard.orm.sessions import commit_with, run, transact, users_own
 from jobboard.orm.undoing import on_rollback
+from jobboard.sql.clients import gives_one
 
 LOG = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[
 
 def _engine(session: Session, model: type[Any]) -> Engine:
     bind = session.get_bind(model)
-    if isinstance(bind, Connection) or isinstance(bind.pool, (StaticPool, SingletonThreadPool)):
+    if isinstance(bind, Connection) or gives_one(bind):
         given = "one Connection" if isinstance(bind, Connection) else f"an engine with a {type(bind.pool).__name__}"
         raise ValueError(
             f"acquiring() renews {model.__name__} on a second connection, which {given} does not give: pass an engine "
@@ -129,7 +129,7 @@ class _AsyncHeartbeat:
 
     def __init__(self, beat: Callable[[], Awaitable[None]], interval: float) -> None:
         self._beat = beat
-        self._interval = interval
+        self._beats = Beats(interval)
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -142,14 +142,9 @@ class _AsyncHeartbeat:
             await_only(self._task)
 
     async def _run(self) -> None:
-        failures = 0
-        while not await self._stops_within(pause(failures, self._interval)):
-            try:
+        while not await self._stops_within(self._beats.pause):
+            with self._beats.next():
                 await self._beat()
-                failures = 0
-            except Exception:
-                failures += 1
-                LOG.exception("could not renew, trying again")
 
     async def _stops_within(self, seconds: float) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self, cast, overload
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
@@ -60,10 +60,11 @@ class Claimable(Fenced):
     """For how many seconds, unless the call says otherwise. Set it on a class of yours, or on ``Claimable`` for all;
     None on a class: as on ``Claimable``, and there: 600."""
 
-    acquired_by: Mapped[str | None] = mapped_column(Exact(255), default=None, index=True)
-    acquired_at: Mapped[datetime.datetime | None] = mapped_column(Moment, default=None)
-    acquired_until: Mapped[datetime.datetime | None] = mapped_column(Moment, default=None)
-    acquired_token: Mapped[int] = mapped_column(sa.BigInteger, default=0, server_default="0")
+    # Without annotations, which a mapped dataclass takes from none but dataclasses.
+    acquired_by = cast("Mapped[str | None]", mapped_column(Exact(255), nullable=True, default=None, index=True))
+    acquired_at = cast("Mapped[datetime.datetime | None]", mapped_column(Moment, nullable=True, default=None))
+    acquired_until = cast("Mapped[datetime.datetime | None]", mapped_column(Moment, nullable=True, default=None))
+    acquired_token = cast("Mapped[int]", mapped_column(sa.BigInteger, nullable=False, default=0, server_default="0"))
 
     @property
     def acquisition(self) -> Acquisition | None:
@@ -158,7 +159,7 @@ class Claimable(Fenced):
         :raises ValueError: a condition on another table.
         """
         conditions = cls._conditions(where)
-        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), conditions))
+        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), conditions), reads=True)
 
     # fmt: off
     @overload

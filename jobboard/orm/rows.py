@@ -11,9 +11,11 @@ from sqlalchemy.orm import Mapper, Session
 
 from jobboard.exceptions import ClaimLost
 from jobboard.sql.claims import locking
-from jobboard.sql.dialects import PRIMARY, by_index, by_key, database
+from jobboard.sql.dialects import database
 from jobboard.sql.expressions import Now
+from jobboard.sql.hints import PRIMARY, by_index, by_key
 from jobboard.sql.prepared import chunks
+from jobboard.sql.transactions import begin_writing
 
 Key = tuple[Any, ...]
 Condition = sa.ColumnElement[bool]
@@ -76,13 +78,6 @@ def change(mapper: Mapper[Any], keys: Iterable[Key], *conditions: Condition) -> 
     return by_key(sa.update(table).where(keyed(mapper, keys), *conditions), table)
 
 
-def begin_writing(connection: Connection) -> None:
-    """Where a transaction that reads first may be refused to write later, begin it as one that writes."""
-    product = database(connection.dialect)
-    if product.exclusive:
-        product.begin_on(connection)
-
-
 def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, skip: bool) -> list[Key]:
     """Lock rows until the transaction ends.
 
@@ -90,7 +85,6 @@ def lock(connection: Connection, mapper: Mapper[Any], condition: Condition, *, s
         written in between.
     :param skip: pass over what others have locked, instead of waiting for them.
     """
-    begin_writing(connection)
     select = _locking(connection, mapper, sa.select(*mapper.primary_key).where(condition), skip)
     return [tuple(row) for row in connection.execute(select)]
 
@@ -104,8 +98,6 @@ def lock_held(
     connection: Connection, mapper: Mapper[Any], held: Held, *conditions: Condition, skip: bool = False
 ) -> dict[Key, int]:
     """Lock those rows that are held as said, and meet the conditions; the time for each of them, in µs."""
-    if held:
-        begin_writing(connection)
     return _held_as_said(connection, mapper, held, conditions, lambda it: _locking(connection, mapper, it, skip))
 
 
@@ -150,11 +142,12 @@ def lost_error(rows: Sequence[Any]) -> ClaimLost:
 
 
 class Fenced:
-    """A row whose writes through the ORM fail once it is held no more."""
+    """A row whose writes through the ORM fail once it is held no more. A class that derives from several of these is
+    asked by each what it holds."""
 
     def _hold(self) -> Mapping[str, Any] | None:
         """What the stored row has as long as this object holds it, see :data:`Held`; None where it holds nothing."""
-        raise NotImplementedError
+        return None
 
     def _lose(self) -> ClaimLost:
         """Remember that it was lost; the error that says so."""
@@ -167,23 +160,28 @@ def check_fence(mapper: Mapper[Any], connection: Connection, row: Fenced) -> Non
 
     :raises ClaimLost: it holds it no more.
     """
-    if row._hold() is None:
-        return
+    for fence in type(row).__mro__:
+        if issubclass(fence, Fenced) and "_hold" in vars(fence) and fence._hold(row) is not None:
+            _check(fence, mapper, connection, row)
+
+
+def _check(fence: type[Fenced], mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
     state = sa.inspect(row)
     asked: dict[object, bool] = state.session.info.setdefault(_ASKED, {})
-    if state not in asked:
+    if (fence, state) not in asked:
         alike = {state: row, **{sa.inspect(each): each for each in (*state.session.dirty, *state.session.deleted)}}
         held = {
             each: hold
             for each, other in alike.items()
             # Others may be in another database.
-            if each.mapper is mapper and each.identity_token == state.identity_token and each not in asked
-            if (hold := other._hold()) is not None
+            if each.mapper is mapper and each.identity_token == state.identity_token and (fence, each) not in asked
+            if (hold := fence._hold(other)) is not None
         }
+        begin_writing(connection, table_of(mapper))
         locked = lock_held(connection, mapper, {each.identity: hold for each, hold in held.items()})
-        asked.update((each, each.identity in locked) for each in held)
-    if not asked[state]:
-        raise row._lose()
+        asked.update(((fence, each), each.identity in locked) for each in held)
+    if not asked[fence, state]:
+        raise fence._lose(row)
 
 
 @sa.event.listens_for(Session, "before_flush")

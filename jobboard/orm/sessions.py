@@ -22,10 +22,11 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
+from jobboard.orm.rows import table_of
 from jobboard.sql.binds import PATIENCE
 from jobboard.sql.dialects import Trouble, database
 from jobboard.sql.links import repeated
-from jobboard.sql.transactions import Transaction
+from jobboard.sql.transactions import Transaction, begin_writing
 
 if TYPE_CHECKING:
     # Importing it takes greenlet, which who is not async need not have.
@@ -43,25 +44,26 @@ Model = type[Any]
 
 
 @overload
-def run(target: Sync, model: Model, work: Callable[[Session], T]) -> T: ...
+def run(target: Sync, model: Model, work: Callable[[Session], T], *, reads: bool = ...) -> T: ...
 @overload
-def run(target: Async, model: Model, work: Callable[[Session], T]) -> Awaitable[T]: ...
-def run(target: Sync | Async, model: Model, work: Callable[[Session], T]) -> T | Awaitable[T]:
+def run(target: Async, model: Model, work: Callable[[Session], T], *, reads: bool = ...) -> Awaitable[T]: ...
+def run(target: Sync | Async, model: Model, work: Callable[[Session], T], *, reads: bool = False) -> T | Awaitable[T]:
     """Do ``work`` within the transaction of a session, or in one of its own.
 
     :param model: tells a session with several databases which one it is about.
+    :param reads: it only reads.
     """
     session, ours = opened(target)
     if not isinstance(session, Session):
-        return _run_async(session, ours, model, work)
+        return _run_async(session, ours, model, work, reads)
     with _closing(session, ours):
-        return transact(session, model, work)
+        return transact(session, model, work, reads=reads)
 
 
-async def _run_async(session: AsyncSession, ours: bool, model: Model, work: Callable[[Session], T]) -> T:
+async def _run_async(session: AsyncSession, ours: bool, model: Model, work: Callable[[Session], T], reads: bool) -> T:
     def both(sync: Session) -> T:
         with _closing(sync, ours):
-            return transact(sync, model, work)
+            return transact(sync, model, work, reads=reads)
 
     return await session.run_sync(both)
 
@@ -107,28 +109,32 @@ def users_own(session: Session, engine: Engine) -> Session | AsyncSession:
     return async_session(session) or session
 
 
-def transact(session: Session, model: Model, work: Callable[[Session], T]) -> T:
+def transact(session: Session, model: Model, work: Callable[[Session], T], *, reads: bool = False) -> T:
     """Do ``work`` in the transaction that the session is in, or in one of its own."""
     transaction = Transaction(session, "this", mapper=model)
-    if transaction.theirs:
-        transaction.connection()
-        if session.autoflush:
+
+    def within(**options: Any) -> T:
+        connection = transaction.connection(**options)
+        if transaction.theirs and session.autoflush:
             session.flush()
+        if not reads:
+            begin_writing(connection, table_of(sa.inspect(model)))
         return work(session)
+
+    if transaction.theirs:
+        return within()
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
         # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
         with committing(session):
-            transaction.connection()
-            return work(session)
+            return within()
     product = database(bind.dialect)
     # Under a stricter one databases refuse claims that collide, and MySQL locks the gaps between rows, too.
     options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}
 
     def once() -> T:
         with committing(session):
-            transaction.connection(**options)
-            return work(session)
+            return within(**options)
 
     def contended(error: BaseException) -> bool:
         return isinstance(error, sa.exc.DBAPIError) and product.trouble(error, None) is Trouble.CONTENDED
@@ -160,10 +166,12 @@ def committing(session: Session) -> Iterator[None]:
 
 def commit_with(session: Session, model: Model, work: Callable[[Session], T]) -> T:
     """Do ``work`` and commit it, along with what the session has open."""
-    if not Transaction(session, "this").theirs:
+    transaction = Transaction(session, "this", mapper=model)
+    if not transaction.theirs:
         return transact(session, model, work)
     with committing(session):
         session.flush()
+        begin_writing(transaction.connection(), table_of(sa.inspect(model)))
         return work(session)
 
 

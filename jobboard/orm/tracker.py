@@ -26,7 +26,7 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.rows import Condition, Fenced, Key, begin_writing, change, key_names, keyed, lock, named, own_key_of
+from jobboard.orm.rows import Condition, Fenced, Key, change, key_names, keyed, lock, named, own_key_of
 from jobboard.orm.sessions import Async, Scope, Sync, commit_with, run, transact
 from jobboard.orm.undoing import remember, show
 from jobboard.sql.dialects import database
@@ -39,7 +39,6 @@ EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - columns of these types h
 _LOCK = "jobboard.lock"
 
 _Time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-
 
 PROTECTED = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry"})
 """Columns that are written by the tracker alone."""
@@ -251,7 +250,8 @@ class StatusTracker(Fenced):
           back;
         - with KeyboardInterrupt or the like, also when a task is cancelled, the job is given back as it was.
 
-        In the block, objects of the job's session can be written as well: they are committed along with the success.
+        In the block, objects of the job's session can be written as well, and be deleted, the job itself, too: that is
+        committed along with the success.
 
         :param engine: or a session, which must not be in a transaction.
         :param more_pending_status: the succeeded and the ignored status, too, for a job that shall run once more.
@@ -308,7 +308,7 @@ class StatusTracker(Fenced):
         select = sa.select(cls).where(cls.status == cls._plain(status)).limit(most)
         if older_task_first:
             select = select.order_by(cls.update_at, *sa.inspect(cls).primary_key)
-        return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()))
+        return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()), reads=True)
 
     @classmethod
     def _column(cls, name: str) -> sa.ColumnElement[Any]:
@@ -344,7 +344,6 @@ class StatusTracker(Fenced):
     def _stored(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
         """The job as it is now, and the time."""
         mapper = sa.inspect(cls)
-        begin_writing(session.connection({"mapper": mapper}))
         select = sa.select(cls, UtcNow()).where(keyed(mapper, [key])).execution_options(populate_existing=True)
         row = session.execute(select).unique().one_or_none()
         if row is None:
@@ -389,17 +388,23 @@ class StatusTracker(Fenced):
         return lock, now
 
     def _finish(self, session: Session, values: dict[str, Any]) -> None:
-        """Write the values and give the lock back."""
+        """Write the values and give the lock back, unless the job has been deleted by its holder."""
+        if sa.inspect(self).was_deleted:
+            return
         now = session.scalar(sa.select(UtcNow()))
         self._write(session, {**values, "update_at": now, "lock": None})
         remember(session, self, _LOCK, None)
 
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write the values, if this object still has the lock that it had taken."""
-        held = self._hold()
+        held = StatusTracker._hold(self)
         same = (sa.inspect(type(self)).columns[name] == value for name, value in (held or {}).items())
         if not self._changed(session, sa.and_(sa.true(), *same), values):
-            raise JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone") if held is None else self._lose()
+            raise (
+                JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone")
+                if held is None
+                else StatusTracker._lose(self)
+            )
 
     def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
         mapper = sa.inspect(type(self))
@@ -426,8 +431,8 @@ class StatusTracker(Fenced):
 
     def _lose(self) -> JobLostError:
         error = JobLostError(
-            f"{named(type(self), own_key_of(self))}: its lock expired and another took it, so nothing was written; "
-            "a longer expire leaves more time"
+            f"{named(type(self), own_key_of(self))}: its lock expired and another took it, or it was deleted; "
+            "nothing was written, and a longer expire leaves more time"
         )
         error.job = self
         return error

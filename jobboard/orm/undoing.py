@@ -46,6 +46,11 @@ def _expire(session: Session, row: Any, names: tuple[str, ...]) -> None:
         session.expire(row, names)
 
 
+def hand_over(session: Session) -> list[Callable[[], object]]:
+    """Leave it to somebody else, who is told how the transaction ends: what to call if it is rolled back, in order."""
+    return [undo for _, undo in reversed(session.info.pop(_UNDO, ()))]
+
+
 @sa.event.listens_for(Session, "after_commit")
 def _committed(session: Session) -> None:
     if not session.in_nested_transaction():
@@ -54,11 +59,10 @@ def _committed(session: Session) -> None:
 
 @sa.event.listens_for(Session, "after_soft_rollback")
 def _rolled_back(session: Session, ended: SessionTransaction) -> None:
-    for within, undo in reversed(session.info.get(_UNDO, ())):
-        if _is_part(within, ended):
-            undo()
-    if ended.parent is None:
-        session.info.pop(_UNDO, None)
+    steps = session.info.get(_UNDO, [])
+    while steps and _is_part(steps[-1][0], ended):
+        _, undo = steps.pop()
+        undo()
 
 
 @sa.event.listens_for(Session, "after_transaction_end")

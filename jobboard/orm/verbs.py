@@ -17,7 +17,6 @@ from jobboard.orm.rows import (
     Condition,
     Held,
     Key,
-    begin_writing,
     change,
     key_of,
     keyed,
@@ -28,8 +27,9 @@ from jobboard.orm.rows import (
 )
 from jobboard.orm.undoing import on_rollback, reload_on_rollback, remember, show
 from jobboard.sql.claims import ClaimStatements, First
-from jobboard.sql.dialects import PRIMARY, by_index, database
+from jobboard.sql.dialects import database
 from jobboard.sql.expressions import Exact, Now
+from jobboard.sql.hints import PRIMARY, by_index
 from jobboard.sql.prepared import CallersConnection, Row, chunks, param
 from jobboard.states import moment
 
@@ -76,7 +76,6 @@ def now(session: Session) -> int:
 def acquire(session: Session, model: type[Any], wish: Wanted) -> list[Any]:
     mapper = mapper_of(model)
     connection = connection_of(session, mapper)
-    begin_writing(connection)
     asked = boottime()
     keys = len(mapper.primary_key)
     taken = {tuple(row[:keys]): row[keys:] for row in _RowTaker(session, mapper, wish).take()}

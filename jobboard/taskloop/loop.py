@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from jobboard import codec
@@ -81,7 +82,9 @@ class TaskLoop:
         transaction open, a verb is part of that, and happens when you commit; else it is a transaction of its own.
     :param table: the table's name, see :meth:`create`. One that doloop has created will do.
     :raises TypeError: the table is not a string, or the first argument none of these.
-    :raises ValueError: the table has no name, or the engine is on SQLite's memory, where there is one connection only.
+    :raises ValueError: the table has no name; or the engine is on SQLite's memory, where there is one connection only,
+        or has a pool that gives one connection to all (StaticPool, SingletonThreadPool, AssertionPool), or a
+        ``schema_translate_map``.
 
     Every verb raises :class:`~jobboard.exceptions.ConnectionFailure` where the database can't be reached, and
     :class:`~jobboard.exceptions.JobFailure` where it refuses: there is no such table, or no such type of id.
@@ -306,7 +309,8 @@ class TaskLoop:
         return sql
 
     def _write(self, work: Callable[[LoopStatements, Runner], T], *, keep: bool, fenced: bool = False) -> T:
-        return self._bind.write(lambda run, product: work(self._sql(run, product, fenced), run), keep=keep)
+        table = sa.table(self._table)
+        return self._bind.write(lambda run, product: work(self._sql(run, product, fenced), run), table, keep=keep)
 
     def _change(
         self, id_or_ids: Ids, which: Callable[[LoopStatements], Prepared], add: bool, test: bool, **params: Any

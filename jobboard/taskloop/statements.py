@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.claims import ClaimStatements, FirstAlong
-from jobboard.sql.dialects import Database, by_index, by_key, insert_counted
+from jobboard.sql.dialects import Database, insert_counted
 from jobboard.sql.expressions import Greatest, Seconds, whole_seconds
+from jobboard.sql.hints import by_index, by_key
 from jobboard.sql.prepared import Prepared, Runner, chunks, elements, param, text
 from jobboard.taskloop import tables
 

@@ -82,6 +82,18 @@ class Job(StatusTracker, Base):
     __tablename__ = "jobs"
 
 
+class Shared(StatusTracker, Claimable, Base):
+    """Of both kinds."""
+
+    __tablename__ = "twice"
+
+
+class ClaimedFirst(Claimable, StatusTracker, Base):
+    """Of both, the other way round."""
+
+    __tablename__ = "claimed_first"
+
+
 class ShardJob(StatusTracker, Base):
     """With a key of two columns, statuses that are words, and a version that the ORM counts."""
 

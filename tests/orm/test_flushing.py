@@ -6,13 +6,15 @@ import contextlib
 import datetime
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from jobboard.exceptions import ClaimLost
-from tests.orm.models import Drawing, Part, Picture
+from jobboard.orm import JobLostError, Updates
+from tests.orm.models import ClaimedFirst, Drawing, Part, Picture, Shared
 from tests.orm.test_claimable import overtake, pictures, stored
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -110,3 +112,32 @@ def test_a_key_of_several_columns_is_asked_for_once_too(engine: sa.Engine, sessi
         rows.session.commit()
         assert len(rows) == 20
         assert len(sent) <= 3, sent
+
+
+@pytest.mark.parametrize("model", [Shared, ClaimedFirst])
+def test_who_is_claimed_and_tracked_must_hold_both(session: Session, other: Session, model: Any) -> None:
+    session.add_all([model.create(name, status=10) for name in ("a", "b")])
+    session.commit()
+    [claimed, locked] = model.acquire(session, "anna")
+    locked.lock_it(session, 20)
+    claimed.data = locked.data = "mine"
+    session.commit()
+
+    model.unacquire(other, "anna", where=model.id == "a")
+    claimed.data = "stale"
+    with pytest.raises(ClaimLost, match="'a': another has it"):
+        session.commit()
+    session.rollback()
+    assert claimed.acquisition.lost
+
+    other.get(model, "b").lock_it(other, 20, expire=0)
+    other.commit()
+    locked.data = "stale"
+    with pytest.raises(JobLostError):
+        session.commit()
+    session.rollback()
+    assert not locked.acquisition.lost
+    with pytest.raises(JobLostError):
+        locked.update(session, Updates({"data": "stale"}))
+    session.rollback()
+    assert other.scalars(sa.select(model.data)).all() == ["mine", "mine"]

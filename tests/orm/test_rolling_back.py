@@ -141,3 +141,16 @@ def test_a_savepoint(session: Session, picture: Picture, job: Job) -> None:
         assert picture.acquired_by == "anna"
         assert 50 < picture.acquisition.expires_in() < 60
         assert picture.acquired_until - picture.acquired_at == datetime.timedelta(seconds=60)
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_what_was_taken_back_with_a_savepoint_is_not_again(session: Session, other: Session, picture: Picture) -> None:
+    Picture.acquire(session, "anna", timeout=60)
+    with session.begin() as whole:
+        with session.begin_nested() as savepoint:
+            Picture.reacquire(session, "anna", [picture], timeout=600)
+            savepoint.rollback()
+        assert Picture.unacquire(other, "anna") == 1
+        assert Picture.reacquire(session, "anna", [picture]).lost == [picture]
+        whole.rollback()
+    assert picture.acquisition.lost

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from jobboard.orm import JobLockedError, JobLostError, JobNotFoundError, Updates
 from tests.orm.models import Job, ShardJob, Word
-from tests.orm.test_status_tracker import stored
+from tests.orm.test_status_tracker import start, stored
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -98,3 +98,35 @@ def test_what_an_update_does_not_change_is_there_nevertheless(engine: sa.Engine)
     with pytest.raises(JobNotFoundError):
         Job.create("job-2", 10).update(changed, Updates({"data": 1}))
     changed.dispose()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_block_may_delete_its_job(engine: sa.Engine, committed: bool) -> None:
+    Job.create_and_save(engine, "job-1", 10)
+    with Session(engine) as session:
+        with start(session) as (job, _):
+            session.delete(job)
+            if committed:
+                session.commit()
+        assert session.get(Job, "job-1") is None
+
+
+def test_a_block_that_fails_has_not_deleted_its_job(engine: sa.Engine) -> None:
+    Job.create_and_save(engine, "job-1", 10)
+    with Session(engine) as session, start(session, skip_error=True) as (job, _):
+        session.delete(job)
+        session.flush()
+        raise ValueError
+    assert (stored(engine).status, stored(engine).lock, stored(engine).retry) == (30, None, 1)
+
+
+def test_only_its_holder_deletes_a_job(engine: sa.Engine) -> None:
+    def overtaken(session: Session) -> None:
+        with start(session) as (job, _):
+            Job.create("job-1", 10).lock_it(engine, 20, expire=0)
+            session.delete(job)
+
+    Job.create_and_save(engine, "job-1", 10)
+    with Session(engine) as session, pytest.raises(JobLostError, match="another took it"):
+        overtaken(session)
+    assert stored(engine).status == 20

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.sql.prepared import Prepared
 from jobboard.taskloop import TaskLoop
+from jobboard.taskloop.loop import known
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -63,6 +65,21 @@ def test_on_an_engine_that_commits_each_statement(make_loop: Callable[..., Any],
     other = make_loop(bind=engine.execution_options(isolation_level="AUTOCOMMIT"), table=loop.table)
     assert len(other.get(1, test=True)) == 1
     assert len(other.get(2)) == 2
+
+
+@pytest.mark.backends("sqlite")
+def test_on_an_engine_that_begins_by_hand(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    with TaskLoop(engine, "loop") as loop:
+        loop.create()
+    with TaskLoop(engine, "loop") as loop:
+        # What the table is like is looked up by the first verb, and that may only read.
+        assert loop.stats()["bumped"] == 0
+        with engine.begin() as connection:
+            assert TaskLoop(connection, "loop").add([1, 2]) == 2
+        known.clear()
+        assert loop.get(1) == [1]
 
 
 @pytest.mark.backends("sqlite")

@@ -1,10 +1,15 @@
 """What ``INSTALLED_APPS`` leads to."""
 
+import contextlib
+import glob
+from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig
+from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
-from django.tasks import task_backends
 
 
 class JobboardConfig(AppConfig):
@@ -14,13 +19,45 @@ class JobboardConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(make_tables, sender=self)
+        connection_created.connect(make_way)
 
 
 def make_tables(using: str, **kwargs: Any) -> None:
     """``manage.py migrate`` makes the tables of the boards that are in the database that it is about."""
-    from jobboard.backends import fetch
-    from jobboard.contrib.django.backend import JobboardBackend
+    from jobboard.contrib.django.backend import boards_in
 
-    for backend in task_backends.all(initialized_only=False):
-        if isinstance(backend, JobboardBackend) and backend.database == using:
-            fetch(backend.checked.name, backend.checked.conf).setup()
+    found = boards_in(using)
+    for board in found:
+        board.setup()
+    connection = connections[using]
+    if found and connection.vendor == "sqlite" and not connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            # SQLite's log is a file of its own from now on, and a test runner copies the database's file alone: so all
+            # goes there at once, what further apps write included.
+            cursor.execute("PRAGMA wal_autocheckpoint = 1")
+            cursor.execute("PRAGMA wal_checkpoint")
+        if connection.settings_dict["NAME"] == connection.settings_dict["TEST"]["NAME"]:
+            _clear_away_logs(connection)
+
+
+def _clear_away_logs(connection: Any) -> None:
+    """Those of copies from earlier test runs: Django removes the copy's own file, and SQLite would take the log that is
+    left for one of the next copy."""
+    database = Path(connection.settings_dict["NAME"])
+    for log in database.parent.glob(f"{glob.escape(database.stem)}_*{glob.escape(database.suffix)}-wal"):
+        copy = log.with_name(log.name.removesuffix("-wal"))
+        if copy.exists():
+            # The last one who closes it takes its log away.
+            with contextlib.closing(connection.Database.connect(copy)) as old:
+                old.execute("PRAGMA wal_checkpoint")
+        else:
+            log.unlink(missing_ok=True)
+
+
+def make_way(connection: Any, **kwargs: Any) -> None:
+    """Whoever connects to no database, as test runners do, is about to create, copy or drop one. PostgreSQL does so to
+    none while others are connected to it."""
+    if connection.alias == NO_DB_ALIAS:
+        from jobboard.contrib.django import boards
+
+        boards.leave_databases()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from django.core import checks
+from django.tasks import task_backends
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.base import Task, TaskResult
 from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
 from django.tasks.signals import task_enqueued
 
+from jobboard.backends import fetch
 from jobboard.board import JobBoard
 from jobboard.contrib.django import boards, joining
 from jobboard.contrib.django.options import TaskOptions
@@ -32,16 +33,22 @@ class JobboardBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
-    @functools.cached_property
+    _checked: TaskOptions | None = None
+
+    @property
     def checked(self) -> TaskOptions:
-        """Not when it is made: Django does that while it imports tasks, before any check.
+        """Not when it is made: Django does that while it imports tasks, before any check. And anew once a test runner
+        has given Django another database.
 
         :raises InvalidTaskBackend: an option is wrong.
         """
-        try:
-            return TaskOptions.of(self.options)
-        except ValueError as error:
-            raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
+        checked = self._checked
+        if checked is None or not checked.current:
+            try:
+                checked = self._checked = TaskOptions.of(self.options)
+            except ValueError as error:
+                raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
+        return checked
 
     @property
     def database(self) -> str | None:
@@ -85,3 +92,13 @@ class JobboardBackend(BaseTaskBackend):
         except ValueError as error:
             return [checks.Error(f"TASKS[{self.alias!r}]: {error}", id="jobboard.E001")]
         return []
+
+
+def boards_in(database: str) -> list[JobBoard]:
+    """The boards of ``TASKS`` that are in this database of Django's, not connected.
+
+    :raises InvalidTaskBackend: an option is wrong.
+    """
+    backends = task_backends.all(initialized_only=False)
+    found = [backend.checked for backend in backends if isinstance(backend, JobboardBackend)]
+    return [fetch(options.name, options.conf) for options in found if options.database == database]

@@ -9,53 +9,25 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import sqlalchemy as sa
 from django.db import connections, models, router, transaction
 from django.db.models.query import ModelIterable
-from sqlalchemy.orm import DeclarativeBase, Session, mapped_column
+from sqlalchemy.orm import Session, mapped_column, registry
 
 from jobboard import orm
-from jobboard.arguments import aware
 from jobboard.contrib.django import joining
+from jobboard.contrib.django.fields import MomentField, NameField, TokenField
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import boottime
 from jobboard.orm import Reacquired, verbs
 from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import BATCH, lock_held
+from jobboard.orm.undoing import hand_over, on_rollback
 from jobboard.states import moment
-
-_COLLATIONS = {"postgresql": "C", "mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
-"""Those that compare byte by byte, as SQLite does by itself."""
-
-
-class _LeftAlone(models.Field):
-    """A column that the save of an object leaves alone, so that nobody writes back what has been long ago."""
-
-    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        return super().pre_save(model_instance, add) if add else models.F(self.attname)
-
-
-class _Name(_LeftAlone, models.CharField):
-    def db_parameters(self, connection: Any) -> Any:
-        vendor = "mariadb" if getattr(connection, "mysql_is_mariadb", False) else connection.vendor
-        return {**super().db_parameters(connection), "collation": _COLLATIONS.get(vendor)}
-
-
-class _MomentField(_LeftAlone, models.BigIntegerField):
-    """A time, aware of its zone; stored as µs since 1970, UTC."""
-
-    def from_db_value(self, value: int | None, *args: object) -> datetime.datetime | None:
-        return None if value is None else moment(value)
-
-    def get_prep_value(self, value: Any) -> Any:
-        return super().get_prep_value(aware("time", value) if isinstance(value, datetime.datetime) else value)
-
-
-class _Token(_LeftAlone, models.BigIntegerField):
-    pass
 
 
 class _Key(sa.types.UserDefinedType[Any]):
@@ -74,19 +46,23 @@ class _Key(sa.types.UserDefinedType[Any]):
         return self.field.to_python
 
 
-class _Base(DeclarativeBase):
-    pass
-
-
 @functools.cache
 def _twin_of(model: Any, alias: str) -> Any:
-    """:raises TypeError: its primary key is none of its own, or several columns."""
+    """:raises TypeError: its primary key is several columns, or lies in another table than the claims."""
     key = model._meta.pk
-    if key.model is not model or not key.column or key.remote_field:
-        raise TypeError(f"{model.__name__} needs a primary key that is one column of its own table to be acquired by")
+    if not key.column or key.model is not model._meta.get_field("acquired_token").model:
+        raise TypeError(
+            f"{model.__name__} needs a primary key that is one column, in the table that has acquired_token: acquire "
+            "rows of a child model as those of its parent"
+        )
     kind = sa.BigInteger() if isinstance(key, models.IntegerField | models.AutoField) else _Key(key, alias)
     columns = {"__tablename__": model._meta.db_table, "key": mapped_column(key.column, kind, primary_key=True)}
-    return type(model.__name__, (orm.Claimable, _Base), columns)
+    # In a registry of its own: the model's twin in another database has a table of the same name.
+    return registry().mapped(type(model.__name__, (orm.Claimable,), columns))
+
+
+# One thread at a time makes a twin.
+_mapping = threading.Lock()
 
 
 class _Work(NamedTuple):
@@ -104,33 +80,47 @@ class _Work(NamedTuple):
     def connection(self) -> Any:
         return self.session.connection()
 
-    def on_rollback(self, undo: Callable[[], object]) -> None:
-        _Undo(self.alias, undo)
-
 
 class _Undo:
-    """To be called if Django's transaction, or the savepoint that it is in, is rolled back.
+    """What to call, in order, if Django's transaction, or the savepoint that it is in, is rolled back.
 
     Of a rollback Django tells nobody. It drops what it was to call after the commit, on every way; and a list lets go
-    of its last one first, which is the order to undo in.
+    of its last one first, which is the order to undo in. It drops that as well where it has committed, and something
+    that it calls before raises: but by then it is back in autocommit mode, and while it rolls back it is not yet.
     """
 
-    def __init__(self, alias: str, undo: Callable[[], object]) -> None:
-        self._undo: Callable[[], object] | None = undo
-        transaction.on_commit(self._committed, using=alias)
+    def __init__(self, alias: str, steps: list[Callable[[], object]]) -> None:
+        self._connection = connections[alias]
+        self._steps = steps
+        if steps:
+            transaction.on_commit(self._committed, using=alias)
 
     def _committed(self) -> None:
-        self._undo = None
+        self._steps = []
 
     def __del__(self) -> None:
-        if self._undo is not None:
-            self._undo()
+        if not self._connection.autocommit:
+            for undo in self._steps:
+                undo()
+
+
+def _alias_of(model: Any, using: str | None, rows: Iterable[Any]) -> str:
+    """The database to work in."""
+    aliases = {using} if using else set()
+    # In another one a row with the same key and token is somebody else's.
+    aliases |= {router.db_for_write(model, instance=row) for row in rows}
+    if len(aliases) > 1:
+        names = " and in ".join(map(repr, sorted(aliases)))
+        raise ValueError(f"rows are to be found in {names}: give those of one database, which using= need not name")
+    return aliases.pop() if aliases else router.db_for_write(model)
 
 
 @contextlib.contextmanager
-def _working(model: Any, using: str | None) -> Iterator[_Work]:
-    alias = using or router.db_for_write(model)
-    twin = _twin_of(model, alias)
+def _working(model: Any, using: str | None, rows: Iterable[Any] = ()) -> Iterator[_Work]:
+    """:raises ValueError: the rows are of several databases, or not of that one."""
+    alias = _alias_of(model, using, rows)
+    with _mapping:
+        twin = _twin_of(model, alias)
     with transaction.atomic(using=alias):
         django = connections[alias]
         if django.vendor == "sqlite":
@@ -139,6 +129,8 @@ def _working(model: Any, using: str | None) -> Iterator[_Work]:
         with joining._engine(alias).connect() as connection, Session(connection, expire_on_commit=False) as session:
             session.begin()
             yield _Work(session, twin, alias)
+            # Django will tell what becomes of it: here the session is closed without a commit.
+            _Undo(alias, hand_over(session))
 
 
 class ClaimableModel(models.Model):
@@ -159,8 +151,9 @@ class ClaimableModel(models.Model):
     the database's are Django's. The times are the database's.
 
     **The fence.** An object that was acquired remembers the token of that, see :attr:`acquisition`. To ``save()`` or
-    ``delete()`` it once another has acquired its row, or it was given back, raises ``ClaimLost``, and nothing is
-    written. Others are written as ever, and no ``save()`` touches the columns of this class.
+    ``delete()`` it once another has acquired its row, or it was given back by name, raises ``ClaimLost``, and nothing
+    is written. Others are written as ever, an object that was itself given back among them. No ``save()`` touches the
+    columns of this class: a new row is nobody's, be it a copy of one that is held.
     """
 
     acquire_limit: ClassVar[int | None] = None
@@ -169,21 +162,23 @@ class ClaimableModel(models.Model):
     acquire_timeout: ClassVar[float | None] = None
     """For how many seconds, unless the call says otherwise; None: 600."""
 
-    acquired_by = _Name(max_length=255, null=True, default=None, editable=False, db_index=True)
-    acquired_at = _MomentField(null=True, default=None, editable=False)
-    acquired_until = _MomentField(null=True, default=None, editable=False)
-    acquired_token = _Token(default=0, db_default=0, editable=False)
+    acquired_by = NameField(max_length=255, null=True, default=None, editable=False, db_index=True)
+    acquired_at = MomentField(null=True, default=None, editable=False)
+    acquired_until = MomentField(null=True, default=None, editable=False)
+    acquired_token = TokenField(default=0, db_default=0, editable=False)
 
     class Meta:
         abstract = True
 
-    _acquisition: Acquisition | None = None
+    _hold: tuple[Any, Acquisition | None] = None, None
+    """The key of the row that was acquired, and what is held of it."""
 
     @property
     def acquisition(self) -> Acquisition | None:
         """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
-        acquired, or was given back."""
-        return self._acquisition
+        acquired, or was given back; or has been given another key, and so is a copy."""
+        key, acquisition = self._hold
+        return acquisition if key == self.pk else None
 
     @classmethod
     def acquire(
@@ -226,7 +221,8 @@ class ClaimableModel(models.Model):
             while len(taken) < wish.limit:
                 # Others are at the first ones, if these were not enough: so then it looks far ahead at once.
                 candidates = queryset.filter(free).exclude(pk__in=seen).values_list("pk", flat=True)
-                some = list(candidates[: 10 * BATCH if seen else BATCH])
+                # A row comes once for each that it is joined with.
+                some = list(dict.fromkeys(candidates[: 10 * BATCH if seen else BATCH]))
                 if not some:
                     break
                 seen += some
@@ -248,8 +244,8 @@ class ClaimableModel(models.Model):
         if changed := [row for key, row in held.items() if key not in found]:
             work.twin.unacquire(work.session, wish.who, changed)
         for key, each in found.items():
-            each._acquisition = held[key].acquisition
-            work.on_rollback(each._acquisition.taken_away)
+            # Undoing what the session did takes away this very one.
+            each._hold = key, held[key].acquisition
         return [found[key] for key in keys if key in found]
 
     @classmethod
@@ -268,14 +264,17 @@ class ClaimableModel(models.Model):
     ) -> Reacquired:
         """Hold on to rows for another timeout, from now on.
 
-        :param rows: objects of them; without it all that are acquired under the name.
+        :param rows: objects of them, all of one database; without it all that are acquired under the name.
+        :param using: the alias of that database; that of the rows, or the router's, unless given.
         :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
         :raises JobFailure: one of the rows was acquired under another name.
+        :raises TypeError: one of them is no object of this model.
+        :raises ValueError: the rows are of several databases, or not of that one.
         """
-        with _working(cls, using) as work:
+        chosen = None if rows is None else list(rows)
+        with _working(cls, using, chosen or ()) as work:
             micros = work.twin._timeout(cls.acquire_timeout if timeout is None else timeout)
-            chosen = list(cls.acquired(who).using(work.alias) if rows is None else rows)
-            held = cls._held(who, chosen)
+            held = cls._held(who, cls.acquired(who).using(work.alias) if chosen is None else chosen)
             asked = boottime()
             renewed = verbs.renew(
                 work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, None
@@ -285,10 +284,10 @@ class ClaimableModel(models.Model):
             for key, (row, _) in held.items():
                 if key in renewed:
                     deadline = asked + micros / verbs.SECOND
-                    if row._acquisition is None:
+                    if row.acquisition is None:
                         row._remember(work, Acquisition(who, row.acquired_token, deadline))
                     else:
-                        work.on_rollback(row._acquisition.extended(deadline))
+                        on_rollback(work.session, row.acquisition.extended(deadline))
                     kept.append(row)
                 else:
                     row._lose()
@@ -299,14 +298,18 @@ class ClaimableModel(models.Model):
     def unacquire(cls, who: str, rows: Iterable[Self] | None = None, *, using: str | None = None) -> int:
         """Give rows back: these, or all that are acquired under the name.
 
+        :param using: as of :meth:`reacquire`.
         :returns: how many; rows that were lost stay as they are.
         :raises JobFailure: one of the rows was acquired under another name.
+        :raises TypeError: one of them is no object of this model.
+        :raises ValueError: the rows are of several databases, or not of that one.
         """
-        with _working(cls, using) as work:
-            if rows is None:
+        chosen = None if rows is None else list(rows)
+        with _working(cls, using, chosen or ()) as work:
+            if chosen is None:
                 count: int = work.twin.unacquire(work.session, who)
                 return count
-            held = cls._held(who, rows)
+            held = cls._held(who, chosen)
             released = lock_held(work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()})
             verbs.release(work.connection, work.mapper, list(released))
             for key, (row, _) in held.items():
@@ -335,11 +338,11 @@ class ClaimableModel(models.Model):
 
     @contextlib.contextmanager
     def _fenced(self, using: str | None) -> Iterator[None]:
-        held = self._acquisition
+        held = self.acquisition
         if held is None:
             yield
             return
-        with _working(type(self), using or self._state.db) as work:
+        with _working(type(self), using, () if using else [self]) as work:
             [(key, (_, hold))] = type(self)._held(held.who, [self]).items()
             if not lock_held(work.connection, work.mapper, {key: hold}):
                 self._lose()
@@ -348,19 +351,21 @@ class ClaimableModel(models.Model):
             yield
 
     def _remember(self, work: _Work, acquisition: Acquisition | None) -> None:
-        work.on_rollback(functools.partial(setattr, self, "_acquisition", self._acquisition))
-        self._acquisition = acquisition
+        on_rollback(work.session, functools.partial(setattr, self, "_hold", self._hold))
+        self._hold = self.pk, acquisition
 
     def _lose(self) -> None:
-        if self._acquisition is not None:
-            self._acquisition.taken_away()
+        if self.acquisition is not None:
+            self.acquisition.taken_away()
 
     @classmethod
     def _held(cls, who: str, rows: Iterable[Self]) -> dict[tuple[Any], tuple[Self, dict[str, Any]]]:
         """The rows by their keys, each with what it has in the table as long as it is held."""
         held = {}
         for row in rows:
-            if (its := row._acquisition) is not None and its.who != who:
+            if not isinstance(row, cls._meta.concrete_model):
+                raise TypeError(f"rows must be objects of {cls.__name__}, not of {type(row).__name__}")
+            if (its := row.acquisition) is not None and its.who != who:
                 raise JobFailure(f"{cls.__name__} {row.pk!r} was acquired by {its.who!r}, not by {who!r}")
             token = {} if its is None else {"acquired_token": its.token}
             held[(row.pk,)] = row, {"acquired_by": who, **token}

@@ -29,7 +29,29 @@ DIALECTS = {
 """By the driver's module. Django takes psycopg 2 only where psycopg 3 is missing, which the board itself needs."""
 
 _PARTS = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-_TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_TAKEN = {
+    "postgresql": ("sslmode", "sslrootcert", "sslcert", "sslkey"),
+    "mysql": ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key"),
+    "sqlite": (),
+}
+"""The ``OPTIONS`` that the board has by the same name."""
+_DJANGOS = {
+    "postgresql": (
+        *("isolation_level", "pool", "server_side_binding", "cursor_factory", "row_factory", "prepare_threshold"),
+        *("client_encoding", "application_name", "fallback_application_name", "connect_timeout", "autocommit"),
+        *("tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+    ),
+    "mysql": (
+        *("isolation_level", "charset", "collation", "use_unicode", "sql_mode", "init_command", "conv", "cursorclass"),
+        *("connect_timeout", "read_timeout", "write_timeout", "client_flag", "autocommit", "local_infile", "compress"),
+        *("max_allowed_packet", "binary_prefix", "program_name"),
+    ),
+    "sqlite": (
+        *("transaction_mode", "isolation_level", "timeout", "init_command", "detect_types", "cached_statements"),
+        *("factory", "check_same_thread", "uri", "autocommit"),
+    ),
+}
+"""Those that a connection of the board's does without: it leads to the same place, as the same user, as safely."""
 
 
 def conf_of(alias: str) -> dict[str, Any]:
@@ -43,6 +65,7 @@ def conf_of(alias: str) -> dict[str, Any]:
         raise ValueError(f"DATABASES has no {alias!r}; it has {', '.join(sorted(connections))}") from None
     scheme = _dialect(alias).partition("+")[0]
     settings: Mapping[str, Any] = connection.settings_dict
+    taken = _options(alias, scheme, settings.get("OPTIONS", {}))
     if scheme == "sqlite":
         if connection.is_in_memory_db():
             raise ValueError(
@@ -52,15 +75,52 @@ def conf_of(alias: str) -> dict[str, Any]:
         return {"board": "sqlite", "database": str(settings["NAME"])}
     conf = {"board": scheme, "database": settings["NAME"]}
     conf |= {ours: settings[theirs] for theirs, ours in _PARTS.items() if settings.get(theirs)}
-    conf |= {option: value for option, value in settings.get("OPTIONS", {}).items() if option in _TLS}
+    conf |= taken
     if scheme == "mysql" and str(conf.get("host", "")).startswith("/"):
         conf["unix_socket"] = conf.pop("host")
     return conf
 
 
+def name_of(alias: str) -> object:
+    """What Django calls this database on its server, or its file: a test runner changes that, in each of its processes
+    to another one."""
+    return connections[alias].settings_dict["NAME"]
+
+
+def _options(alias: str, scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``OPTIONS`` of a database, as the board has them.
+
+    :raises ValueError: without one of them a connection would lead elsewhere, or be less safe.
+    """
+    options = dict(given)
+    if scheme == "mysql" and isinstance(tls := options.get("ssl") or {}, Mapping):
+        options.pop("ssl", None)
+        options |= {f"ssl_{part}": value for part, value in tls.items()}
+    taken = {option: options.pop(option) for option in _TAKEN[scheme] if option in options}
+    for option in options:
+        if option not in _DJANGOS[scheme]:
+            raise ValueError(
+                f"DATABASES[{alias!r}]['OPTIONS'] has {option!r}, which the board's own connections can't have: have "
+                "the server set it for the user or the database, or give the board a database of its own, by a URI"
+            )
+    return taken
+
+
 def within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
-    """Call ``work`` with what has the board take part in Django's transaction: nothing where Django is in none."""
-    if alias is None or not connections[alias].in_atomic_block:
+    """Call ``work`` with what has the board take part in Django's transaction: nothing where Django is in none.
+
+    :raises TransactionManagementError: there may be one that Django leaves to the project to commit.
+    """
+    if alias is None:
+        return work({})
+    django = connections[alias]
+    if not django.in_atomic_block:
+        # Not by get_autocommit(), which connects.
+        if not (django.settings_dict["AUTOCOMMIT"] if django.connection is None else django.autocommit):
+            raise transaction.TransactionManagementError(
+                f"the database {alias!r} does not commit by itself, and when the project does, Django does not tell: "
+                "turn autocommit on, and enqueue within transaction.atomic()"
+            )
         return work({})
     joined = _engine(alias).connect()
     joined.begin()
@@ -82,8 +142,13 @@ def _engine(alias: str) -> Engine:
     from sqlalchemy.pool import NullPool
 
     dialect = _dialect(alias)
-    # It would ask the connection in a way that only psycopg's own class allows.
-    options = {"use_native_hstore": False} if dialect.startswith("postgresql") else {}
+    options: dict[str, Any] = {}
+    if dialect.startswith("postgresql"):
+        # It would ask the connection in a way that only psycopg's own class allows.
+        options["use_native_hstore"] = False
+    elif dialect.startswith("sqlite"):
+        # Django's cursors take "?", too, but can't write down such a query where queries are recorded.
+        options["paramstyle"] = "format"
     return sa.create_engine(
         f"{dialect}://",
         creator=lambda: DjangosConnection(alias),

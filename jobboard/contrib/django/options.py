@@ -26,13 +26,20 @@ POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 class TaskOptions(NamedTuple):
     """The board's name and configuration, and when a task is run again that has failed: unless said, never.
 
-    ``database``: the alias of Django's own in which the board is; None where it is elsewhere.
+    ``database``: the alias of Django's own in which the board is; None where it is elsewhere. ``known_as``: what Django
+    called that database at the time.
     """
 
     name: str
     conf: Mapping[str, Any]
     retry: RetryPolicy
     database: str | None = None
+    known_as: object = None
+
+    @property
+    def current(self) -> bool:
+        """Whether Django still means the same database."""
+        return self.database is None or joining.name_of(self.database) == self.known_as
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -42,16 +49,16 @@ class TaskOptions(NamedTuple):
         board = options.get("board")
         if not isinstance(board, str):
             raise ValueError("the option 'board' is missing: the URI of a board, as in 'redis://redis1:6379/0'")
-        database = None
+        database = known_as = None
         if board.startswith(joining.SCHEME):
             database = board.removeprefix(joining.SCHEME)
-            place = joining.conf_of(database)
+            place, known_as = joining.conf_of(database), joining.name_of(database)
             options = {**place, **options, "board": place["board"]}
         try:
             engine = backends.fetch(name, {"board": options["board"]}).engine
             _check_names("the backend", given, (*OWN, *configuration.COMMON, *engine.options))
             backends.fetch(name, options)
-            return cls(name, options, _policy(retry), database)
+            return cls(name, options, _policy(retry), database, known_as)
         except (TypeError, JobBoardError) as error:
             raise ValueError(str(error)) from error
 

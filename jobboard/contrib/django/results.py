@@ -100,8 +100,9 @@ def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome |
         started_at=in_zone(began[0]) if began else None,
         last_attempted_at=in_zone(began[-1]) if began else None,
         finished_at=in_zone(job.last_modified) if state in (TRASHED, COMPLETE) else None,
-        args=job.details["args"],
-        kwargs=job.details["kwargs"],
+        # Who posts a task by hand, as a schedule's, may leave out what it does not take.
+        args=job.details.get("args", []),
+        kwargs=job.details.get("kwargs", {}),
         backend=alias,
         errors=[error_of(failure) for failure in job.errors],
         worker_ids=_workers(job),

@@ -22,7 +22,8 @@ from jobboard import codec
 from jobboard.contrib.django import results
 from jobboard.contrib.django.backend import JobboardBackend
 from jobboard.job import Job
-from jobboard.outcomes import Reject, Retry
+from jobboard.outcomes import Retry, outcome_of
+from jobboard.states import Verb
 
 
 class TaskRunner:
@@ -45,7 +46,7 @@ class TaskRunner:
         began = job.last_modified
         _let_go()
         try:
-            return self._run(results.result_of(job, self._alias), job.board._keeps)
+            return self._run(job, results.result_of(job, self._alias))
         except Retry:
             raise
         except BaseException as error:
@@ -54,25 +55,28 @@ class TaskRunner:
         finally:
             _let_go()
 
-    def _run(self, result: TaskResult, keeps: tuple[int, codec.Wire] | None) -> object:
+    def _run(self, job: Job, result: TaskResult) -> object:
         task_started.send(type(self.backend), task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
             value = normalize_json(result.task.call(*context, *result.args, **result.kwargs))
-            if keeps is not None:
+            if (keeps := job.board._keeps) is not None:
                 # A conductor would take the work for done, and only the result for lost.
                 codec.encode_result(value, *keeps)
-        except Retry:
-            raise
         except BaseException as error:
-            retry = self.backend.checked.retry
-            if isinstance(error, Reject) or retry.max_attempts is None or result.attempts >= retry.max_attempts:
+            if self._ends(job, error):
                 result.errors.append(results.task_error(error))
                 self._finish(result, TaskResultStatus.FAILED)
             raise
         results.put(result, _return_value=value)
         self._finish(result, TaskResultStatus.SUCCESSFUL)
         return value
+
+    def _ends(self, job: Job, error: BaseException) -> bool:
+        """Whether the board will have it run no more. Not by the attempts of the result: they count retries, too, and
+        those from before a restore."""
+        verdict = outcome_of(error, job, self.backend.checked.retry)
+        return verdict.verb == Verb.TRASH or (not verdict.retry and job._record.exhausted)
 
     def _finish(self, result: TaskResult, status: TaskResultStatus) -> None:
         results.put(result, status=status, finished_at=timezone.now())

@@ -44,7 +44,7 @@ def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> It
 
     settings: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[backend]}"}
     if backend == "sqlite":
-        settings |= {"NAME": str(tmp_path / "project.sqlite3"), "OPTIONS": {"transaction_mode": "IMMEDIATE"}}
+        settings["NAME"] = str(tmp_path / "project.sqlite3")
     else:
         url = sqlalchemy.make_url(request.getfixturevalue("database_uri")(backend))
         settings |= {"NAME": url.database, "USER": url.username, "PASSWORD": url.password or ""}
@@ -60,6 +60,22 @@ def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> It
     del connections["project"]
     joining._engine.cache_clear()
     connections.settings = configured
+
+
+@pytest.fixture
+def tables(database: dict[str, Any]) -> Iterator[None]:
+    """The tables of the claimable models, in ``project``."""
+    from django.db import connections
+
+    from tests.contrib.django.rows import MODELS, USING
+
+    with connections[USING].schema_editor() as editor:
+        for model in MODELS:
+            editor.create_model(model)
+    yield
+    with connections[USING].schema_editor() as editor:
+        for model in reversed(MODELS):
+            editor.delete_model(model)
 
 
 @pytest.fixture

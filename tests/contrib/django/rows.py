@@ -1,9 +1,10 @@
-"""A model of the tests, and a process that works on its rows."""
+"""Models of the tests, and a process that works on rows of one."""
 
 from __future__ import annotations
 
 import sys
 import uuid
+from typing import Any
 
 from django.db import models
 
@@ -31,6 +32,49 @@ class Named(ClaimableModel):
 class Child(Picture):
     class Meta:
         app_label = "jobboard"
+
+
+class Seen(Picture):
+    class Meta:
+        app_label = "jobboard"
+        proxy = True
+
+
+class Detail(ClaimableModel):
+    picture = models.OneToOneField(Picture, models.CASCADE, primary_key=True)
+
+    class Meta:
+        app_label = "jobboard"
+
+
+class Numbered(Picture):
+    number = models.IntegerField(primary_key=True)
+    whole = models.OneToOneField(Picture, models.CASCADE, parent_link=True)
+
+    class Meta:
+        app_label = "jobboard"
+
+
+class Tag(models.Model):
+    picture = models.ForeignKey(Picture, models.CASCADE, related_name="tags")
+
+    class Meta:
+        app_label = "jobboard"
+
+
+MODELS = (Picture, Named, Detail, Child, Numbered, Tag)
+
+
+def pictures(count: int) -> list[Picture]:
+    return [Picture.objects.using(USING).create(rank=number) for number in range(count)]
+
+
+def acquire(who: str, *args: Any, **options: Any) -> list[Picture]:
+    return Picture.acquire(who, *args, using=USING, **options)
+
+
+def stored(row: Picture) -> Picture:
+    return Picture.objects.using(USING).get(pk=row.pk)
 
 
 def left() -> models.QuerySet[Picture]:

@@ -20,6 +20,11 @@ def add(a, b=1):
     return a + b
 
 
+@task
+def nothing():
+    return "nothing"
+
+
 @task(priority=5, queue_name="sums")
 async def add_async(a, b):
     return a + b
@@ -64,6 +69,19 @@ def third_time(context, folder):
 @task
 def later(delay):
     raise Retry("not now", delay=delay)
+
+
+@task
+def later_counted():
+    raise Retry("not now", delay=0.01, count=True)
+
+
+@task(takes_context=True)
+def later_twice(context):
+    """Asks for it twice, and fails from then on."""
+    if context.attempt <= 2:
+        raise Retry("not now", delay=0.01)
+    raise OSError(f"attempt {context.attempt}")
 
 
 @task

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from django.db import connections, transaction
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing import eventually
-from tests.contrib.django.rows import USING, Child, Named, Picture, left
+from tests.contrib.django.rows import USING, Child, Named, Numbered, Picture, Tag, acquire, left, pictures, stored
 
-pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.usefixtures("tables")]
 ROOT = Path(__file__).parents[3]
 SHORT = 0.05
 WORKER = """
@@ -28,31 +28,6 @@ django.setup()
 from tests.contrib.django.rows import work
 work(sys.argv[1], sys.argv[2] == "stay")
 """
-
-
-@pytest.fixture(autouse=True)
-def tables(database: Any) -> Iterator[None]:
-    with connections[USING].schema_editor() as editor:
-        editor.create_model(Picture)
-        editor.create_model(Named)
-        editor.create_model(Child)
-    yield
-    with connections[USING].schema_editor() as editor:
-        editor.delete_model(Child)
-        editor.delete_model(Named)
-        editor.delete_model(Picture)
-
-
-def pictures(count: int) -> list[Picture]:
-    return [Picture.objects.using(USING).create(rank=number) for number in range(count)]
-
-
-def acquire(who: str, *args: Any, **options: Any) -> list[Picture]:
-    return Picture.acquire(who, *args, using=USING, **options)
-
-
-def stored(row: Picture) -> Picture:
-    return Picture.objects.using(USING).get(pk=row.pk)
 
 
 def test_batches_are_disjoint_and_in_order() -> None:
@@ -69,6 +44,16 @@ def test_batches_are_disjoint_and_in_order() -> None:
     assert first[0].acquired_until - first[0].acquired_at == datetime.timedelta(seconds=600)
     assert set(Picture.acquired("bert").using(USING)) == set(made[3:])
     assert list(Picture.acquired("Anna").using(USING)) == []
+
+
+def test_a_query_set_that_finds_a_row_more_than_once() -> None:
+    made = pictures(3)
+    for picture in [*made, *made]:
+        Tag.objects.using(USING).create(picture=picture)
+    tagged = Picture.objects.using(USING).filter(tags__gt=0).order_by("-rank")
+    assert tagged.count() == 6
+    assert acquire("anna", tagged, limit=2) == [made[2], made[1]]
+    assert acquire("bert", tagged) == [made[0]]
 
 
 def test_what_is_given_back_and_what_has_lapsed_comes_again() -> None:
@@ -102,6 +87,19 @@ def test_who_was_too_slow_writes_nothing() -> None:
     mine.save()
 
 
+def test_who_writes_after_giving_back() -> None:
+    pictures(2)
+    [itself, by_name] = acquire("anna")
+    Picture.unacquire("anna", [itself])
+    Picture.unacquire("anna", using=USING)
+    assert acquire("bert") == [itself, by_name]
+    itself.done = True
+    itself.save()
+    assert (stored(itself).done, stored(itself).acquired_by) == (True, "bert")
+    with pytest.raises(ClaimLost):
+        by_name.save()
+
+
 def test_others_save_what_is_not_the_claims() -> None:
     [page] = pictures(1)
     [held] = acquire("anna")
@@ -112,6 +110,42 @@ def test_others_save_what_is_not_the_claims() -> None:
     held.done = True
     held.save()
     held.delete()
+
+
+@pytest.mark.parametrize("of", ["what is held", "what was loaded"])
+@pytest.mark.parametrize("idiom", ["key and state", "key alone", "key of its own"])
+def test_a_copy_is_nobodys(of: str, idiom: str) -> None:
+    pictures(1)
+    [held] = acquire("anna")
+    copy = held if of == "what is held" else stored(held)
+    key = copy.pk
+    copy.pk, copy._state.adding = 100 if idiom == "key of its own" else None, idiom == "key and state"
+    copy.save(using=USING)
+    assert copy.acquisition is None
+    for row in (copy, stored(copy)):
+        assert (row.acquired_by, row.acquired_at, row.acquired_until, row.acquired_token) == (None, None, None, 0)
+    copy.done = True
+    copy.save()
+    assert acquire("bert") == [copy]
+    assert Picture.objects.using(USING).get(pk=key).acquired_by == "anna"
+
+
+def test_a_copy_of_a_row_that_was_lost() -> None:
+    pictures(1)
+    [slow] = acquire("anna", timeout=SHORT)
+    eventually(lambda: acquire("bert"))
+    slow.pk = None
+    slow.save()
+    assert not slow.acquired_by
+
+
+def test_a_copy_is_no_part_of_the_claim() -> None:
+    pictures(2)
+    rows = [held, copy] = acquire("anna")
+    copy.pk = None
+    copy.save()
+    assert Picture.reacquire("anna", rows, using=USING) == ([held], [copy])
+    assert Picture.unacquire("anna", rows) == 1
 
 
 def test_reacquiring() -> None:
@@ -182,6 +216,56 @@ def test_what_is_committed_changes_objects_for_good() -> None:
     back.save()
 
 
+@pytest.mark.parametrize("within", [False, True], ids=["by itself", "in a transaction"])
+def test_what_is_acquired_is_held(within: bool) -> None:
+    pictures(3)
+    with transaction.atomic(using=USING) if within else ExitStack():
+        rows = [acquired, renewed, back] = acquire("anna", timeout=60)
+        assert [row.acquisition.lost for row in rows] == [False] * 3
+        assert Picture.reacquire("anna", [renewed], timeout=600, using=USING).kept == [renewed]
+        assert Picture.unacquire("anna", [back], using=USING) == 1
+        acquired.save()
+        found = Picture.reacquire("anna", using=USING).kept
+        rows = [acquired, renewed, *found]
+        assert [row.acquisition.lost for row in rows] == [False] * 4
+    assert [row.acquisition.lost for row in rows] == [False] * 4
+    assert 50 < acquired.acquisition.expires_in() < 60
+    assert renewed.acquisition.expires_in() > 500
+    assert back.acquisition is None
+
+
+def test_what_is_gone_with_the_connection_changes_no_object() -> None:
+    pictures(2)
+    [row] = acquire("anna", limit=1, timeout=60)
+    with transaction.atomic(using=USING):
+        [more] = acquire("anna", timeout=60)
+        Picture.unacquire("anna", [row], using=USING)
+        connections[USING].close()
+    assert more.acquisition.lost
+    assert not row.acquisition.lost
+    row.save()
+
+
+def test_what_is_committed_stays_when_something_after_the_commit_raises() -> None:
+    pictures(3)
+    [renewed, back] = acquire("anna", limit=2, timeout=60)
+    with suppress(ZeroDivisionError), transaction.atomic(using=USING):
+        transaction.on_commit(lambda: 1 / 0, using=USING)
+        [acquired] = acquire("anna", timeout=60)
+        Picture.reacquire("anna", [renewed], timeout=600, using=USING)
+        Picture.unacquire("anna", [back], using=USING)
+    assert stored(back).acquired_by is None
+    assert not acquired.acquisition.lost
+    assert renewed.acquisition.expires_in() > 500
+    assert back.acquisition is None
+    with transaction.atomic(using=USING):
+        Picture.unacquire("anna", [acquired], using=USING)
+        transaction.set_rollback(True, using=USING)
+    assert not acquired.acquisition.lost
+    for each in (acquired, renewed, back):
+        each.save()
+
+
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_row_that_another_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     [first, second] = pictures(2)
@@ -197,17 +281,10 @@ def test_a_row_that_another_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -
     assert stored(first).acquired_by is None
 
 
-def test_other_keys() -> None:
-    rows = [Named.objects.using(USING).create() for _ in range(3)]
-    acquired = Named.acquire("anna", using=USING)
-    assert set(acquired) == set(rows)
-    acquired[0].save()
-    assert Named.unacquire("anna", acquired, using=USING) == 3
-
-
 def test_what_is_refused() -> None:
-    with pytest.raises(TypeError, match="Child needs a primary key"):
-        Child.acquire("anna", using=USING)
+    for child in (Child, Numbered):
+        with pytest.raises(TypeError, match=f"{child.__name__} needs a primary key"):
+            child.acquire("anna", using=USING)
     with pytest.raises(TypeError, match="one of Named"):
         Picture.acquire("anna", Named.objects.all())  # type: ignore[arg-type]
     pictures(1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,14 @@ from django.core import checks
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.tasks import TaskResultStatus, task_backends
+from django.tasks.exceptions import TaskResultDoesNotExist
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from jobboard.contrib.django import boards
 from jobboard.notifier import POSTED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
 from tests.contrib.django import tasks
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -96,6 +102,15 @@ def test_a_rollback_to_a_savepoint(project: Any) -> None:
     assert {job.uuid for job in project.board.iterjobs(ensure_fresh=True)} == {kept.id, also.id}
 
 
+def test_the_queries_are_recorded(project: Any) -> None:
+    """As with ``DEBUG``, and by what counts queries: Django writes the parameters into the text."""
+    with CaptureQueriesContext(connections["project"]) as recorded, transaction.atomic(using="project"):
+        result = tasks.add.using(queue_name="100%").enqueue("50 %s")
+    assert any("100%" in query["sql"] for query in recorded)
+    job = project.board.get(result.id)
+    assert (job.name, job.details["args"]) == ("100%", ["50 %s"])
+
+
 def test_further_options_of_the_board(project: Any) -> None:
     options = {**project.options, "table": "other"}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
@@ -104,6 +119,53 @@ def test_further_options_of_the_board(project: Any) -> None:
             tasks.add.enqueue(1)
         assert task_backends["default"].board.job_count == 1
     assert project.board.job_count == 0
+
+
+def test_flush_empties_the_board(project: Any) -> None:
+    """As a TransactionTestCase does in the end; who has the board at hand goes on with it."""
+    board = project.board
+    for _ in range(2):
+        waits = tasks.add.enqueue(1)
+        board.trash(board.claim_next("anna"), "anna", reason="broken")
+        tasks.add.enqueue(2)
+        board.consume(board.claim_next("anna"), "anna")
+        board.post("mail", key="1")
+        board.pause(["mail"])
+        board.set_limit("default", concurrency=1)
+        board.schedule("nightly", "@daily", "mail")
+        call_command("flush", database="project", interactive=False)
+        assert not any((board.job_count, board.paused(), board.limits(), board.schedules()))
+        assert list(board.trashed()) == list(board.outcomes()) == []
+        with pytest.raises(TaskResultDoesNotExist):
+            project.get_result(waits.id)
+        assert project.board is board
+
+
+def test_a_flush_that_is_cancelled(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda prompt: "no")
+    tasks.add.enqueue(1)
+    call_command("flush", database="project")
+    assert project.board.job_count == 1
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_flush_within_a_transaction(project: Any) -> None:
+    """The board is not kept waiting for what its own process would have to do first. (SQLite has one writer.)"""
+    tasks.add.enqueue(1)
+    with transaction.atomic(using="project"):
+        call_command("flush", database="project", interactive=False)
+        assert project.board.job_count == 1
+        transaction.set_rollback(True, using="project")
+    assert project.board.claim_next("anna") is not None
+
+
+@pytest.mark.backends("sqlite")
+def test_the_file_alone_is_all_of_the_database(project: Any, database: dict[str, Any], tmp_path: Path) -> None:
+    """As a test runner copies no more than that for its processes."""
+    order(1)
+    with contextlib.closing(sqlite3.connect(shutil.copy(database["NAME"], tmp_path / "copy.sqlite3"))) as copy:
+        assert copy.execute("SELECT number FROM orders").fetchall() == [(1,)]
+        assert copy.execute("SELECT count(*) FROM jobboard").fetchall() == [(0,)]
 
 
 def test_the_command_line(project: Any, capfd: pytest.CaptureFixture[str]) -> None:
@@ -144,3 +206,48 @@ def test_a_transaction_that_is_broken(project: Any) -> None:
         with pytest.raises(transaction.TransactionManagementError):
             tasks.add.enqueue(1)
     assert project.board.job_count == 0
+
+
+def test_without_autocommit(project: Any) -> None:
+    """On SQLite it would wait for its own caller, and elsewhere outlive a rollback."""
+    transaction.set_autocommit(False, using="project")
+    order(1)
+    with pytest.raises(transaction.TransactionManagementError, match="turn autocommit on"):
+        tasks.add.enqueue(1)
+    transaction.rollback(using="project")
+    transaction.set_autocommit(True, using="project")
+    tasks.add.enqueue(2)
+    assert project.board.job_count == 1
+
+
+def test_a_database_without_autocommit(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections["project"].close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connections["project"].settings_dict, "AUTOCOMMIT", False)
+        with pytest.raises(transaction.TransactionManagementError, match="turn autocommit on"):
+            tasks.add.enqueue(1)
+    assert connections["project"].connection is None
+    assert project.board.job_count == 0
+
+
+@pytest.mark.backends("sqlite")
+def test_it_waits_for_another_writer_of_sqlites(project: Any) -> None:
+    """Django begins a transaction in a way that refuses one at once that reads before it writes."""
+    tasks.add.enqueue(1)
+    seen: list[str] = []
+
+    def see(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, *rest)
+
+    def enqueue() -> None:
+        with connections["project"].execute_wrapper(see), transaction.atomic(using="project"):
+            tasks.add.enqueue(2)
+        connections["project"].close()
+
+    with transaction.atomic(using="project"):
+        order(1)
+        enqueuing = Background(enqueue)
+        assert eventually(lambda: seen or not enqueuing.running)
+    enqueuing.wait()
+    assert project.board.job_count == 2

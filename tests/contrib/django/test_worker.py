@@ -151,6 +151,55 @@ def test_a_task_that_asks_to_be_run_later(tasks_on: Use, work: Use, signals: lis
     assert [name for name, *_ in signals] == ["started"]
 
 
+def test_what_ends_a_task_is_told_once(tasks_on: Use, work: Use, signals: list[Any]) -> None:
+    """When the board runs it no more: runs that asked to be repeated do not count, nor do those before a restore."""
+    board = tasks_on(retry={"max_attempts": 3, "base": 0.01, "cap": 0.01}).board
+    result = tasks.later_twice.enqueue()
+    for runs in (5, 3):
+        work(runs - 1)
+        assert [name for name, *_ in signals] == ["started"] * (runs - 1)
+        work(1)
+        assert signals.pop() == ("finished", result.id, TaskResultStatus.FAILED)
+        [trashed] = board.trashed()
+        board.restore(trashed)
+        signals.clear()
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "bounds", "runs"),
+    [
+        (tasks.later, (0.01,), {"max_attempts": 5, "max_retries": 1}, 2),
+        (tasks.later_counted, (), {"max_attempts": 2}, 2),
+    ],
+)
+def test_asking_once_too_often_ends_a_task(
+    tasks_on: Use, work: Use, signals: list[Any], task: Any, args: tuple[Any, ...], bounds: dict[str, int], runs: int
+) -> None:
+    tasks_on(retry={**bounds, "base": 0.01, "cap": 0.01})
+    told = []
+
+    def listen(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        told.extend(error.exception_class_path for error in task_result.errors[-1:])
+
+    task_finished.connect(listen)
+    result = task.enqueue(*args)
+    work(runs)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [name for name, *_ in signals] == ["started"] * runs + ["finished"]
+    assert signals[-1] == ("finished", result.id, TaskResultStatus.FAILED)
+    assert told == ["jobboard.outcomes.Retry"]
+
+
+def test_a_job_with_a_bound_of_its_own(tasks_on: Use, work: Use, signals: list[Any]) -> None:
+    board = tasks_on(retry={"max_attempts": 5, "base": 0.01, "cap": 0.01}).board
+    details = {"task": tasks.fail.module_path, "args": [], "kwargs": {}}
+    job = board.post("default", details=details, max_attempts=2)
+    work(2)
+    assert [name for name, *_ in signals] == ["started", "started", "finished"]
+    assert [each.uuid for each in board.trashed()] == [job.uuid]
+
+
 def test_a_task_that_takes_too_long(tasks_on: Use, work: Use) -> None:
     tasks_on()
     tasks.release.clear()
@@ -244,6 +293,17 @@ def test_a_paused_queue(tasks_on: Use, work: Use) -> None:
     eventually(lambda: conductor.tally.consumed == 2)
     waits.refresh()
     assert waits.return_value == 3
+
+
+def test_details_that_name_no_more_than_the_task(tasks_on: Use, work: Use) -> None:
+    """As a schedule's that somebody has typed."""
+    board = tasks_on().board
+    job = board.post("default", details={"task": tasks.nothing.module_path})
+    result = tasks.nothing.get_result(job.uuid)
+    assert (result.args, result.kwargs) == ([], {})
+    work(1)
+    result.refresh()
+    assert result.return_value == "nothing"
 
 
 def test_a_task_that_is_posted_under_a_key(tasks_on: Use, work: Use) -> None:

@@ -192,6 +192,14 @@ def test_a_job_that_somebody_has_can_not_be_claimed(board: Any, other: Any) -> N
             board.claim(job, who)
 
 
+def test_what_was_released_here_can_be_claimed_here(board: Any) -> None:
+    job = board.post("resize")
+    board.claim(job, "me")
+    board.jobboard.release(board.jobboard.get(job.uuid))
+    board.claim(job, "you")
+    assert board.find_owner(job) == "you"
+
+
 def test_a_conductor_does_not_ask_for_what_it_works_on(board: Any) -> None:
     job = board.post("resize")
     board.claim(job, "me", expiry=LONG)

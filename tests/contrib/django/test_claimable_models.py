@@ -1,0 +1,178 @@
+"""Models of Django's whose rows are acquired: their databases, their columns, their keys."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from django.core import serializers
+from django.core.exceptions import ValidationError
+from django.db import connections, models, router
+from django.test.utils import isolate_apps
+
+from jobboard.contrib.django.claimable import ClaimableModel
+from jobboard.exceptions import ClaimLost
+from tests.contrib.django.rows import USING, Detail, Named, Picture, Seen, acquire, pictures, stored
+
+pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.usefixtures("tables")]
+
+
+@pytest.fixture
+def elsewhere(tables: None) -> Iterator[None]:
+    """The table of pictures in the default database, too."""
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(Picture)
+    yield
+    with connections["default"].schema_editor() as editor:
+        editor.delete_model(Picture)
+
+
+def test_two_databases(elsewhere: None) -> None:
+    [here] = pictures(1)
+    there = Picture.objects.create(pk=here.pk)
+    [held] = acquire("anna")
+    [other] = Picture.acquire("anna")
+    assert [held._state.db, other._state.db] == [USING, "default"]
+    # Key, name and token are those of the other one.
+    assert Picture.reacquire("anna", [held], timeout=60).kept == [held]
+    assert stored(here).acquired_until != held.acquired_until
+    assert Picture.unacquire("anna", [held]) == 1
+    assert stored(here).acquired_by is None
+    assert Picture.objects.get(pk=there.pk).acquired_by == "anna"
+    other.save()
+    for verb in (Picture.reacquire, Picture.unacquire):
+        with pytest.raises(ValueError, match="'default' and in 'project'"):
+            verb("anna", [held, other])
+        with pytest.raises(ValueError, match="'default' and in 'project'"):
+            verb("anna", [other], using=USING)
+    assert Picture.unacquire("anna") == 1
+
+
+class Primary:
+    """Reads are of one database, writes go to another."""
+
+    def db_for_read(self, model: object, **hints: object) -> str:
+        return "replica"
+
+    def db_for_write(self, model: object, **hints: object) -> str:
+        return USING
+
+
+def test_rows_that_a_replica_has_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures(1)
+    monkeypatch.setattr(router, "routers", [Primary()])
+    [held] = Picture.acquire("anna")
+    # As of one that was read.
+    held._state.db = "replica"
+    assert Picture.reacquire("anna", [held]).kept == [held]
+    held.save()
+    held._state.db = "replica"
+    assert Picture.unacquire("anna", [held]) == 1
+
+
+def test_threads_that_acquire_for_the_first_time() -> None:
+    with isolate_apps("jobboard.contrib.django"):
+
+        class Fresh(ClaimableModel):
+            class Meta:
+                app_label = "jobboard"
+                db_table = "jobboard_picture"
+
+    made = set(pictures(8))
+    barrier = Barrier(8)
+    begun = sys.getswitchinterval()
+
+    def first(number: int) -> list[int]:
+        barrier.wait()
+        try:
+            return [row.pk for row in Fresh.acquire(str(number), limit=1, using=USING)]
+        finally:
+            connections[USING].close()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            acquired = [key for keys in pool.map(first, range(8)) for key in keys]
+    finally:
+        sys.setswitchinterval(begun)
+    assert sorted(acquired) == sorted(row.pk for row in made)
+
+
+@pytest.mark.parametrize("language", ["json", "xml"])
+def test_held_rows_as_fixtures(language: str) -> None:
+    pictures(2)
+    [held] = acquire("anna", limit=1)
+    rows = list(Picture.objects.using(USING).order_by("pk"))
+    fixture = serializers.serialize(language, rows)
+    Picture.objects.using(USING).all().delete()
+    for each in serializers.deserialize(language, fixture, using=USING):
+        each.save(using=USING)
+    [loaded, free] = Picture.objects.using(USING).order_by("pk")
+    assert (loaded.acquired_by, loaded.acquired_token) == ("anna", 1)
+    # Of a time's microseconds, Django writes but the milliseconds in JSON.
+    millisecond = datetime.timedelta(milliseconds=1)
+    assert abs(loaded.acquired_until - held.acquired_until) < millisecond
+    assert abs(loaded.acquired_at - held.acquired_at) < millisecond
+    assert (free.acquired_by, free.acquired_until) == (None, None)
+
+
+def test_what_a_column_of_times_takes() -> None:
+    pictures(1)
+    [held] = acquire("anna")
+    held.full_clean()
+    until = Picture._meta.get_field("acquired_until")
+    # Others go by the class of a field, too.
+    assert not isinstance(until, models.IntegerField | models.DateField)
+    rows = Picture.objects.using(USING)
+    for time in (held.acquired_until, held.acquired_until.isoformat()):
+        assert until.clean(time, held) == held.acquired_until
+        assert rows.filter(acquired_until=time).exists()
+        assert not rows.filter(acquired_until__gt=time).exists()
+    for wrong in ("tomorrow", "2030-01-01T00:00:00", datetime.datetime.fromisoformat("2030-01-01"), 5):
+        with pytest.raises(ValidationError, match=r"must be a|Invalid isoformat"):
+            until.clean(wrong, held)
+
+
+def test_what_migrations_name() -> None:
+    paths = [Picture._meta.get_field(f"acquired_{what}").deconstruct()[1] for what in ("by", "at", "until", "token")]
+    kinds = ("NameField", "MomentField", "MomentField", "TokenField")
+    assert paths == [f"jobboard.contrib.django.fields.{kind}" for kind in kinds]
+
+
+def test_other_keys() -> None:
+    rows = [Named.objects.using(USING).create() for _ in range(3)]
+    acquired = Named.acquire("anna", using=USING)
+    assert set(acquired) == set(rows)
+    acquired[0].save()
+    assert Named.unacquire("anna", acquired, using=USING) == 3
+
+
+def test_a_proxy() -> None:
+    [one, two] = pictures(2)
+    [seen] = Seen.acquire("anna", limit=1, using=USING)
+    assert (type(seen), seen.pk) == (Seen, one.pk)
+    assert acquire("anna") == [two]
+    assert Seen.reacquire("anna", [seen]).kept == [seen]
+    seen.done = True
+    seen.save()
+    assert stored(one).done
+    assert Seen.unacquire("anna", using=USING) == 2
+    with pytest.raises(ClaimLost, match="Seen 1"):
+        seen.save()
+
+
+def test_a_key_that_is_anothers_too() -> None:
+    for picture in pictures(2):
+        Detail.objects.using(USING).create(picture=picture)
+    rows = [one, _] = Detail.acquire("anna", using=USING)
+    one.save()
+    assert acquire("anna") == [row.picture for row in rows]
+    for verb in (Picture.reacquire, Picture.unacquire):
+        with pytest.raises(TypeError, match="of Picture, not of Detail"):
+            verb("anna", rows)  # type: ignore[arg-type]
+    assert Detail.reacquire("anna", rows).kept == rows
+    assert Detail.unacquire("anna", rows) == 2

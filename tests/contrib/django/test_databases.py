@@ -1,0 +1,75 @@
+"""What Django knows of its databases, as a board's own connections have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.tasks.checks import check_tasks
+from django.test import override_settings
+
+from jobboard.contrib.django import joining
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+TASKS = {
+    "default": {
+        "BACKEND": "jobboard.contrib.django.JobboardBackend",
+        "QUEUES": [],
+        "OPTIONS": {"board": "django:project"},
+    }
+}
+
+
+def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
+    """The errors with these ``OPTIONS``."""
+    monkeypatch.setitem(connections["project"].settings_dict, "OPTIONS", options)
+    with override_settings(TASKS=TASKS):
+        # Not the others: those of models connect to the database.
+        return [found.msg for found in check_tasks()]
+
+
+@pytest.mark.backends("mariadb")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ssl": {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}},
+        {"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"},
+    ],
+)
+def test_tls_of_mysqls(database: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    assert check(monkeypatch, **options) == []
+    conf = joining.conf_of("project")
+    assert [conf[f"ssl_{part}"] for part in ("ca", "cert", "key")] == ["ca.pem", "cert.pem", "key.pem"]
+
+
+OF_ONE = {
+    "postgresql": {"pool": True, "isolation_level": 1, "server_side_binding": True, "sslmode": "prefer"},
+    "mariadb": {"charset": "utf8mb4", "init_command": "SET sql_mode=''", "isolation_level": None, "ssl": {}},
+    "sqlite": {"transaction_mode": "IMMEDIATE", "timeout": 3, "init_command": "PRAGMA synchronous=1"},
+}
+
+
+def test_what_changes_nothing_for_the_board(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(monkeypatch, **OF_ONE[backend]) == []
+
+
+ELSEWHERE: dict[str, list[dict[str, Any]]] = {
+    "postgresql": [
+        *({"options": "-c search_path=tenant"}, {"service": "mine"}, {"passfile": "/pass"}, {"assume_role": "owner"}),
+        *({"host": "other"}, {"target_session_attrs": "read-write"}, {"sslcrl": "crl.pem"}),
+    ],
+    "mariadb": [
+        *({"ssl_mode": "REQUIRED"}, {"ssl": True}, {"read_default_file": "/my.cnf"}, {"user": "other"}),
+        {"ssl": {"ca": "ca.pem", "cipher": "AES256-SHA"}},
+    ],
+    "sqlite": [{"database": "other.sqlite3"}],
+}
+
+
+def test_what_leads_elsewhere(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ELSEWHERE[backend]:
+        [told] = check(monkeypatch, **options)
+        *_, option = options
+        assert f"DATABASES['project']['OPTIONS'] has '{option}" in told

@@ -1,0 +1,70 @@
+"""Tests of a project on a database of Django's, by Django's own runner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.contrib.django import joining
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def manage_test(database: dict[str, Any], tmp_path: Path) -> Callable[..., None]:
+    """``manage_test("suite.FirstTestCase", "--parallel", "2")``: these tests pass, and Django cleans up after them."""
+    options = {"board": "django:project", "name": tmp_path.name}
+    backend = {"BACKEND": "jobboard.contrib.django.JobboardBackend", "QUEUES": [], "OPTIONS": options}
+    # In a file, as one in memory is no place for a board; and no test needs the default database.
+    name = str(tmp_path / "test.sqlite3") if "sqlite" in database["ENGINE"] else None
+    database = {**database, "TEST": {"NAME": name, "DEPENDENCIES": []}}
+    env = {**os.environ, "TASKS": json.dumps({"default": backend}), "DATABASE": json.dumps(database)}
+
+    def run(tests: str, *options: str) -> None:
+        words = (sys.executable, "-m", "django", "test", "--noinput", *options, f"tests.contrib.django.{tests}")
+        done = subprocess.run(words, check=False, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def test_each_process_has_a_board_of_its_own(manage_test: Callable[..., None], backend: str, tmp_path: Path) -> None:
+    """Where its own copy of the database is, though the board was in use before there was any."""
+    # Where processes are not forked, Django has a copy of SQLite's in memory.
+    alone = backend == "sqlite" and multiprocessing.get_start_method() != "fork"
+    manage_test("suite", *(() if alone else ("--parallel", "2")))
+    with jobboard.backend(tmp_path.name, joining.conf_of("project")) as board:
+        assert board.job_count == 0
+        assert [schedule.id for schedule in board.schedules()] == ["nightly"]
+
+
+def test_a_board_is_not_in_the_way_of_the_end(manage_test: Callable[..., None]) -> None:
+    """PostgreSQL does not drop a database while anybody is connected to it: here the process that has run the tests."""
+    manage_test("suite")
+
+
+@pytest.mark.backends("sqlite")
+def test_what_earlier_copies_have_left(manage_test: Callable[..., None], tmp_path: Path) -> None:
+    """SQLite would take the log beside a copy for that of the next one: of a run that has ended, and of one that was
+    killed."""
+    ended, killed = tmp_path / "test_1.sqlite3", tmp_path / "test_2.sqlite3"
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.sqlite3")) as old:
+        old.execute("PRAGMA journal_mode = WAL")
+        old.executescript("".join(f"CREATE TABLE old{number} (a); " for number in range(50)))
+        for copy in (ended, killed):
+            shutil.copy(tmp_path / "old.sqlite3-wal", f"{copy}-wal")
+        shutil.copy(tmp_path / "old.sqlite3", killed)
+    manage_test("suite", "--parallel", "2")
