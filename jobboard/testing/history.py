@@ -261,7 +261,11 @@ def disorder(
     posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST)}
     waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
     ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
-    claims = sorted(_happened(entries, Verb.CLAIM, perhaps=True), key=_when)
+    claims = _happened(entries, Verb.CLAIM, perhaps=True)
+    if limits:
+        # Who found no room may have held what it looked at.
+        claims += [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "refused"]
+    claims.sort(key=_when)
     crowds = Crowds(entries, limits)
     faults = []
     for claim in claims if contended else _alone(claims):

@@ -62,7 +62,10 @@ class Claims:
         return until
 
     def perhaps_until(self, claim: HistoryEntry) -> float:
-        ended = [act.ended for act in self._of(claim) if act.verb != Verb.EXTEND and act.outcome == "ok"]
+        """Until when it has lived at most."""
+        ends = (act for act in self._of(claim) if act.verb != Verb.EXTEND and act.outcome == "ok")
+        # What is made without a token may have come before a claim that it overlaps.
+        ended = (act.ended for act in ends if act.token is not None or act.began >= claim.ended)
         return min(ended, default=math.inf)
 
     def _of(self, claim: HistoryEntry) -> Iterator[HistoryEntry]:

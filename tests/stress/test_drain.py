@@ -93,6 +93,7 @@ def crew(make_board: Callable[..., Any], board_conf: dict[str, Any], tmp_path: P
     crew.end()
 
 
+@pytest.mark.backends(*SOME, "sqlite")
 def test_eight_processes_drain_a_board(crew: Crew) -> None:
     jobs = crew.poster.post_many([Posting(f"job {n % 7}", priority=PRIORITIES[n % 5]) for n in range(MANY)])
     for number in range(8):
@@ -184,7 +185,7 @@ class Trouble:
         assert len(consumed) + len(unknown) == jobs
 
 
-SERVERS = ("redis", "postgresql", "mariadb", "zookeeper", *IN_FULL)
+SERVERS = [name for name in SOME if name != "sqlite"]
 
 
 @pytest.fixture
@@ -217,7 +218,7 @@ def test_a_server_that_ends_while_it_is_worked(trouble: Trouble) -> None:
     )
 
 
-@pytest.mark.backends(*[name for name in SERVERS if name in SOME])
+@pytest.mark.backends(*SERVERS)
 def test_connections_that_break_while_they_are_used(trouble: Trouble) -> None:
     server, proxy = trouble.server, trouble.proxy
     faults: list[Fault] = []

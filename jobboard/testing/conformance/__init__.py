@@ -34,11 +34,13 @@ _MODULES = (
     "between",
     "claiming",
     "contention",
+    "damaging",
     "entities",
     "errors",
     "events",
     "examining",
     "failures",
+    "holding",
     "idling",
     "keys",
     "late",
@@ -58,6 +60,8 @@ _MODULES = (
     "rules",
     "scheduling",
     "setting",
+    "sizes",
+    "slots",
     "support",
     "trash",
     "waiting",
@@ -72,16 +76,18 @@ from jobboard.testing.conformance.arriving import TestArriving, TestParting  # n
 from jobboard.testing.conformance.between import TestBetweenLookAndCommit, TestOthersAreAlwaysQuicker  # noqa: E402
 from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
 from jobboard.testing.conformance.contention import TestContention  # noqa: E402
+from jobboard.testing.conformance.damaging import TestDamagedGate  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
 from jobboard.testing.conformance.errors import TestErrors, TestFailures  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
-from jobboard.testing.conformance.examining import TestExamining  # noqa: E402
+from jobboard.testing.conformance.examining import TestExamining, TestExaminingDamage  # noqa: E402
 from jobboard.testing.conformance.failures import (  # noqa: E402
     TestLateRequests,
     TestLostReplies,
     TestPoison,
     TestUnreachable,
 )
+from jobboard.testing.conformance.holding import TestHolding  # noqa: E402
 from jobboard.testing.conformance.idling import TestIdleScopes  # noqa: E402
 from jobboard.testing.conformance.keys import TestApart, TestKeys  # noqa: E402
 from jobboard.testing.conformance.late import TestLateOnTheWire  # noqa: E402
@@ -93,7 +99,7 @@ from jobboard.testing.conformance.limits import (  # noqa: E402
     TestLimitedLapses,
     TestLimitRaces,
     TestRateLimits,
-    TestSlotWaiters,
+    TestRatesBetweenRequests,
 )
 from jobboard.testing.conformance.looking import (  # noqa: E402
     TestCounting,
@@ -125,7 +131,14 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
     astray,
 )
 from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
-from jobboard.testing.conformance.setting import TestLimitSetting, TestLimitsSetAtOnce, TestOneBoardOfSeveralThreads  # noqa: E402
+from jobboard.testing.conformance.setting import (  # noqa: E402
+    TestLimitSetting,
+    TestLimitsSetAtOnce,
+    TestOneBoardOfSeveralThreads,
+    TestRepeatedSettings,
+)
+from jobboard.testing.conformance.sizes import TestSizes  # noqa: E402
+from jobboard.testing.conformance.slots import TestSlotWaiters  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -156,15 +169,18 @@ __all__ = [
     "TestConcurrencyLimits",
     "TestContention",
     "TestCounting",
+    "TestDamagedGate",
     "TestDelays",
     "TestEntities",
     "TestErrors",
     "TestEvents",
     "TestExamining",
+    "TestExaminingDamage",
     "TestFailures",
     "TestFork",
     "TestGet",
     "TestHandles",
+    "TestHolding",
     "TestIdentity",
     "TestIdleScopes",
     "TestIterjobs",
@@ -203,9 +219,11 @@ __all__ = [
     "TestPurge",
     "TestRaces",
     "TestRateLimits",
+    "TestRatesBetweenRequests",
     "TestRelease",
     "TestRememberedClaims",
     "TestRepeatedPosts",
+    "TestRepeatedSettings",
     "TestReplacing",
     "TestRestore",
     "TestResults",
@@ -213,6 +231,7 @@ __all__ = [
     "TestSchedules",
     "TestSchedulesInTrouble",
     "TestSiblings",
+    "TestSizes",
     "TestSlotWaiters",
     "TestTheServerIsAsked",
     "TestTokens",

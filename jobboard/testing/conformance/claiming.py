@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound, UnclaimableJob
-from jobboard.job import Act, Claim, Posting
+from jobboard.job import Act, Claim, Job, Posting
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import LONG, MakeBoard, lost_reply, record_of, take, trash_one, uuids
+from jobboard.tracing import NO_TRACING, Tracing
 
 BAD_WHO: list[tuple[Any, type[Exception]]] = [
     (1, TypeError),
@@ -158,6 +160,26 @@ class TestClaiming:
         with ThreadPoolExecutor(4) as pool:
             assert sum(pool.map(drain, ["anna", "bert", "cleo", "dora"])) == 40
         assert board.job_count == 0
+
+    @pytest.mark.parametrize("claim", ["claim", "claim_many"])
+    @pytest.mark.parametrize("expiry", [None, LONG])
+    def test_what_is_not_handed_out_is_given_back(self, board: JobBoard, claim: str, expiry: float | None) -> None:
+        """Also what was claimed by a request before that after which something has failed."""
+        jobs = board.post_many([Posting("resize")] * (1 if claim == "claim" else BATCH + 1))
+
+        class Failing(Tracing):
+            def claimed(self, job: Job, since: float) -> None:
+                if job == jobs[-1]:
+                    raise ValueError("nobody listens")
+
+        board.tracing = Failing()
+        args: dict[str, tuple[Any, ...]] = {"claim": (jobs[0], "anna"), "claim_many": ("anna", len(jobs))}
+        with pytest.raises(ValueError, match="nobody listens"):
+            getattr(board, claim)(*args[claim], expiry=expiry)
+        assert board.stats().unclaimed == len(jobs)
+        assert {job.attempts for job in board.iterjobs(ensure_fresh=True)} == {0}
+        board.tracing = NO_TRACING
+        assert len(board.claim_many("bert", len(jobs))) == len(jobs)
 
     def test_a_dropped_job_object_releases_nothing(self, board: JobBoard) -> None:
         job = board.post("resize")

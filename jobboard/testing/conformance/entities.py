@@ -74,6 +74,15 @@ class TestEntities:
         counting.metadata = {"done": 2}
         eventually(lambda: Entity("worker", "counting", {"done": 2}) in other.entities(), LIMIT)
 
+    def test_how_much_one_may_tell(self, make_board: MakeBoard) -> None:
+        """Whatever the details of jobs may have."""
+        board = make_board(max_details=2)
+        full = Entity("conductor", "one", {"a": "漢" * 21842 + "aa"})
+        board.register_entity(full)
+        with pytest.raises(ValueError, match="65537 bytes as JSON and their limit is 65536"):
+            board.register_entity(Entity("conductor", "two", {"a": "漢" * 21843}))
+        assert board.entities() == [full]
+
     def test_many(self, board: JobBoard) -> None:
         for number in range(30):
             board.register_entity(Entity("conductor", f"number {number}"))

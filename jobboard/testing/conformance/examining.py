@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from jobboard import codec
 from jobboard.board import JobBoard
+from jobboard.engine.store import Mark
 from jobboard.job import Entity, Job, Posting
 from jobboard.primitives import Oddity
 from jobboard.testing import eventually
 from jobboard.testing.conformance.arriving import LONG_AGO, arrival, arrived
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, Waiter, let_lapse, take
+from jobboard.testing.conformance.limits import store_of
+from jobboard.testing.conformance.support import LIMIT, LONG, PATIENCE, SHORT, MakeBoard, Waiter, let_lapse, take
 
 QUEER = "a/b '%2F\"* \u00fc.~{x}"
 """A name of what means something in paths, patterns and scripts."""
@@ -121,8 +126,85 @@ class TestExamining:
         assert list(board.examine()) == usual
 
     def test_while_one_waits(self, board: JobBoard, other: JobBoard, usual: list[Oddity]) -> None:
-        waiter = Waiter(other, lambda: take(other, names=["resize"], timeout=LIMIT))
+        waiter = Waiter(other, lambda: take(other, names=["resize"], timeout=PATIENCE))
         assert list(board.examine()) == usual
         job = board.post("resize")
         assert waiter.wait() == job
         assert list(board.examine()) == usual
+
+
+def damage(board: JobBoard, kind: str, key: str) -> None:
+    store = store_of(board)
+    [side] = store.read([], [(kind, key)]).sides
+    assert side.value is not None
+    store.commit([], [Mark(side, b"\xc1no entry", until=side.until)])
+
+
+class TestExaminingDamage:
+    any_driver = True
+
+    @pytest.fixture
+    def told(self, board: JobBoard) -> Callable[[], list[Oddity]]:
+        """What is odd beyond how a server of the tests is set up."""
+        usual = list(board.examine())
+        return lambda: [odd for odd in board.examine() if odd not in usual]
+
+    def test_a_schedule(self, board: JobBoard, told: Callable[[], list[Oddity]]) -> None:
+        for schedule in ("it's", "fine", "-a"):
+            board.schedule(schedule, name="report", every=LONG)
+        damage(board, "schedule", "it's")
+        damage(board, "schedule", "-a")
+        found = {odd.place: odd.advice for odd in told()}
+        assert found.keys() == {"schedule it's", "schedule -a"}
+        assert found["schedule -a"].endswith("jobboard schedule remove -- -a")
+        for schedule, advice in zip(("it's", "-a"), (found["schedule it's"], found["schedule -a"]), strict=True):
+            assert shlex.split(advice.partition("or: ")[2])[-1] == schedule
+        board.unschedule("it's")
+        board.schedule("-a", name="report", every=LONG)
+        assert told() == []
+
+    def test_an_entity(self, make_board: MakeBoard, told: Callable[[], list[Oddity]]) -> None:
+        board = make_board(claim_ttl=LONG)
+        board.register_entity(Entity("conductor", "one"))
+        board.register_entity(Entity("conductor", "two"))
+        damage(board, "entity", json.dumps(["conductor", "one"]))
+        [odd] = told()
+        assert "conductor" in odd.place
+        assert "one" in odd.place
+        assert odd.reason
+        assert odd.advice
+        # What a heartbeat does.
+        board.register_entity(Entity("conductor", "one"))
+        assert told() == []
+
+    def test_what_a_limit_counts(self, board: JobBoard, told: Callable[[], list[Oddity]]) -> None:
+        board.set_limit("mail", concurrency=1, per="group")
+        board.post_many([Posting("mail", group="g")] * 2)
+        take(board)
+        damage(board, "scope", "mail\ng")
+        [odd] = told()
+        assert "mail" in odd.place
+        assert odd.reason
+        assert odd.advice
+        take(board)
+        assert told() == []
+
+    def test_an_outcome(self, make_board: MakeBoard, told: Callable[[], list[Oddity]]) -> None:
+        board = make_board(keep_done=LONG)
+        fine, *broken = (claimed(board) for _ in range(4))
+        board.consume(fine, "anna", result=1)
+        [done] = board.engine.outcomes([fine.uuid])
+        assert done is not None
+        text = isinstance(done.record.posting, str)
+        junk = "no json" if text else b"\xc1"
+        changes: list[dict[str, Any]] = [{"posting": junk}, {"version": codec.VERSION + 1}, {}]
+        for job, change in zip(broken, changes, strict=True):
+            result = done.result if change else junk
+            board.engine.keep(
+                [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
+            )
+        found = told()
+        assert {odd.place for odd in found} == {f"outcome {job.uuid}" for job in broken}
+        assert len(found) == 3
+        assert any("upgrade" in odd.advice for odd in found)
+        assert all("by itself at" in odd.advice for odd in found)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jobboard.board import JobBoard
-from jobboard.engine.limits import SCOPE
+from jobboard.engine.limits import SCOPE, Listed
+from jobboard.engine.store import Mark
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.between import at_each_request
@@ -11,10 +14,26 @@ from jobboard.testing.conformance.limits import post, store_of
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import Wire
 
+AN_HOUR = 3600.0
+
 
 def stored(board: JobBoard, *keys: str) -> list[bool]:
     """Whether there are side records of these scopes."""
     return [side.value is not None for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
+
+
+def lists(board: JobBoard, *keys: str) -> list[Listed]:
+    return [Listed.read(side) for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
+
+
+def let_age(board: JobBoard, key: str, seconds: float) -> None:
+    """As if all claims in this scope had begun so much earlier."""
+    store = store_of(board)
+    [side] = store.read([], [(SCOPE, key)]).sides
+    listed = Listed.read(side)
+    assert listed.starts
+    starts = tuple(start - int(seconds * 1e6) for start in listed.starts)
+    store.commit([], [Mark(side, listed._replace(starts=starts).packed())])
 
 
 def tidy(board: JobBoard) -> None:
@@ -40,26 +59,52 @@ class TestIdleScopes:
         assert take(board).group == "0"
         assert board.claim_next("anna") is None
 
-    def test_not_while_a_rate_counts_a_start(self, board: JobBoard, other: JobBoard) -> None:
-        board.set_limit("mail", rate=(1, LONG))
-        board.set_limit("resize", rate=(1, SHORT))
-        post(board, 1, "mail")
-        post(board, 1, "resize")
-        board.consume_many(board.claim_many("anna", 2), "anna")
-        later = board.engine.now() + int(SHORT * 1e6)
-        eventually(lambda: board.engine.now() > later, LIMIT)
+    @pytest.mark.parametrize("rate", [None, (1, SHORT), (1, 2 * AN_HOUR)])
+    def test_starts_stay_for_an_hour_and_while_a_rate_counts_them(
+        self, board: JobBoard, other: JobBoard, rate: tuple[int, float] | None
+    ) -> None:
+        ago = {"mail": AN_HOUR - LONG, "print": AN_HOUR, "resize": 2 * AN_HOUR}
+        for name, seconds in ago.items():
+            board.set_limit(name, rate=(1, 3 * AN_HOUR))
+            post(board, 1, name)
+            board.consume(take(board), "anna")
+            let_age(board, name, seconds)
+            if rate is None:
+                board.remove_limit(name)
+            else:
+                board.set_limit(name, rate=rate)
         tidy(other)
-        assert stored(board, "mail", "resize") == [True, False]
-        post(board, 1, "mail")
+        assert stored(board, *ago) == [True, rate == (1, 2 * AN_HOUR), False]
+
+    @pytest.mark.parametrize("meanwhile", ["no limit", "a concurrency", "a shorter rate"])
+    def test_a_rate_counts_what_one_before_it_has_counted(
+        self, board: JobBoard, other: JobBoard, meanwhile: str
+    ) -> None:
+        board.set_limit("mail", rate=(1, SHORT if meanwhile == "a shorter rate" else LONG))
+        post(board, 4)
+        board.consume(take(board), "anna")
+        over = board.engine.now() + int(SHORT * 1e6)
+        if meanwhile == "a concurrency":
+            board.set_limit("mail", concurrency=2)
+            tidy(other)
+            board.consume_many([take(board), take(board)], "anna")
+        elif meanwhile == "no limit":
+            board.remove_limit("mail")
+        eventually(lambda: board.engine.now() > over, LIMIT)
+        tidy(other)
+        board.set_limit("mail", rate=(1, LONG))
         assert board.claim_next("anna") is None
 
-    def test_without_the_limit(self, board: JobBoard, other: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1, rate=(1, LONG))
-        post(board, 1)
-        board.consume(take(board), "anna")
-        board.remove_limit("mail")
-        tidy(other)
-        assert stored(board, "mail") == [False]
+    def test_starts_of_long_ago_go_with_a_claim_that_no_rate_counts(self, board: JobBoard) -> None:
+        names = ["mail", "print"]
+        for name in names:
+            board.set_limit(name, rate=(1, LONG))
+            post(board, 2, name)
+            board.consume(take(board, names=[name]), "anna")
+            board.set_limit(name, concurrency=1)
+        let_age(board, "mail", AN_HOUR)
+        assert len(board.claim_many("anna", 2)) == 2
+        assert [(len(claims), len(starts)) for claims, starts in lists(board, *names)] == [(1, 0), (1, 1)]
 
     def test_a_lapsed_claim_is_revived_or_its_slot_is_anothers(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)

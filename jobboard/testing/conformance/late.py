@@ -105,6 +105,41 @@ def cancel(board: JobBoard, job: Job, *given: Any) -> None:
     board.cancel(board.get(job.uuid))
 
 
+def resume(board: JobBoard, *given: Any) -> None:
+    board.resume()
+
+
+def pause(board: JobBoard, *given: Any) -> None:
+    board.pause(["resize"])
+
+
+def limit(board: JobBoard, *given: Any) -> None:
+    board.set_limit("resize", concurrency=1)
+
+
+def limit_anew(board: JobBoard, *given: Any) -> None:
+    """It binds another number, and counts anew."""
+    board.remove_limit("resize")
+    board.set_limit("resize", concurrency=2)
+
+
+def remove_limit(board: JobBoard, *given: Any) -> None:
+    board.remove_limit("resize")
+
+
+def schedule(board: JobBoard, *given: Any) -> None:
+    board.schedule("nightly", every=LONG, name="resize")
+
+
+def schedule_anew(board: JobBoard, *given: Any) -> None:
+    board.unschedule("nightly")
+    schedule(board)
+
+
+def unschedule(board: JobBoard, *given: Any) -> None:
+    board.unschedule("nightly")
+
+
 def part_with(board: JobBoard, job: Job) -> None:
     finish(board, part(job._record, Verb.CANCEL))
 
@@ -146,14 +181,32 @@ ACTS = {
         "restore": LateCall(trashed, lambda board, job: board.restore(job), cancel),
         "purge": LateCall(trashed, lambda board, job: board.purge(job), come_back_trashed),
     },
+    "pausing": {
+        "pause": LateCall(nothing, pause, resume),
+        "pause of all": LateCall(nothing, lambda board, _: board.pause(), resume),
+        "resume": LateCall(pause, resume, pause),
+    },
+    "limiting": {
+        "set_limit": LateCall(claimed, limit, remove_limit),
+        "set_limit of what is set anew": LateCall(claimed, limit, limit_anew),
+        "remove_limit": LateCall(limit, remove_limit, limit),
+    },
+    "scheduling": {
+        "schedule": LateCall(nothing, schedule, unschedule),
+        "schedule another": LateCall(
+            schedule, lambda board, _: board.schedule("nightly", every=LONG, name="mail"), schedule_anew
+        ),
+        "unschedule": LateCall(schedule, unschedule, schedule),
+    },
 }
 """Every mutation."""
 
 
 def all_of(board: JobBoard) -> list[Any]:
-    """All that is stored of its jobs, what they have left, and how many there are in each state."""
+    """All that is stored of its jobs, what they have left, how many there are in each state; rules and schedules."""
     live = [seen.record for seen in board.door.page(None, 100)]
-    return [live, board.door.trash_page(None, 100), board.engine.done_page(None, 100), board.stats()]
+    jobs = [live, board.door.trash_page(None, 100), board.engine.done_page(None, 100), board.stats()]
+    return [*jobs, board.door.rules(), board.door.schedules()]
 
 
 def clear(board: JobBoard) -> None:
@@ -166,6 +219,17 @@ def clear(board: JobBoard) -> None:
     board.purge_trash(0)
 
 
+def clear_all(board: JobBoard) -> None:
+    """Leave no job on it, and nothing that is set."""
+    if board.paused():
+        board.resume()
+    for bound in board.limits():
+        board.remove_limit(bound.name, bound.per)
+    for entry in board.schedules():
+        board.unschedule(entry.id)
+    clear(board)
+
+
 class TestLateOnTheWire:
     any_driver = True
 
@@ -175,14 +239,14 @@ class TestLateOnTheWire:
             return
         for name, act in ACTS[kind].items():
             self.late_at_each_request(board, wire, name, act)
-            clear(board)
+            clear_all(board)
 
     @staticmethod
     def late_at_each_request(board: JobBoard, wire: Wire, name: str, act: LateCall) -> None:
         far = wire.far()
         # All that is done but once, on this connection: scripts, statements that are prepared.
         far(act.do, far.board, far(act.prepare, far.board))
-        clear(board)
+        clear_all(board)
         for nth in range(1, MOST + 1):
             given = far(act.prepare, far.board)
             kept = far.proxy.keep(nth=nth)
@@ -207,5 +271,5 @@ class TestLateOnTheWire:
             if locked:
                 # And so it does at each of the requests that follow.
                 return
-            clear(board)
+            clear_all(board)
         raise AssertionError(f"{name} needs more than {MOST} requests")

@@ -20,7 +20,6 @@ from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
     SHORT,
-    EventLog,
     MakeBoard,
     let_lapse,
     record_of,
@@ -349,18 +348,19 @@ class TestKeptAndFixed:
         assert claim.ended
         assert not claim.lost
 
-    def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
-        board, other = make_board(claim_ttl=HELD), make_board()
-        events = EventLog(board, "LOST")
-        job = board.post("resize")
-        claim = board.claim(job, "anna")
-        other.release(other.get(job.uuid))
-        if claim.deadline is None:  # no lease that would have to be renewed: its next act tells
-            with pytest.raises(ClaimLost):
-                claim.extend()
-        else:
-            events.expect(job, "LOST")
-        assert claim.lost
+    def test_a_holder_learns_at_once_of_a_release_by_its_own_board(self, board: JobBoard) -> None:
+        board.post("resize")
+        taken, other = take(board), board.post("other")
+        kept = board.claim(other, "anna")
+        board.release(board.get(taken.uuid))
+        assert taken.claim is not None
+        assert taken.claim.lost
+        assert not kept.lost
+        again = board.claim(board.get(taken.uuid), "anna")
+        assert not again.lost
+        with pytest.raises(ClaimLost):
+            board.consume(taken, "anna")
+        assert not again.lost
 
     def test_claims_on_two_boards_of_one_process(self, board: JobBoard, other: JobBoard) -> None:
         jobs = [board.post("a"), board.post("b")]

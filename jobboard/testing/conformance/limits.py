@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from jobboard.board import JobBoard
+from jobboard.engine.limits import SCOPE, Listed
 from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.primitives import Limit
@@ -23,7 +24,6 @@ from jobboard.testing.conformance.support import (
     LONG,
     SHORT,
     MakeBoard,
-    Waiter,
     let_lapse,
     lost_reply,
     take,
@@ -33,6 +33,9 @@ from jobboard.testing.conformance.support import (
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
 from jobboard.testing.recording import left_on
+
+WINDOW = 1.0
+"""Of a rate, in seconds."""
 
 
 def store_of(board: JobBoard) -> Any:
@@ -321,7 +324,9 @@ class TestLimitedLapses:
         board.set_limit("mail", concurrency=1, per=per)
         first, second = (board.post("mail", group="one", max_attempts=most) for most in (1, None))
         board.claim(first, "anna", expiry=SHORT)
+        # Each board has its own idea of the server's clock.
         eventually(lambda: board.get(first.uuid).state == TRASHED, LIMIT)
+        eventually(lambda: looking.get(first.uuid).state == TRASHED, LIMIT)
         assert list(looking.iterjobs(only_unclaimed=True)) == [second]
         assert list(looking.wait(timeout=LIMIT)) == [second]
         [stored] = store_of(board).read([first.uuid]).jobs
@@ -396,59 +401,52 @@ class TestRateLimits:
         assert len(looks) < 12
 
 
-class TestSlotWaiters:
-    def test_who_waits_for_a_slot_is_woken(self, board: JobBoard, other: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1)
-        first, second = board.post("mail"), board.post("mail")
-        board.claim(first, "anna")
-        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=LIMIT))
-        assert waiter.running
-        board.consume(first, "anna")
-        assert waiter.wait() == second
+class TestRatesBetweenRequests:
+    """A claim that is held up on its way begins when it is sent to be stored, and not when the time was read."""
 
-    def test_who_waits_for_a_slot_of_a_limit_that_was_lowered(self, board: JobBoard, other: JobBoard) -> None:
-        board.set_limit("mail", concurrency=4)
-        post(board, 4)
-        held = board.claim_many("anna", 2)
-        other.set_limit("mail", concurrency=2)
-        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=3 * LIMIT))
-        board.consume(held[0], "anna")
-        assert waiter.wait() is not None
+    any_driver = True
 
-    @pytest.mark.parametrize("verb", ["set higher", "remove"])
-    def test_who_waits_looks_again_when_a_limit_changes(self, board: JobBoard, other: JobBoard, verb: str) -> None:
-        board.set_limit("mail", concurrency=1)
-        first, second = board.post("mail"), board.post("mail")
-        board.claim(first, "anna")
-        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=LIMIT))
-        if verb == "remove":
-            board.remove_limit("mail")
-        else:
-            board.set_limit("mail", concurrency=2)
-        assert waiter.wait() == second
+    @pytest.mark.parametrize("verb", ["claim_next", "claim"])
+    def test_a_start_that_would_be_of_before(self, board: JobBoard, wire: Wire, verb: str) -> None:
+        if not wire:
+            return
+        far, store = wire.far(), store_of(board)
+        names = [f"mail {number}" for number in range(20)]
+        for name in names:
+            board.set_limit(name, rate=(2, WINDOW))
+        jobs = board.post_many([Posting(name) for name in names * 2])[len(names) :]
+        # The first commit in a scope may be repeated by the store, which makes what is missing.
+        assert len(board.claim_many("anna", len(names))) == len(names)
 
-    def test_several_who_wait_get_all_slots_that_come_free(self, board: JobBoard, make_board: MakeBoard) -> None:
-        board.set_limit("mail", concurrency=3)
-        post(board, 6)
-        held = board.claim_many("anna", 3)
-        waiters = []
-        for _ in range(3):
-            other = make_board()
-            waiters.append(Waiter(other, lambda other=other: other.claim_next("bob", timeout=LIMIT)))  # type: ignore[misc]
-        board.consume_many(held, "anna")
-        assert all(waiter.wait() is not None for waiter in waiters)
+        def claim(far: JobBoard, job: Job) -> None:
+            if verb == "claim":
+                far.claim(far.get(job.uuid), "anna", LONG)
+            else:
+                take(far, names=[job.name])
 
-    def test_wait_and_iterjobs_leave_out_what_has_no_room(self, board: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1)
-        first, second = board.post("mail"), board.post("mail")
-        assert uuids(board.iterjobs(only_unclaimed=True)) == [first.uuid, second.uuid]
-        board.claim(first, "anna")
-        assert list(board.iterjobs(only_unclaimed=True)) == []
-        assert uuids(board.iterjobs(states=[UNCLAIMED])) == [second.uuid]
-        with pytest.raises(NotFound):
-            board.wait(timeout=0.1)
-        board.consume(first, "anna")
-        assert uuids(board.wait(timeout=LIMIT)) == [second.uuid]
+        far(claim, far.board, jobs.pop())
+        for nth, job in enumerate(jobs, 1):
+            counter, seen = far.proxy.counter(), list[int]()
+
+            def hold(counter: Any = counter, seen: list[int] = seen) -> None:
+                # Well before or behind the moments at which a backend asks once more for the answer that it lacks.
+                until = boottime() + 0.45 * WINDOW
+                eventually(lambda: boottime() > until, LIMIT)
+                seen.extend((board.engine.now(), counter.count))
+
+            far.proxy.before(hold, nth=nth)
+            far(claim, far.board, job)
+            if not seen:
+                assert nth > 1
+                far.proxy.restore()
+                return
+            now, count = seen
+            if counter.count == count and nth > 1:
+                # What is late is the commit itself.
+                continue
+            *_, start = Listed.of(store.read([], [(SCOPE, job.name)]).sides[0]).starts
+            assert start > now - WINDOW / 8 * 1e6, f"request {nth} was held up"
+        raise AssertionError("it needs more requests")
 
 
 class TestLimitRaces:

@@ -18,6 +18,7 @@ from jobboard.testing.conformance.races import Journal
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
+    PATIENCE,
     SHORT,
     MakeBoard,
     Waiter,
@@ -142,7 +143,7 @@ class TestPause:
         assert other.stats().unclaimed == 2
         board.pause()
         assert list(other.iterjobs(only_unclaimed=True)) == []
-        waiter = Waiter(other, lambda: list(other.wait(LIMIT)))
+        waiter = Waiter(other, lambda: list(other.wait(PATIENCE)))
         board.resume()
         assert waiter.wait() == jobs[:2]
 
@@ -216,18 +217,18 @@ class TestPausedWaiters:
         waiting = make_board()
         job = board.post("mail")
         board.pause(["mail"])
-        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=PATIENCE))
         board.resume(["mail"])
         assert waiter.wait() == job
 
     def test_a_paused_job_is_given_to_nobody_who_waits(self, board: JobBoard, make_board: MakeBoard) -> None:
         waiting = make_board()
-        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=PATIENCE))
         board.pause(["mail"])
         mail, resize = board.post("mail"), board.post("resize")
         assert waiter.wait() == resize
         assert mail.state == UNCLAIMED
-        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=LIMIT))
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=PATIENCE))
         board.resume()
         assert waiter.wait() == mail
 
@@ -235,6 +236,6 @@ class TestPausedWaiters:
         waiting = make_board()
         board.pause()
         job = board.post("mail")
-        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", names=["mail", "resize"], timeout=LIMIT))
+        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", names=["mail", "resize"], timeout=PATIENCE))
         board.resume()
         assert waiter.wait() == job

@@ -21,7 +21,18 @@ from jobboard.exceptions import ClaimLost, JobBoardError
 from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, LONG, SHORT, Background, EventLog, MakeBoard, take
+from jobboard.testing.conformance.support import (
+    HELD,
+    HOLDS,
+    LIMIT,
+    LONG,
+    PATIENCE,
+    SHORT,
+    Background,
+    EventLog,
+    MakeBoard,
+    take,
+)
 from jobboard.testing.puppet import Puppet, work_once
 
 TTL = 1.0
@@ -102,7 +113,7 @@ class TestOtherProcesses:
             return
         job = board.post("resize")
         puppet("claim_next", "anna")
-        waiter = Background(lambda: board.claim_next("bert", timeout=LIMIT))
+        waiter = Background(lambda: board.claim_next("bert", timeout=PATIENCE))
         puppet("close")
         assert waiter.wait() == job
         assert board.get(job.uuid).attempts == 1
@@ -309,7 +320,7 @@ class TestFork:
 
         def child() -> Any:
             before.seen.clear()
-            waiter = Background(lambda: board.claim_next("bert", timeout=LIMIT))
+            waiter = Background(lambda: board.claim_next("bert", timeout=PATIENCE))
             time.sleep(SHORT)
             posted = board.post("resize")
             job = waiter.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -12,14 +13,17 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.engine import Plan, Side, StoredSchedule, StoreEngine
-from jobboard.exceptions import NotFound
+from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
+from jobboard.notifier import POSTED
 from jobboard.priorities import JobPriority
 from jobboard.states import moment
 from jobboard.testing import eventually
+from jobboard.testing.conformance.limits import store_of
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
+    PATIENCE,
     EventLog,
     MakeBoard,
     Waiter,
@@ -41,7 +45,7 @@ def put_back(board: JobBoard, schedule: str, seconds: float) -> datetime:
         assert before is not None
         return before._replace(due=now - int(seconds * 1e6))
 
-    entry = board.engine.set_schedule(schedule, make)
+    entry = board.door.set_schedule(schedule, make)
     assert entry is not None
     return moment(entry.due)
 
@@ -53,7 +57,7 @@ def plant(board: JobBoard, schedule: str, value: bytes) -> None:
         def packed(self) -> bytes:
             return value
 
-    board.engine.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
+    board.door.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
 
 
 def schedule_side(board: JobBoard, schedule: str) -> Side:
@@ -144,7 +148,7 @@ class TestSchedules:
         assert board.job_count == 0
         due = put_back(board, "nightly", 1)
         events = EventLog(board)
-        waiter = Waiter(other, lambda: take(other, timeout=LIMIT))
+        waiter = Waiter(other, lambda: take(other, timeout=PATIENCE))
         left = board._post_due()
         assert left == pytest.approx(59, abs=30)
         job = waiter.wait()
@@ -245,7 +249,7 @@ class TestSchedules:
             assert before is not None
             return before._replace(last=before.due, due=before.due + 24 * 60 * MINUTE)
 
-        entry = board.engine.set_schedule("nightly", ahead)
+        entry = board.door.set_schedule("nightly", ahead)
         assert entry is not None
         last = entry.last
         assert last is not None
@@ -369,6 +373,41 @@ class TestSchedulesInTrouble:
             board.unschedule("nightly")
         with pytest.raises(NotFound), lost_reply(board, "remove_schedule"):
             board.unschedule("nightly")
+
+    @pytest.mark.parametrize("retries", [True, False])
+    def test_what_is_posted_is_told_though_a_later_reply_is_lost(
+        self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, retries: bool
+    ) -> None:
+        """Once each; without a repetition, as far as is known."""
+        board, told = make_board(retry_for=LIMIT if retries else 0), list[str]()
+        for schedule in ("one", "two", "three"):
+            board.schedule(schedule, name="report", every=LONG)
+            put_back(board, schedule, 1)
+        board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
+        store, commits = store_of(board), list[bool]()
+        commit = store.commit
+
+        def loses_the_second_reply(*args: Any) -> Any:
+            answer = commit(*args)
+            commits.append(True)
+            if len(commits) == 2:
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        monkeypatch.setattr(store, "commit", loses_the_second_reply)
+        with contextlib.nullcontext() if retries else pytest.raises(ConnectionFailure):
+            board._post_due()
+        there = uuids(board.iterjobs(ensure_fresh=True))
+        assert len(there) == (3 if retries else 2)
+        eventually(lambda: len(told) >= (3 if retries else 1), LIMIT)
+        board.close()
+        assert len(told) == (3 if retries else 1)
+        assert {*told} <= {*there}
+
+    def test_a_setting_that_is_removed_before_its_reply_comes(self, board: JobBoard, other: JobBoard) -> None:
+        with lost_reply(board, "set_schedule", lambda: other.unschedule("nightly")):
+            assert board.schedule("nightly", name="report", every=60).name == "report"
+        assert other.schedules() == []
 
     def test_a_removal_that_comes_late_removes_nothing(self, board: JobBoard) -> None:
         """Its own repetition has removed the schedule; somebody has set another since."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.engine import Rules, Side, finding
 from jobboard.engine.limits import Limits
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.primitives import Limit
 from jobboard.testing import eventually
 from jobboard.testing.conformance.limits import post, store_of
-from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard
+from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard, lost_reply
 
 
 class TestLimitSetting:
@@ -240,6 +241,90 @@ class TestLimitsSetAtOnce:
         assert third.limits() == [Limit("mail", "name", 3, binding=False)]
         second.go_on()
         assert len(third.claim_many("anna", 6)) == 1
+
+
+class TestRepeatedSettings:
+    """A repetition sets nothing that its first try has set, and finishes what that has begun: it counts, and binds what
+    stands there by then, whoever has set that."""
+
+    any_driver = True
+
+    @staticmethod
+    def broken_off(board: JobBoard, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+        """Set a limit whose first try is done with the setting, and breaks off before it counts."""
+        store = store_of(board)
+        page, tries = store.page, list[bool]()
+
+        def breaks_off(*args: Any) -> Any:
+            tries.append(True)
+            if len(tries) == 1:
+                meanwhile()
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return page(*args)
+
+        monkeypatch.setattr(store, "page", breaks_off)
+        board.set_limit("mail", concurrency=3)
+        assert tries
+
+    def test_that_stands(self, board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        post(board, 6)
+        other.claim_next("anna")
+        self.broken_off(board, monkeypatch, lambda: other.claim_next("anna"))
+        assert other.limits() == [Limit("mail", "name", 3)]
+        assert len(other.claim_many("anna", 6)) == 1
+
+    def test_that_is_removed_since(self, board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.broken_off(board, monkeypatch, lambda: other.remove_limit("mail"))
+        assert other.limits() == []
+        with lost_reply(board, "set_limit", lambda: other.remove_limit("mail")):
+            board.set_limit("mail", concurrency=3)
+        assert other.limits() == []
+
+    def test_of_another_number_since(self, board: JobBoard, other: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        post(board, 6)
+        other.claim_next("anna")
+        self.broken_off(board, monkeypatch, lambda: other.set_limit("mail", concurrency=2))
+        assert other.limits() == [Limit("mail", "name", 2)]
+        assert len(other.claim_many("anna", 6)) == 1
+
+    def test_that_is_set_anew_since_and_not_counted_yet(
+        self, board: JobBoard, other: JobBoard, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        third, counting = make_board(), list[Counting]()
+        post(board, 6)
+
+        def set_anew() -> None:
+            third.remove_limit("mail")
+            assert len(third.claim_many("anna", 2)) == 2
+            counting.append(Counting(other, concurrency=3))
+
+        self.broken_off(board, monkeypatch, set_anew)
+        assert third.limits() == [Limit("mail", "name", 3)]
+        assert len(third.claim_many("anna", 6)) == 1
+        counting[0].go_on()
+        assert third.claim_next("anna") is None
+
+    def test_of_what_is_paused(self, board: JobBoard, other: JobBoard) -> None:
+        with lost_reply(board, "pause", other.resume):
+            board.pause(["mail"])
+        assert not other.paused()
+        board.pause()
+        with lost_reply(board, "resume", lambda: other.pause(["mail"])):
+            board.resume()
+        assert other.paused().names == ("mail",)
+
+    def test_by_many_at_once(self, board: JobBoard, make_board: MakeBoard) -> None:
+        names = [f"mail {number}" for number in range(5)]
+
+        def set_both(one: JobBoard, name: str) -> None:
+            one.pause([name])
+            one.set_limit("mail", concurrency=2)
+
+        begun = [Background(partial(set_both, make_board(), name)) for name in names]
+        for each in begun:
+            each.wait()
+        assert board.paused().names == tuple(names)
+        assert board.limits() == [Limit("mail", "name", 2)]
 
 
 class TestOneBoardOfSeveralThreads:

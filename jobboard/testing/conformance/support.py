@@ -36,6 +36,9 @@ LONG = 600.0
 LIMIT = 10.0
 """How long a test waits for what has to happen."""
 
+PATIENCE = 2 * LIMIT
+"""The timeout of a call that has to be woken. It looks once more when that ends: too late for the test by then."""
+
 _numbers = itertools.count(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -167,6 +168,34 @@ class TestWaiting:
         ]
         posted = {boards[0].post("resize").uuid for _ in waiters}
         assert {waiter.wait().uuid for waiter in waiters} == posted
+
+    @pytest.mark.parametrize("raises", [False, True])
+    def test_a_wait_that_is_called_off_keeps_nothing(self, board: JobBoard, other: JobBoard, raises: bool) -> None:
+        """What was meant for it alone is due to others, be it that ``unless`` fails."""
+        over = threading.Event()
+
+        def unless() -> bool:
+            if raises and over.is_set():
+                raise ValueError("broken")
+            return over.is_set()
+
+        # Who waits for the first time may only begin to listen, and looks once more then.
+        assert board.claim_next("anna", timeout=0.1) is None
+        waiter = Waiter(board, lambda: board.claim_next("anna", timeout=6 * LIMIT, unless=unless))
+        over.set()
+        job = other.post("resize")
+        told = None
+        try:
+            got = waiter.wait()
+        except ValueError as error:
+            got, told = None, str(error)
+        if got is not None:
+            # Who looks from time to time may have asked before it was called off, and look after that.
+            assert not board.characteristics.blocking_wait
+            return
+        assert told == ("broken" if raises else None)
+        taken = take(other, "bert", timeout=LIMIT)
+        assert (taken, taken.attempts) == (job, 1)
 
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
         plant(board, b"?" if board.engine.wire == "msgpack" else "?", version=2**15)

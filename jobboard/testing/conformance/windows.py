@@ -21,6 +21,7 @@ from jobboard.testing.conformance.between import at_each_request
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
+    PATIENCE,
     EventLog,
     MakeBoard,
     Waiter,
@@ -342,7 +343,7 @@ class TestReplacing:
     def test_it_wakes_who_waits_and_is_told(self, board: JobBoard, other: JobBoard) -> None:
         events = EventLog(other, "POSTED")
         job = board.post("resize", key="k", delay=LONG)
-        waiter = Waiter(board, lambda: take(board, timeout=LIMIT))
+        waiter = Waiter(board, lambda: take(board, timeout=PATIENCE))
         other.post("resize", key="k", on_key="replace")
         assert waiter.wait() == job
         eventually(lambda: "POSTED" in events.of(job), LIMIT)
@@ -444,7 +445,7 @@ class TestWindowsBetweenRequests:
             wire,
             lambda board: board.post("resize", details={"n": 1}, key=f"k{next(keys)}"),
             replace,
-            lambda board, _: take(board, timeout=LIMIT).details["n"],
+            lambda board, _: take(board, timeout=PATIENCE).details["n"],
         ):
             assert claimed == (2 if replaced else 1)
             assert board.get(job.uuid).details == {"n": claimed}

@@ -13,12 +13,15 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound
 from jobboard.job import Act, Job
-from jobboard.outcomes import Reject, Retry, cancelled
+from jobboard.outcomes import IN_VAIN, Reject, Retry, cancelled
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
 from jobboard.testing.conformance.posting import Book
 from jobboard.testing.conformance.support import (
     HELD,
+    LIMIT,
     LONG,
+    SHORT,
     Background,
     MakeBoard,
     Waiter,
@@ -173,7 +176,11 @@ class TestWorking:
             raise ValueError("late")
         assert job.state == COMPLETE
 
-    def test_a_failure_that_can_not_be_told(self, board: JobBoard, make_board: MakeBoard) -> None:
+    @pytest.mark.parametrize("ends", ["well", "badly"])
+    @pytest.mark.parametrize("as_function", [False, True], ids=["block", "function"])
+    def test_an_end_that_can_not_be_told(
+        self, board: JobBoard, make_board: MakeBoard, ends: str, as_function: bool
+    ) -> None:
         """Nobody works on the job any more, so that its claim may not be kept."""
         mine = make_board(retry_for=0, claim_ttl=HELD)
         job = board.post("resize")
@@ -181,9 +188,21 @@ class TestWorking:
         def refuse(original: Callable[..., Any], *args: Any) -> None:
             raise ConnectionFailure("the backend is away")
 
-        with replaced(mine, "finish", refuse), pytest.raises(ValueError, match="broken"):  # noqa: SIM117
-            with mine.working("anna") as claimed:
+        def work(job: Job) -> None:
+            worked.append(job)
+            if ends == "badly":
                 raise ValueError("broken")
+
+        def in_a_block() -> None:
+            with mine.working("anna") as claimed:
+                work(claimed)
+
+        worked: list[Job] = []
+        run = mine.working("anna")(work) if as_function else in_a_block
+        kind, text = (ConnectionFailure, "away") if ends == "well" else (ValueError, "broken")
+        with replaced(mine, "finish", refuse), pytest.raises(kind, match=text):
+            run()
+        [claimed] = worked
         assert mine._session is not None
         assert mine._session.held() == []
         assert claimed.claim is not None
@@ -205,6 +224,13 @@ class TestWorking:
             lose()
             raise ValueError("broken")
         assert job.state == CLAIMED
+
+    def test_a_lease_that_runs_out(self, board: JobBoard) -> None:
+        """With nobody else in: the body may have stopped half-way, and the job is to be done again."""
+        job = board.post("resize")
+        with pytest.raises(ClaimLost), board.working("anna", expiry=SHORT):
+            eventually(cancelled, LIMIT)
+        assert (job.state, job.attempts, job.error) == (SCHEDULED, 1, IN_VAIN)
 
     def test_cancelled(self, board: JobBoard) -> None:
         board.post("resize")

@@ -1,0 +1,146 @@
+"""What a holder learns of its claim, where somebody else has acted upon it by the owner's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.job import Claim, Job
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import (
+    HELD,
+    LIMIT,
+    LONG,
+    SHORT,
+    EventLog,
+    MakeBoard,
+    replaced,
+    take,
+    until_free,
+)
+
+
+def held(board: JobBoard) -> list[Claim]:
+    assert board._session is not None
+    return board._session.held()
+
+
+def beat(board: JobBoard) -> None:
+    """What the heartbeat does when its time has come."""
+    assert board._session is not None
+    board._session._beat(board._renew_held)
+
+
+def kept(board: JobBoard) -> tuple[Job, Claim]:
+    """A claim that the board keeps."""
+    board.post("resize")
+    job = take(board)
+    assert job.claim is not None
+    assert job.claim.kept
+    return job, job.claim
+
+
+class TestHolding:
+    any_driver = True
+
+    def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        events = EventLog(board, "LOST")
+        job = board.post("resize")
+        claim = board.claim(job, "anna")
+        other.release(other.get(job.uuid))
+        events.expect(job, "LOST")
+        assert claim.lost
+
+    @pytest.mark.parametrize("by", ["its board", "another"])
+    def test_a_fixed_lease_by_the_owners_name(self, board: JobBoard, other: JobBoard, by: str) -> None:
+        job, claim = kept(board)
+        acting = board if by == "its board" else other
+        acting.extend(acting.get(job.uuid), "anna", LONG)
+        beat(board)
+        theirs, mine = job.expires_in(), claim.expires_in()
+        assert theirs is not None
+        assert mine is not None
+        assert LONG - 60 < mine <= theirs
+        assert (claim.kept, claim.lost, held(board)) == (False, False, [])
+        claim.extend()
+        assert (claim.kept, claim.expires_in(), held(board)) == (True, None, [claim])
+        beat(board)
+        assert (claim.lost, job.expires_in()) == (False, None)
+        board.consume(job, "anna")
+
+    @pytest.mark.parametrize("met", ["before its end", "after its end"])
+    def test_the_lease_by_the_owners_name_ends(self, board: JobBoard, other: JobBoard, met: str) -> None:
+        """The holder's beats do not push it on, and the holder is told no later than anybody else may have the job."""
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", 6 * SHORT if met == "before its end" else SHORT)
+        if met == "after its end":
+            until_free(other, job)
+        beat(board)
+        until_free(other, job)
+        assert claim.lost
+        assert (claim.kept, claim.expires_in(), held(board)) == (False, 0, [])
+        beat(board)
+        assert take(other, "bert") == job
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+
+    def test_the_beat_comes_by_itself(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", SHORT)
+        eventually(lambda: claim.lost, LIMIT)
+        assert other.find_owner(job) is None
+
+    def test_given_back_by_the_owners_name(self, board: JobBoard, other: JobBoard) -> None:
+        events = EventLog(board, "LOST")
+        job, claim = kept(board)
+        other.abandon(other.get(job.uuid), "anna")
+        beat(board)
+        assert claim.lost
+        assert held(board) == []
+        events.expect(job, "LOST")
+        with pytest.raises(NotFound):
+            board.consume(job, "anna")
+        assert take(other, "bert") == job
+
+    def test_the_same_job_through_another_board(self, board: JobBoard, other: JobBoard) -> None:
+        """It is fixed there, or kept there from now on; the board that has made the claim has no more to do with it."""
+        job, claim = kept(board)
+        other.extend(job, "anna", LONG)
+        beat(board)
+        assert (claim.kept, held(board), held(other)) == (False, [], [])
+        claim.extend()
+        other.extend(job, "anna")
+        beat(board)
+        assert (claim.kept, claim.expires_in(), held(board), held(other)) == (True, None, [], [claim])
+        beat(other)
+        board.close()
+        assert not claim.lost
+        assert other.find_owner(other.get(job.uuid)) == "anna"
+        other.consume(job, "anna")
+
+    @pytest.mark.parametrize("expiry", [None, 2 * LONG])
+    def test_what_is_extended_meanwhile(self, board: JobBoard, other: JobBoard, expiry: float | None) -> None:
+        """The answer of the beat tells of what was before."""
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", LONG)
+
+        def late(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            claim.extend(expiry)
+            return answer
+
+        with replaced(board, "renew", late):
+            beat(board)
+        left = claim.expires_in()
+        if expiry is None:
+            assert (claim.kept, left, held(board)) == (True, None, [claim])
+        else:
+            assert left is not None
+            assert (claim.kept, left > LONG, held(board)) == (False, True, [])
+        assert not claim.lost
