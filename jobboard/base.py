@@ -274,9 +274,16 @@ class BoardBase(Board):
 
     def _tidy_up(self) -> None:
         self._tidied = time.monotonic()
-        # A million outcomes take their time, and neither a claim nor who connects waits for that: what is left goes
-        # with the next heartbeats.
-        if not self._conf["read_only"] and self.engine.tidy(min(1.0, self._ttl * _TIDYING / 1e6)):
+        if self._conf["read_only"]:
+            return
+        try:
+            # A million outcomes take their time, and neither a claim nor who connects waits for that.
+            more = self.engine.tidy(min(1.0, self._ttl * _TIDYING / 1e6))
+        except ConnectionFailure as error:
+            LOG.warning("could not tidy up, trying again: %s", error)
+            more = True
+        if more:
+            # What is left goes with the next heartbeats.
             self._tidied -= TIDY_EVERY
 
     def _renew_held(self, session: Session) -> None:

@@ -10,6 +10,7 @@ import pytest
 from jobboard import base, notifier
 from jobboard.backends.memory import MemoryEngine, forget
 from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Entity
 from jobboard.states import Record
@@ -91,6 +92,28 @@ def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytes
     eventually(lambda: board.engine.tidied > 5)
     board.close()
     forget("tidying")
+
+
+class Interrupted(Tidying):
+    """One whose connection breaks with its first two steps of tidying."""
+
+    def tidy(self, seconds: float = 1.0) -> bool:
+        super().tidy(seconds)
+        if self.tidied < 3:
+            raise ConnectionFailure("the connection broke")
+        return False
+
+
+def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> None:
+    board = JobBoard("interrupted", {"board": "memory", "claim_ttl": 0.3}, engine=Interrupted)
+    board.connect()
+    board.post("resize")
+    job = board.claim_next("anna")
+    eventually(lambda: board.engine.tidied == 3)
+    assert job is not None
+    assert not job.claim.lost
+    board.close()
+    forget("interrupted")
 
 
 def test_a_heartbeat_can_be_called_for() -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
@@ -25,6 +25,8 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.session import time_left
 
 LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _BROKEN = (
     kazoo.ConnectionLoss,
@@ -105,15 +107,15 @@ class Connection:
             return self._timeout
         return min(5.0, max(0.7, self.session_timeout / 3))
 
-    def set_up(self, do: Callable[[], None]) -> None:
+    def set_up(self, do: Callable[[], T]) -> T:
         """What connect() does, and again if the connection breaks meanwhile: as often as ``command_retry`` says. No
         claims wait for a beat yet, so that each request may take as long as the first connection."""
         until = time.monotonic() + self._timeout
         broken: list[ConnectionFailure] = []
 
-        def attempt() -> None:
+        def attempt() -> T:
             try:
-                do()
+                return do()
             except ConnectionFailure as error:
                 if error.refused or time.monotonic() > until:
                     raise
@@ -122,7 +124,7 @@ class Connection:
 
         self._setting_up = True
         try:
-            self.open().retry(attempt)
+            return cast(T, self.open().retry(attempt))
         except RetryFailedError:
             raise broken[-1] from None
         finally:

@@ -104,14 +104,13 @@ class ZooKeeperStore(Store):
     def setup(self) -> None:
         """Create the znodes: any number of times, in any number of processes at once."""
         try:
-            self._prepare(create_it=True)
+            self.connection.set_up(lambda: self._check_layout(create_it=True))
         finally:
             self.connection.close()
 
     def open(self) -> Characteristics:
         try:
-            self._prepare(create_it=self._creates)
-            alone = self.connection.alone()
+            alone = self.connection.set_up(self._prepare)
         except BaseException:
             self.connection.close()
             raise
@@ -126,8 +125,10 @@ class ZooKeeperStore(Store):
             notes="kept claims live as long as the session, whose timeout the server bounds",
         )
 
-    def _prepare(self, create_it: bool) -> None:
-        self.connection.set_up(lambda: self._check_layout(create_it))
+    def _prepare(self) -> bool:
+        """Whether the server is alone."""
+        self._check_layout(self._creates)
+        return self.connection.alone()
 
     def _check_layout(self, create_it: bool) -> None:
         [layout] = self.connection.read([get(self.paths.layout)])

@@ -89,3 +89,26 @@ def test_a_connection_that_breaks_while_a_board_is_opened(
     other = jobboard.fetch("other", {**conf, "command_retry": {"max_tries": 2}})
     with pytest.raises(ConnectionFailure, match="broke"):
         other.connect()
+
+
+@pytest.mark.parametrize("ask", ["read", "alone"])
+def test_a_connection_that_breaks_with_any_question_of_connect(
+    address: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ask: str
+) -> None:
+    """As where the leader dies while a process starts."""
+    real = getattr(Connection, ask)
+    board = jobboard.fetch("board", f"zookeeper://{address}?namespace=questions-{id(request)}")
+    board.setup()
+    broken = []
+
+    def breaking(connection: Connection, *args: Any, **kwargs: Any) -> Any:
+        if not broken:
+            broken.append(ask)
+            connection.open()._connection._socket.shutdown(socket.SHUT_RDWR)
+        return real(connection, *args, **kwargs)
+
+    monkeypatch.setattr(Connection, ask, breaking)
+    board.connect()
+    assert broken == [ask]
+    assert board.post("resize").name == "resize"
+    board.close()
