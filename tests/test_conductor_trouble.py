@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.conductor import Conductor
-from jobboard.exceptions import ConnectionFailure, NotFound
+from jobboard.conductor import Conductor, finishing
+from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, until_free
 from tests.conftest import Runner
@@ -159,6 +159,77 @@ def test_a_job_that_can_neither_be_finished_nor_given_back(
     assert conductor.wait(30)
     assert conductor.tally.lost == 1
     comes_back(board, *done)
+
+
+class Refusal:
+    """Has a board's backend refuse to end jobs of a name, until it is over."""
+
+    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.met = 0
+        self.on = True
+        finish = board.engine.finish
+
+        def refusing(acts: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.on and any(act.name == name and act.verb == "consume" for act in acts):
+                self.met += 1
+                raise JobFailure("it lacks the right to")
+            return finish(acts, *args, **kwargs)
+
+        monkeypatch.setattr(board.engine, "finish", refusing)
+
+
+def test_work_is_not_done_again_as_its_end_is_refused_for_a_while(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A right is revoked, and granted again. What else is done meanwhile goes its way."""
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
+    board, runs = make_board(), Counter[str]()
+    refusal = Refusal(board, monkeypatch, "refused")
+    board.post_many([{"name": "refused"}, {"name": "other"}, {"name": "refused"}, {"name": "other"}])
+    conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid]), max_simultaneous_jobs=2))
+    eventually(lambda: refusal.met >= 5)
+    board.post("other")
+    eventually(lambda: conductor.tally.consumed == 3)
+    assert board.stats().claimed == 2
+    refusal.on = False
+    eventually(lambda: conductor.tally.consumed == 5)
+    assert set(runs.values()) == {1}
+    assert conductor.tally.lost == 0
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_an_end_that_stays_refused_is_given_up(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """After a while, or when the conductor stops."""
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
+    monkeypatch.setattr(finishing, "REFUSED_FOR", 3600 if stopped else 0.1)
+    board = make_board()
+    refusal = Refusal(board, monkeypatch, "refused")
+    job = board.post("refused")
+    conductor = start(Conductor("one", board, lambda job: None))
+    eventually(lambda: refusal.met >= 2)
+    if stopped:
+        conductor.stop()
+        assert conductor.wait(30)
+    eventually(lambda: conductor.tally.lost == 1)
+    assert job.state == "SCHEDULED"
+
+
+def test_an_end_that_is_refused_is_not_repeated_beyond_its_claim(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
+    board, other, runs = make_board(), make_board(), Counter[str]()
+    refusal = Refusal(board, monkeypatch, "refused")
+    job = board.post("refused")
+    conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
+    eventually(lambda: refusal.met >= 2)
+    other.release(other.get(job.uuid))
+    refusal.on = False
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert conductor.tally.lost == 1
+    assert runs == {job.uuid: 2}
 
 
 @pytest.mark.backends("sqlite")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from jobboard import logs, outcomes
 from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailures, NotFound
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, JobFailures, NotFound
 from jobboard.job import Act, Job
 from jobboard.outcomes import Verdict
 from jobboard.retry import outage_pause
@@ -23,6 +24,9 @@ LOG = logs.Log(__name__)
 
 PUZZLED = 5.0
 """Seconds that a job stays away whose end the board has met with an error that is none of its own."""
+
+REFUSED_FOR = 30.0
+"""For how many seconds an end is tried again that the backend refuses, for want of rights, say: the work is done."""
 
 End = tuple[str, Job]
 """An event, and the job that it is about."""
@@ -44,13 +48,15 @@ class Tally:
 class _Handover:
     """A job whose work has ended, and how its claim is to end."""
 
-    __slots__ = ("act", "doubtful", "job")
+    __slots__ = ("act", "doubtful", "job", "refused_on")
 
     def __init__(self, job: Job, outcome: Verdict) -> None:
         self.job = job
         self.act = Act(job, *outcome)
         # An earlier try to end the claim may have been carried out without our hearing of it.
         self.doubtful = False
+        # When the backend has first refused to end it, on this machine's clock.
+        self.refused_on: float | None = None
 
 
 class Finisher:
@@ -89,8 +95,8 @@ class Finisher:
             last = self._gather(batch, last)
             final = self._hurry.is_set()
             try:
-                self._finish(batch)
-                failures = 0
+                self._finish(batch, final or self._board.closed)
+                failures = failures + 1 if batch else 0
             except ConnectionFailure as error:
                 for done in batch:
                     done.doubtful = done.doubtful or error.outcome == "unknown"
@@ -102,9 +108,9 @@ class Finisher:
                     batch.clear()
                 else:
                     failures += 1
-                    pause = outage_pause(failures)
-                    LOG.warning("%s could not finish, trying again in %.1f s: %s", self._name, pause, error)
-                    self._hurry.wait(pause)
+                    LOG.warning("%s could not finish, trying again: %s", self._name, error)
+            if batch:
+                self._hurry.wait(outage_pause(failures))
         self._then()
 
     def _gather(self, batch: list[_Handover], last: bool) -> bool:
@@ -121,8 +127,9 @@ class Finisher:
                     batch.append(done)
         return last
 
-    def _finish(self, batch: list[_Handover]) -> None:
-        """End the claims of ``batch`` and empty it; what is left in it after an error has not been ended."""
+    def _finish(self, batch: list[_Handover], final: bool) -> None:
+        """End the claims of ``batch`` and empty it. What is left in it, also after an error, has not been ended and is
+        to be tried again, unless this is ``final``."""
         if not batch:
             return
         # By the handle: of a job that was lost and claimed again, both runs may end in one batch.
@@ -136,9 +143,9 @@ class Finisher:
         except Exception as error:
             if len(batch) > 1:
                 # One of them is to blame; the others must not suffer for it.
-                while batch:
-                    self._finish(batch[:1])
-                    del batch[0]
+                self._finish_each(batch, final)
+                return
+            if not final and self._may_pass(batch[0], error):
                 return
             LOG.exception("%s could not finish %s", self._name, batch[0].job, extra=logs.fields(batch[0].job))
             failed = {id(batch[0].job): error}
@@ -152,6 +159,27 @@ class Finisher:
         ]
         batch.clear()
         self._ended(ends)
+
+    def _finish_each(self, batch: list[_Handover], final: bool) -> None:
+        index = 0
+        while index < len(batch):
+            one = batch[index : index + 1]
+            self._finish(one, final)
+            if one:
+                index += 1
+            else:
+                del batch[index]
+
+    def _may_pass(self, done: _Handover, error: Exception) -> bool:
+        """Whether to try again: the backend has refused it, which may change, and the claim stands."""
+        now = time.monotonic()
+        if done.refused_on is None:
+            done.refused_on = now
+        claim = done.job.claim
+        if not isinstance(error, JobFailure) or claim is None or claim.lost or now - done.refused_on > REFUSED_FOR:
+            return False
+        LOG.warning("%s may not finish %s, trying again: %s", self._name, done.job, error, extra=logs.fields(done.job))
+        return True
 
     def _not_counted(self, done: _Handover, error: Exception) -> End:
         job = done.job

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_acl, make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import jobboard
 from jobboard import Conductor
@@ -96,6 +96,25 @@ def test_work_that_is_done_is_not_done_again_as_there_is_no_room(board: Any, roo
     assert calls == [job]
     assert not held.claim.lost
     assert board.post("other").state == UNCLAIMED
+
+
+def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+    make_board: Any, caller: KazooClient, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    board, calls = make_board(), []
+    job = board.post("resize")
+    folder = board.engine._opened.paths.job(job.uuid).rpartition("/")[0]
+
+    def work(job: jobboard.Job) -> None:
+        caller.set_acls(folder, [make_acl("world", "anyone", read=True, write=True, create=True, admin=True)])
+        calls.append(job)
+
+    conductor = start(Conductor("anna", board, work))
+    eventually(lambda: "may not finish" in caplog.text)
+    assert job.state == CLAIMED
+    caller.set_acls(folder, OPEN_ACL_UNSAFE)
+    eventually(lambda: conductor.tally.consumed)
+    assert calls == [job]
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""Rights that are revoked while a board is at work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import jobboard
+from jobboard import Conductor
+from jobboard.board import JobBoard
+from jobboard.states import CLAIMED
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+
+def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+    make_board: Callable[..., JobBoard],
+    board_conf: dict[str, Any],
+    engine: sa.Engine,
+    start: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = make_board(name="theirs", table="revoked")
+    url = sa.make_url(board_conf["board"])
+    tables = [table for table in sa.inspect(engine).get_table_names() if table.startswith("revoked")]
+    if engine.dialect.name == "postgresql":
+        user, schema = "anna", ""
+        begin, end = "CREATE ROLE anna LOGIN PASSWORD 'secret'", ["DROP OWNED BY anna", "DROP ROLE anna"]
+    else:
+        user, schema = "anna@'%%'", f"{url.database}."
+        begin, end = f"CREATE USER {user} IDENTIFIED BY 'secret'", [f"DROP USER {user}"]
+
+    def run(*statements: str) -> None:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    runs = []
+
+    def work(job: jobboard.Job) -> None:
+        run(f"REVOKE DELETE, UPDATE ON {schema}revoked FROM {user}")
+        runs.append(job)
+
+    run(begin, *(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}{table} TO {user}" for table in tables))
+    try:
+        conf = {
+            **board_conf,
+            "board": url.set(username="anna", password="secret").render_as_string(hide_password=False),
+            "table": "revoked",
+        }
+        with jobboard.backend("theirs", conf) as theirs:
+            job = owner.post("resize")
+            conductor = start(Conductor("anna", theirs, work))
+            eventually(lambda: "may not finish" in caplog.text)
+            assert job.state == CLAIMED
+            run(f"GRANT UPDATE, DELETE ON {schema}revoked TO {user}")
+            eventually(lambda: conductor.tally.consumed)
+            assert runs == [job]
+            conductor.stop()
+            assert conductor.wait(30)
+    finally:
+        run(*end)
