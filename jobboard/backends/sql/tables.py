@@ -204,7 +204,8 @@ class Tables:
         self.schema = sa.Table(
             f"{prefix}_schema",
             self.metadata,
-            sa.Column("layout", sa.Integer, nullable=False),
+            # The only row would need no key. Clusters, replicas and publications refuse tables that have none.
+            sa.Column("layout", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("min_reader", sa.Integer, nullable=False),
             **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )

@@ -19,6 +19,7 @@ from jobboard.backends.sql.tables import LAYOUT, MIN_READER, has_partial_indexes
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.priorities import JobPriority
+from jobboard.taskloop import TaskLoop
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -85,6 +86,46 @@ def test_a_table_that_is_gone(board: JobBoard, board_conf: dict[str, Any], engin
     board.connect()
     board.post("a")
     assert board.claim_next("anna") is not None
+
+
+def test_every_table_has_a_primary_key(board: JobBoard, engine: sa.Engine) -> None:
+    """Clusters and replicas refuse a table without one."""
+    TaskLoop(engine, f"{board.table.name}_loop").create()
+    look = sa.inspect(engine)
+    names = [*board.engine._tables.metadata.tables, f"{board.table.name}_loop"]
+    assert [name for name in names if not look.get_pk_constraint(name)["constrained_columns"]] == []
+
+
+@pytest.mark.backends("postgresql")
+def test_a_publication_of_all_tables(board_conf: dict[str, Any], engine: sa.Engine) -> None:
+    """PostgreSQL changes no row of a published table that has no primary key."""
+    board = jobboard.fetch("board", board_conf)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE PUBLICATION everything FOR ALL TABLES")
+    try:
+        board.setup()
+        # As an upgrade of the layout does.
+        with engine.begin() as connection:
+            migrations._record(connection, board.engine._tables, LAYOUT)
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP PUBLICATION everything")
+
+
+def test_a_layout_without_a_primary_key_is_read(
+    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine
+) -> None:
+    """As earlier tables had it."""
+    schema = board.engine._tables.schema
+    bare = sa.Table(schema.name, sa.MetaData(), *(sa.Column(c.name, c.type, nullable=False) for c in schema.columns))
+    with engine.begin() as connection:
+        schema.drop(connection)
+        bare.create(connection)
+        connection.execute(sa.insert(bare).values(layout=LAYOUT, min_reader=MIN_READER))
+    board.setup()
+    other = jobboard.fetch("board", {**board_conf, "auto_setup": False})
+    other.connect()
+    other.close()
 
 
 def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
