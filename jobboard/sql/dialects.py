@@ -142,6 +142,10 @@ class Database:
             return Trouble.REFUSED
         return Trouble.OTHER
 
+    def remedy(self, error: BaseException) -> str:
+        """The setting of the server's that allows what this error refuses; empty where none is known."""
+        return ""
+
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
         """Keep all other set-ups of this name out, and undo a failed one where the database can."""
@@ -323,6 +327,11 @@ class MySQLDatabase(Database):
         finally:
             cursor.execute("SELECT RELEASE_LOCK(MD5(CONCAT(DATABASE(), %s)))", (name,))
             cursor.fetchall()
+
+    def remedy(self, error: BaseException) -> str:
+        if self._code(error) == 1665:
+            return "; set binlog_format to MIXED or ROW on the server, as by SET GLOBAL binlog_format = 'MIXED'"
+        return ""
 
     def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())

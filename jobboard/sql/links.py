@@ -78,7 +78,7 @@ def sorted_out(
     if trouble is Trouble.MISSING:
         return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
     if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
-        return JobFailure(f"the database refused it: {text}", kept)
+        return JobFailure(f"the database refused it: {text}{product.remedy(cause)}", kept)
     return error
 
 

@@ -113,8 +113,10 @@ def _setting_up(connection: Connection, product: Database, tables: Tables) -> It
         yield
 
 
-def prepare(connection: Connection, product: Database, tables: Tables, create: bool) -> None:
-    """Make sure that the tables are there and of our layout; create them if ``create`` allows, migrate never."""
+def prepare(connection: Connection, product: Database, tables: Tables, create: bool, write: bool) -> None:
+    """Make sure that the tables are there and of our layout; create them if ``create`` allows, migrate never.
+
+    :param write: whether jobs are going to be changed."""
     _check_text(connection)
     layout = stored_layout(connection, tables)
     if layout is None:
@@ -129,6 +131,8 @@ def prepare(connection: Connection, product: Database, tables: Tables, create: b
         raise JobFailure(
             f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` updates them"
         )
+    if write:
+        _check_log(connection, tables)
     connection.commit()
 
 
@@ -149,6 +153,14 @@ def _check_text(connection: Connection) -> None:
                 f"the database {connection.engine.url.database!r} is in {encoding}, and jobs hold any text: give the "
                 "jobboard one that is made WITH ENCODING 'UTF8' TEMPLATE template0"
             )
+
+
+def _check_log(connection: Connection, tables: Tables) -> None:
+    """Write nothing, so that a server whose log can't have our changes refuses that now and not at the first post."""
+    if connection.dialect.name in ("mysql", "mariadb"):
+        settings = connection.exec_driver_sql("SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')")
+        if {value for _, value in settings} == {"ON", "STATEMENT"}:
+            connection.execute(sa.delete(tables.jobs).where(sa.false()))
 
 
 def _check_ours(connection: Connection, tables: Tables) -> None:

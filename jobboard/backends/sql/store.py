@@ -89,9 +89,10 @@ class SQLStore(Store):
     # Life
 
     def open(self) -> Characteristics:
-        conf, creates = self._conf, self._conf["auto_setup"] and not self._conf["read_only"]
+        conf, writes = self._conf, not self._conf["read_only"]
+        creates = writes and conf["auto_setup"]
         try:
-            self.links.run(lambda link: migrations.prepare(link.connection, link.product, self.tables, creates))
+            self.links.run(lambda link: migrations.prepare(link.connection, link.product, self.tables, creates, writes))
             self.product = product = self.links.known_product()
             self.statements = (shared if self.links.own else Statements)(self.tables, product)
             durable = not any(doctor.weaknesses(self, conf["synchronous"]))
@@ -102,7 +103,7 @@ class SQLStore(Store):
         self.gate_place = f"table {self.statements.tables.sides.name}, row of this board of kind {GATE[0]}"
         self.reader = Reader(self)
         self._sides = SideRows(self.statements, self.base)
-        self._ahead = Ahead(self, not conf["read_only"])
+        self._ahead = Ahead(self, writes)
         calls, prefix = product.wakes and conf["notify"], self.tables.prefix
         self.call = {"p_channel": prefix, "p_notify": calls}
         self.waiter = waiter(self._session, self.links, product, calls, prefix, self.board, conf["claim_ttl"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from sqlalchemy.pool import AssertionPool, Pool, QueuePool, SingletonThreadPool,
 import jobboard
 from jobboard.exceptions import JobFailure
 from jobboard.taskloop import TaskLoop
+from jobboard.testing.servers import MariaDB
 
 AS_MYSQLDB = """
 import sys
@@ -110,3 +112,40 @@ def test_connections_that_by_default_can_not_send_all_text(engine: sa.Engine) ->
             assert board.get(job.uuid).error == "☃😀"
             board.close()
         own.dispose()
+
+
+class Replicated(MariaDB):
+    """With a binary log, which has InnoDB's rows at READ COMMITTED but not its statements."""
+
+    def _command(self) -> list[Any]:
+        return [*super()._command(), "--log-bin", "--binlog-format=MIXED"]
+
+
+@pytest.mark.backends("mariadb")
+def test_a_binary_log_of_statements(private_server: Callable[..., Any]) -> None:
+    server = private_server(Replicated)
+    engine = sa.create_engine(server.uri.replace("mariadb://", "mariadb+pymysql://"), poolclass=sa.NullPool)
+
+    def log(what: str) -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"SET GLOBAL binlog_format = '{what}'")
+
+    board, loop = jobboard.fetch("board", server.uri), TaskLoop(engine, "loop")
+    log("STATEMENT")
+    loop.create()
+    for use in (board.setup, board.connect, lambda: loop.add([1])):
+        with pytest.raises(JobFailure, match="set binlog_format to MIXED or ROW"):
+            use()
+    log("MIXED")
+    board.setup()
+    log("STATEMENT")
+    # Not at the first post: the tables are there.
+    with pytest.raises(JobFailure, match="set binlog_format to MIXED or ROW"):
+        board.connect()
+    with jobboard.backend("board", f"{server.uri}?read_only=true") as looking:
+        assert looking.job_count == 0
+    log("MIXED")
+    board.connect()
+    board.post("a")
+    board.close()
+    loop.close()
