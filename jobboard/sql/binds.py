@@ -6,7 +6,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -16,7 +16,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.clients import check_engine, is_in_memory
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, repeated, sorted_out
+from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, refused, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
 from jobboard.sql.transactions import Transaction, begin_writing
 
@@ -79,11 +79,7 @@ class Bind:
             transaction = Transaction(connection, self._name)
             if transaction.theirs:
                 return self._within(transaction, work, table, keep)
-            again = repeated(Contended, PATIENCE)
-            try:
-                return again(lambda: self._own(connection, work, table, keep))
-            except Contended as error:
-                raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}", error.cause) from error
+            return _patiently(lambda: self._own(connection, work, table, keep))
 
     def read(self, work: Work[T]) -> T:
         """As :meth:`write`, for what only reads; needs no right to write."""
@@ -91,13 +87,15 @@ class Bind:
         if links is not None:
             return self._on(links, lambda link: _looking(link, work))
         with self._connection() as connection:
+            if not Transaction(connection, self._name).theirs:
+                return _patiently(lambda: self._look(connection, work, connection.begin))
             try:
-                if Transaction(connection, self._name).theirs:
-                    return work(CallersConnection(connection), database(connection.dialect))
-                with connection.begin():
-                    return work(CallersConnection(connection), database(connection.dialect))
-            except _ERRORS as error:
-                raise self._raised(connection, error)  # noqa: B904
+                return self._look(connection, work, contextlib.nullcontext)
+            except Contended as error:
+                raise ConnectionFailure(
+                    f"this transaction lost against another: roll it back, and do all of it again ({error})",
+                    error.cause,
+                ) from error.cause
 
     def close(self) -> None:
         """Give the engine's connections back. A connection that was given is left as it is."""
@@ -137,10 +135,7 @@ class Bind:
 
     def _on(self, links: Links, work: Callable[[Link], T]) -> T:
         again = retrying(lambda error: _not_done(error) and not self._closed, PATIENCE)
-        try:
-            return again(lambda: links.run(work))
-        except ConstraintViolated as error:
-            raise JobFailure(f"the database refused it: {error}", error.cause) from error.cause
+        return again(lambda: links.finish(work))
 
     def _own(self, connection: Connection, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
         product = database(connection.dialect)
@@ -157,6 +152,15 @@ class Bind:
         except _ERRORS as error:
             raise self._raised(connection, error, in_doubt)  # noqa: B904
 
+    def _look(
+        self, connection: Connection, work: Work[T], begin: Callable[[], contextlib.AbstractContextManager[Any]]
+    ) -> T:
+        try:
+            with begin():
+                return work(CallersConnection(connection), database(connection.dialect))
+        except _ERRORS as error:
+            raise self._raised(connection, error)  # noqa: B904
+
     def _within(self, transaction: Transaction, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
         with transaction.joined(self._remedy) as run:
             begin_writing(run.connection, table)
@@ -171,11 +175,19 @@ class Bind:
         product = database(connection.dialect)
         raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         if isinstance(raised, ConstraintViolated):
-            raised = JobFailure(f"the database refused it: {raised}", raised.cause)
+            raised = refused(raised)
         assert isinstance(raised, (Contended, JobFailure))
         # None, too: then the driver's shows the password.
         raised.__cause__ = raised.cause
         return raised
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """Repeat a transaction of our own while it loses against others."""
+    try:
+        return repeated(Contended, PATIENCE)(work)
+    except Contended as error:
+        raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}", error.cause) from error.cause
 
 
 def _no_connection(given: object) -> TypeError:

@@ -43,6 +43,11 @@ class ConstraintViolated(_OfTheDatabase):
     """A constraint refused a statement, and the transaction was rolled back."""
 
 
+def refused(error: ConstraintViolated) -> JobFailure:
+    """What a constraint's refusal is for the caller of a verb, where nothing else can be tried."""
+    return JobFailure(f"the database refused it: {error}", error.cause)
+
+
 def repeated(
     on: type[Exception] | Callable[[BaseException], bool], seconds: float, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[Callable[[], T]], T]:
@@ -292,6 +297,15 @@ class Links:
             return again(lambda: self._once(work))
         except Contended as error:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
+
+    def finish(self, work: Callable[[Link], T], patience: float | None = None) -> T:
+        """As :meth:`run`, for the work of a verb that has no other way left.
+
+        :raises JobFailure: also where a constraint refused it, one that somebody has added to the tables."""
+        try:
+            return self.run(work, patience)
+        except ConstraintViolated as error:
+            raise refused(error) from error.cause
 
     def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """What an error of the driver's is for us."""

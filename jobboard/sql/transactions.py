@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database, Trouble, database
-from jobboard.sql.links import ConstraintViolated, Contended, sorted_out
+from jobboard.sql.links import ConstraintViolated, Contended, refused, sorted_out
 from jobboard.sql.prepared import CallersConnection, Prepared, Runner
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
             raised.cause,
         )
     if isinstance(raised, ConstraintViolated):
-        return JobFailure(f"the database refused it: {raised}", raised.cause)
+        return refused(raised)
     return raised
 
 

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.sql import binds
 from jobboard.sql.prepared import Prepared
 from jobboard.taskloop import TaskLoop
 from jobboard.taskloop.loop import known
@@ -175,6 +176,45 @@ def test_a_deadlock_within_the_callers_transaction_is_theirs_to_repeat(
     assert isinstance(refused.cause, engine.dialect.loaded_dbapi.Error)
     assert "roll it back, and do all of it again" in str(refused)
     assert outcomes.count(1) == 1
+
+
+IMPATIENT = {
+    "sqlite": {"connect_args": {"timeout": 0.05}},
+    "postgresql": {"connect_args": {"options": "-c lock_timeout=50"}},
+    "mariadb": {"connect_args": {"init_command": "SET lock_wait_timeout = 1"}},
+}
+LOCKED = {
+    "sqlite": ("BEGIN EXCLUSIVE", "ROLLBACK"),
+    "postgresql": ("LOCK TABLE locked_loop IN ACCESS EXCLUSIVE MODE", "ROLLBACK"),
+    "mariadb": ("LOCK TABLES locked_loop WRITE", "UNLOCK TABLES"),
+}
+
+
+@pytest.mark.parametrize("on", ["callable", "connection", "transaction"])
+def test_a_lock_that_keeps_readers_out(
+    engine: sa.Engine, backend: str, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binds, "PATIENCE", 0.2)
+    # Not in WAL mode, in which readers meet no locks.
+    url = sa.make_url(f"sqlite:///{tmp_path}/locked.db") if backend == "sqlite" else engine.url
+    impatient = sa.create_engine(url, poolclass=sa.NullPool, **IMPATIENT[backend])
+    with impatient.connect() as locking, impatient.connect() as connection:
+        TaskLoop(connection, "locked_loop").create()
+        lock, unlock = LOCKED[backend]
+        locking.exec_driver_sql(lock)
+        loop = TaskLoop(impatient.connect if on == "callable" else connection, "locked_loop")
+        for verb in (loop.stats, lambda: loop.check(1)):
+            if on == "transaction":
+                connection.begin()
+            with pytest.raises(ConnectionFailure) as failure:
+                verb()
+            assert isinstance(failure.value.cause, engine.dialect.loaded_dbapi.Error)
+            connection.rollback()
+        locking.exec_driver_sql(unlock)
+        assert loop.check(1) == {}
+        connection.rollback()
+        sa.Table("locked_loop", sa.MetaData()).drop(connection)
+        connection.commit()
 
 
 @pytest.mark.backends("sqlite", "postgresql")

@@ -87,7 +87,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             engines.check_there(self._url, True)
         links = self._links()
         try:
-            links.run(lambda link: migrations.setup(link.connection, link.product, self._tables))
+            links.finish(lambda link: migrations.setup(link.connection, link.product, self._tables))
         finally:
             links.close()
 
@@ -358,7 +358,7 @@ class SQLEngine(StoreEngine[SQLStore]):
             finally:
                 store.product.hurry(link.cursor, self._conf["retry_for"])
 
-        return store.links.run(work, min(5.0, ttl / 4e6))
+        return store.links.finish(work, min(5.0, ttl / 4e6))
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
         status, margin = super().extend(uuid, holder, expiry, nonce)

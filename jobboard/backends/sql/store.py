@@ -48,7 +48,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
 from jobboard.sql.dialects import Database
-from jobboard.sql.links import ConstraintViolated, Contended, Link, Links
+from jobboard.sql.links import ConstraintViolated, Contended, Link, Links, refused
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
 from jobboard.states import Record, State
 
@@ -92,7 +92,9 @@ class SQLStore(Store):
         conf, writes = self._conf, not self._conf["read_only"]
         creates = writes and conf["auto_setup"]
         try:
-            self.links.run(lambda link: migrations.prepare(link.connection, link.product, self.tables, creates, writes))
+            self.links.finish(
+                lambda link: migrations.prepare(link.connection, link.product, self.tables, creates, writes)
+            )
             self.product = product = self.links.known_product()
             self.statements = (shared if self.links.own else Statements)(self.tables, product)
             durable = not any(doctor.weaknesses(self, conf["synchronous"]))
@@ -197,9 +199,9 @@ class SQLStore(Store):
         for repeat in range(_REPEATS + 1):
             try:
                 return self.links.run(lambda link: self.once(link, nonce, work))  # noqa: B023
-            except ConstraintViolated:
+            except ConstraintViolated as error:
                 if nonce is None or repeat == _REPEATS:
-                    raise
+                    raise refused(error) from error.cause
                 # Perhaps this very call was answered before, or another has taken a key just now.
                 nonce = nonce._replace(attempt=max(nonce.attempt, 2))
         raise AssertionError("unreachable")

@@ -112,9 +112,7 @@ def test_a_publication_of_all_tables(board_conf: dict[str, Any], engine: sa.Engi
             connection.exec_driver_sql("DROP PUBLICATION everything")
 
 
-def test_a_layout_without_a_primary_key_is_read(
-    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine
-) -> None:
+def test_a_layout_without_a_primary_key_is_read(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
     """As earlier tables had it."""
     schema = board.engine._tables.schema
     bare = sa.Table(schema.name, sa.MetaData(), *(sa.Column(c.name, c.type, nullable=False) for c in schema.columns))

@@ -423,3 +423,25 @@ def test_the_servers_defaults_for_others_are_not_ours(private_server: Callable[.
         assert [job.details for job in jobs] == [{"text": ""}] * 3
         board.consume_many(jobs, "anna")
         assert board.job_count == 0
+
+
+@ALL
+def test_what_a_constraint_of_somebodys_refuses_is_a_failure(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a")
+    board.claim(job, "anna")
+    other = board.post("b")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE UNIQUE INDEX {board.table.name}_only ON {board.table.name} (state)")
+    calls: list[Callable[[], object]] = [
+        lambda: board.claim(other, "anna"),
+        lambda: board.claim_next("anna"),
+        lambda: board.abandon(job, "anna"),
+        lambda: board.release(job),
+    ]
+    for call in calls:
+        with pytest.raises(JobFailure, match="the database refused it") as failure:
+            call()
+        assert isinstance(failure.value.cause, engine.dialect.loaded_dbapi.IntegrityError)
+    board.consume(job, "anna")
+    board.claim(other, "anna")
+    board.close()
