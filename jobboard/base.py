@@ -289,7 +289,9 @@ class BoardBase(Board):
     def _renew_held(self, session: Session) -> None:
         asked = session.held()
         for first in range(0, len(asked), RENEW_BATCH):
-            chunk = asked[first : first + RENEW_BATCH]
+            chunk = session.renewable(asked[first : first + RENEW_BATCH])
+            if not chunk:
+                continue
             sent = boottime()
             held = [(claim.uuid, claim.token) for claim in chunk]
             session.confirm(chunk, sent, self.engine.renew(session.handle, held, self._ttl))

@@ -135,24 +135,38 @@ class Claim:
     @property
     def lost(self) -> bool:
         """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
-        machine's own clock; an :meth:`extend` that succeeds clears that. Also true for good once the conductor that
-        runs the work has given the job up: it took too long, or the conductor has to end."""
-        lost = self._standing in TOLD or self._is_lost()
-        if lost:
-            self._step(Trigger.READ_LOST)
-        return lost
+        machine's own clock. A claim that was read as lost stays lost, and the board no longer keeps it, until an
+        :meth:`extend` succeeds. Also true for good once the conductor that runs the work has given the job up: it took
+        too long, or the conductor has to end."""
+        if not self._reads_lost():
+            return False
+        if self.inherited:
+            return True
+        with self._lock:
+            # The holder may have extended it a moment ago.
+            lost = self._reads_lost()
+            if lost:
+                self._step(Trigger.READ_LOST)
+            return lost
+
+    def _reads_lost(self) -> bool:
+        return self._standing in TOLD or self._is_lost()
 
     def _is_lost(self) -> bool:
-        """By what the server or the clock says; one that was given up stands meanwhile, and is renewed."""
-        if self._standing == Standing.LOST or self.inherited:
+        """By what the server, the clock or the holder says; one that was given up stands meanwhile, and is renewed."""
+        if self._is_found_lost():
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline
 
+    def _is_found_lost(self) -> bool:
+        """Whether the heartbeat is to leave the claim out: its holder may have dropped the job."""
+        return self._standing == Standing.LOST or self.inherited
+
     @property
     def seen_lost(self) -> bool:
-        """Whether its holder has read that it is lost, and has not extended it since: the work may have stopped
-        half-way, even if a heartbeat has renewed the claim."""
-        return self._standing == Standing.SEEN_LOST or self._standing in TOLD
+        """Whether :attr:`lost` has been true before now: it was read so, or the board was told of the loss, and no
+        :meth:`extend` has succeeded since. This reads no clock, so it may be False while :attr:`lost` is true."""
+        return self._standing in TOLD
 
     @property
     def ended(self) -> bool:
@@ -165,7 +179,10 @@ class Claim:
         return self._generation != forks.generation
 
     def expires_in(self) -> float | None:
-        """Seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the claim."""
+        """Seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the claim; 0 once
+        :attr:`lost` was read as true."""
+        if self._is_found_lost():
+            return 0.0
         if self.kept or self.deadline is None:
             return None
         return max(0.0, self.deadline - boottime())
@@ -187,11 +204,13 @@ class Claim:
         """Put the job into the trash."""
         self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason)
 
-    def _stands_until(self, deadline: float | None, kept: bool, trigger: Trigger) -> None:
-        """The server has confirmed the claim: by an act of its holder, or by a heartbeat."""
-        self.deadline = deadline
-        self.kept = kept
-        self._step(trigger)
+    def _stands_until(self, deadline: float | None, kept: bool, trigger: Trigger | None = None) -> None:
+        """The server has confirmed the claim: by an act of its holder, or, without a trigger, by a heartbeat."""
+        with self._lock:
+            self.deadline = deadline
+            self.kept = kept
+            if trigger is not None:
+                self._step(trigger)
 
     def _step(self, trigger: Trigger) -> None:
         # Inherited, it is lost for good, and its lock may be held by a thread that is not there.

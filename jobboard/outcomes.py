@@ -126,7 +126,7 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
     """
-    if error is None and not (job.claim is not None and (job.claim.lost or job.claim.seen_lost)):
+    if error is None and not (job.claim is not None and job.claim.lost):
         return CONSUMED
     if isinstance(error, Reject):
         return Verdict(Verb.TRASH, error=error.reason)

@@ -256,6 +256,12 @@ class Session:
         with self._lock:
             return list(self._held)
 
+    def renewable(self, claims: Iterable[Claim]) -> list[Claim]:
+        """Those of the claims that are still kept, and that nobody has found lost: a holder who has read that a claim
+        is lost may have dropped its job, which nobody else would get if the claim were renewed."""
+        with self._lock:
+            return [claim for claim in claims if claim in self._held and not claim._is_found_lost()]
+
     def confirm(self, asked: list[Claim], sent: float, answer: Renewed) -> None:
         """Take in the answer to a renewal of ``asked`` that was sent then, on :func:`~jobboard.job.boottime`; a claim
         that was let go of or extended meanwhile is none of it."""
@@ -272,14 +278,15 @@ class Session:
                 if name in missed or self._held.get(claim, math.inf) >= sent:
                     continue
                 if name not in refused and name not in unkept:
-                    claim._stands_until(until(answer.margin), True, Trigger.RENEWED)
+                    claim._stands_until(until(answer.margin), True)
                     continue
                 del self._held[claim]
                 if name in refused:
+                    claim.kept = False
                     claim._step(Trigger.REFUSED)
                     lost.append(claim)
                 elif (left := unkept[name]) is not None:
-                    claim._stands_until(until(left), False, Trigger.RENEWED)
+                    claim._stands_until(until(left), False)
                     if claim._is_lost():
                         lost.append(claim)
         for claim in lost:
@@ -314,6 +321,8 @@ class Session:
             # Whoever is told that a claim is lost may drop it: renewed any further, it would never come back.
             with self._lock:
                 lost = self._let_go([claim for claim in self._held if claim._is_lost()])
+                for claim in lost:
+                    claim.kept = False
             for claim in lost:
                 self._on_lost(claim)
 

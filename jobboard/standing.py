@@ -13,11 +13,9 @@ class Standing(enum.StrEnum):
     HELD = enum.auto()
     """Nothing speaks against it."""
 
-    SEEN_LOST = enum.auto()
-    """It stands again, but its holder has seen it lost, and may have stopped working."""
-
     LOST = enum.auto()
-    """Refused: somebody else may have the job. Only the holder's own successful act shows that it was not so."""
+    """The server has refused the claim, or its holder has read that it is lost and may have dropped the job. The
+    heartbeat no longer renews the claim. Only a successful act of the holder shows that the claim still stands."""
 
     GIVEN_UP = enum.auto()
     """Nobody waits for the work any longer; the claim itself stands until it is ended."""
@@ -32,9 +30,6 @@ class Standing(enum.StrEnum):
 class Trigger(enum.StrEnum):
     EXTENDED = enum.auto()
     """The holder has extended it."""
-
-    RENEWED = enum.auto()
-    """The heartbeat has."""
 
     READ_LOST = enum.auto()
     """The holder has read that it is lost."""
@@ -51,21 +46,13 @@ class Trigger(enum.StrEnum):
 
 STEPS: dict[Standing, dict[Trigger, Standing]] = {
     Standing.HELD: {
-        Trigger.READ_LOST: Standing.SEEN_LOST,
-        Trigger.REFUSED: Standing.LOST,
-        Trigger.GIVEN_UP: Standing.GIVEN_UP,
-        Trigger.ENDED: Standing.ENDED,
-    },
-    # What the holder has seen is not undone by a heartbeat: its work may have stopped half-way.
-    Standing.SEEN_LOST: {
-        Trigger.EXTENDED: Standing.HELD,
+        Trigger.READ_LOST: Standing.LOST,
         Trigger.REFUSED: Standing.LOST,
         Trigger.GIVEN_UP: Standing.GIVEN_UP,
         Trigger.ENDED: Standing.ENDED,
     },
     Standing.LOST: {
         Trigger.EXTENDED: Standing.HELD,
-        Trigger.RENEWED: Standing.SEEN_LOST,
         Trigger.GIVEN_UP: Standing.GIVEN_UP,
         Trigger.ENDED: Standing.ENDED,
     },

@@ -17,7 +17,7 @@ from typing import Any
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Job
+from jobboard.job import Entity, Job
 
 
 class Puppet:
@@ -73,6 +73,10 @@ class _Doer:
         if self.job is None or self.job.claim is None:
             return None
         return [self.job.uuid, self.job.claim.token]
+
+    def register(self, name: str) -> str:
+        self.board.register_entity(Entity("puppet", name, {}))
+        return "ok"
 
     def lost(self) -> bool:
         return self.job is not None and self.job.claim is not None and self.job.claim.lost

@@ -174,7 +174,9 @@ class TestClaim:
         now[0] = 105.0
         assert (claim.lost, claim.expires_in()) == (True, 0.0)
         assert ", lost" in repr(claim)
-        claim._stands_until(110.0, True, Trigger.RENEWED)
+        claim._stands_until(110.0, True)
+        assert (claim.lost, claim.expires_in()) == (True, 0.0)
+        claim._stands_until(110.0, True, Trigger.EXTENDED)
         assert (claim.lost, claim.expires_in(), claim.kept) == (False, None, True)
         now[0] = 110.0
         assert claim.lost
@@ -186,7 +188,7 @@ class TestClaim:
         assert (claim.lost, claim.expires_in()) == (False, None)
         claim._step(Trigger.REFUSED)
         assert claim.lost
-        claim._stands_until(None, True, Trigger.RENEWED)
+        claim._stands_until(None, True, Trigger.EXTENDED)
         assert not claim.lost
 
     def test_the_boot_clock_goes_on_in_sleep(self) -> None:

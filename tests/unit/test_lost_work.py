@@ -31,7 +31,7 @@ def lose(job: Job) -> None:
 def renew(job: Job) -> None:
     """What a later heartbeat does that finds the claim still there."""
     assert job.claim is not None
-    job.claim._stands_until(None, True, Trigger.RENEWED)
+    job.claim._stands_until(None, True)
 
 
 @pytest.mark.parametrize("renewed", [False, True])

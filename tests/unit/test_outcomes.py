@@ -24,17 +24,16 @@ from jobboard.outcomes import (
 from jobboard.states import Verb
 
 
-def job(attempts: int = 1, lost: bool = False, seen_lost: bool = False, retries: int = 0) -> SimpleNamespace:
-    claim = SimpleNamespace(lost=lost, seen_lost=seen_lost, token=1, who="me")
+def job(attempts: int = 1, lost: bool = False, retries: int = 0) -> SimpleNamespace:
+    claim = SimpleNamespace(lost=lost, token=1, who="me")
     return SimpleNamespace(uuid="its", name="a", attempts=attempts, retries=retries, claim=claim)
 
 
 def test_work_that_returns() -> None:
     assert outcome_of(None, job()) == CONSUMED == Verdict(Verb.CONSUME)
-    for given_up in (job(lost=True), job(seen_lost=True)):
-        outcome = outcome_of(None, given_up)
-        assert (outcome.verb, outcome.error) == (Verb.ABANDON, IN_VAIN)
-        assert outcome.delay >= 0.5
+    outcome = outcome_of(None, job(lost=True))
+    assert (outcome.verb, outcome.error) == (Verb.ABANDON, IN_VAIN)
+    assert outcome.delay >= 0.5
 
 
 def test_reject() -> None:

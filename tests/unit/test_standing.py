@@ -11,19 +11,17 @@ from jobboard import forks
 from jobboard.job import Claim
 from jobboard.standing import STEPS, Standing, Trigger
 
-# From each state, where these lead: EXTENDED, RENEWED, READ_LOST, REFUSED, GIVEN_UP, ENDED.
+# From each state, where these lead: EXTENDED, READ_LOST, REFUSED, GIVEN_UP, ENDED.
 WHOLE = """
-HELD        HELD        HELD        SEEN_LOST   LOST        GIVEN_UP    ENDED
-SEEN_LOST   HELD        SEEN_LOST   SEEN_LOST   LOST        GIVEN_UP    ENDED
-LOST        HELD        SEEN_LOST   LOST        LOST        GIVEN_UP    ENDED
-GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    ENDED_LOST
-ENDED       ENDED       ENDED       ENDED       ENDED_LOST  ENDED_LOST  ENDED
-ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST
+HELD        HELD        LOST        LOST        GIVEN_UP    ENDED
+LOST        HELD        LOST        LOST        GIVEN_UP    ENDED
+GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    ENDED_LOST
+ENDED       ENDED       ENDED       ENDED_LOST  ENDED_LOST  ENDED
+ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST
 """
 # What a claim without a lease shows in each: lost, seen_lost, ended.
 SHOWN = {
     Standing.HELD: (False, False, False),
-    Standing.SEEN_LOST: (False, True, False),
     Standing.LOST: (True, True, False),
     Standing.GIVEN_UP: (True, True, False),
     Standing.ENDED: (False, False, True),
@@ -65,11 +63,11 @@ def test_what_a_claim_shows(standing: Standing) -> None:
 
 @pytest.mark.parametrize("standing", Standing)
 def test_past_its_deadline(standing: Standing) -> None:
-    """Its clock makes lost whatever is not ended, and to have read that is remembered."""
+    """Its clock makes lost whatever is not ended, and no renewal undoes what the holder has read."""
     claim = claim_in(standing, deadline=0.0)
     assert claim.lost == (standing != Standing.ENDED)
-    claim._stands_until(None, True, Trigger.RENEWED)
-    assert claim.seen_lost == (standing != Standing.ENDED)
+    claim._stands_until(None, True)
+    assert claim.lost == claim.seen_lost == (standing != Standing.ENDED)
 
 
 def test_one_that_was_given_up_is_renewed_for_as_long_as_it_is_not_ended() -> None:

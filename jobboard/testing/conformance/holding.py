@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound
 from jobboard.job import Claim, Job
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
@@ -144,3 +144,50 @@ class TestHolding:
             assert left is not None
             assert (claim.kept, left > LONG, held(board)) == (False, True, [])
         assert not claim.lost
+
+    @pytest.mark.parametrize("read", ["before", "after"])
+    def test_read_as_lost_while_it_is_renewed(self, make_board: MakeBoard, read: str) -> None:
+        """Its holder may have dropped the job. The renewal under way is the last, whether the server has carried it out
+        yet or not."""
+        board, other = make_board(claim_ttl=HELD), make_board()
+        job, claim = kept(board)
+        if claim.deadline is None:
+            return  # as in memory, where the process itself is the lease
+        renewed: list[tuple[str, int]] = []
+
+        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
+            renewed.extend(asked)
+            if read == "before":
+                eventually(lambda: claim.lost, LIMIT)
+            answer = original(handle, asked, ttl)
+            eventually(lambda: claim.lost, LIMIT)
+            return answer
+
+        with replaced(board, "renew", late):
+            eventually(lambda: renewed, LIMIT)
+            eventually(lambda: not claim.kept, LIMIT)
+            assert take(other, "bert", timeout=LIMIT) == job
+        assert renewed == [(job.uuid, claim.token)]
+        assert (claim.lost, claim.seen_lost, claim.expires_in(), held(board)) == (True, True, 0, [])
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+
+    def test_read_as_lost_and_extended(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        events = EventLog(board, "LOST")
+        job, claim = kept(board)
+        if claim.deadline is None:
+            return
+
+        def fail(original: Callable[..., Any], *args: Any) -> Any:
+            raise ConnectionFailure("down")
+
+        with replaced(board, "renew", fail):
+            eventually(lambda: claim.lost, LIMIT)
+            events.expect(job, "LOST")
+        beat(board)
+        assert (claim.lost, claim.kept, held(board)) == (True, False, [])
+        claim.extend()
+        beat(board)
+        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])
+        assert other.find_owner(other.get(job.uuid)) == "anna"

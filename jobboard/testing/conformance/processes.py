@@ -97,6 +97,30 @@ class TestOtherProcesses:
         assert puppet("consume", "anna") == "ClaimLost"
         assert job.state == COMPLETE
 
+    def test_a_stopped_holder_that_drops_its_job(self, board: JobBoard, puppet: Puppet) -> None:
+        """It has read that the claim is lost: others get the job, although its process lives and renews the rest."""
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        puppet("register", "anna")
+        uuid, _ = puppet("claim_next", "anna")
+        assert uuid == job.uuid
+        lost = False
+        for _ in range(20):
+            puppet.signal(signal.SIGSTOP)
+            eventually(lambda: job.state == UNCLAIMED and not board.entities(), LIMIT)
+            puppet.tell("lost")
+            puppet.signal(signal.SIGCONT)
+            lost = puppet.answer()
+            # If not, the claim was renewed before it was asked for.
+            if lost:
+                break
+        assert lost
+        # The entity comes back with the first beat that succeeds.
+        eventually(board.entities, LIMIT)
+        assert take(board, "bert", timeout=LIMIT) == job
+        assert puppet("consume", "anna") == "ClaimLost"
+
     def test_a_stopped_holder_whose_job_nobody_took(self, board: JobBoard, puppet: Puppet) -> None:
         if not reaches(board, puppet):
             return
