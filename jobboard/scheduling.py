@@ -75,7 +75,7 @@ class Scheduling(BoardBase):
         again with the same arguments stays as it is, with its next due time: each start of a process may set it.
 
         :param id: at most 255 characters.
-        :param cron: five fields, as in a crontab, or ``@daily`` and the like.
+        :param cron: five fields, as in a crontab, or ``@daily`` and the like; at most 255 characters.
         :param name: of the jobs; this and what follows is as in :meth:`post <jobboard.board.JobBoard.post>`.
         :param every: instead of ``cron``: seconds (or a timedelta) between two due times, at least 0.1, counted from
             now on the server's clock.

@@ -28,6 +28,9 @@ LATE = 60 * 1_000_000
 SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
 
+LONGEST = 255
+"""The most characters of a cron expression, and of a time zone's name."""
+
 _SECOND = 1_000_000
 _WINDOW = 3600 * _SECOND
 _FIELDS = "five fields: minute, hour, day of month, month, day of week"
@@ -51,16 +54,14 @@ class Timetable(NamedTuple):
     tz: str = "UTC"
     missed: Missed = "one"
 
+    def has_right_types(self) -> bool:
+        """Return whether the fields, which may come from a damaged record, have the types that are declared."""
+        right = isinstance(self.cron, str | None) and type(self.every) in (int, type(None))
+        return right and isinstance(self.tz, str) and isinstance(self.missed, str)
+
     def check(self) -> None:
         """:raises ValueError: it is none; the message names what is wrong."""
-        if (self.cron is None) == (self.every is None):
-            raise ValueError("a schedule has either a cron expression or every=")
-        if self.missed not in get_args(Missed):
-            raise ValueError(f"missed={self.missed!r}: must be one of {', '.join(get_args(Missed))}")
-        if self.every is not None and self.every < SHORTEST:
-            raise ValueError(f"every={self.every / 1e6:g}: must be {SHORTEST / 1e6} seconds or more")
-        if self.cron is not None:
-            self.after(0)
+        _check(self)
 
     def first(self, now: int, last: int | None) -> int:
         """The first due time of a schedule that is set at ``now``.
@@ -106,6 +107,23 @@ class Timetable(NamedTuple):
             window *= 4
 
 
+@functools.lru_cache(1024)
+def _check(timetable: Timetable) -> None:
+    """Check a timetable once. Each look checks all stored schedules, and would parse their expressions again."""
+    cron, every, tz, missed = timetable
+    for name, text in (("cron", cron), ("tz", tz)):
+        if text is not None and len(text) > LONGEST:
+            raise ValueError(f"{name} has {len(text)} characters: must have at most {LONGEST}")
+    if (cron is None) == (every is None):
+        raise ValueError("a schedule has either a cron expression or every=")
+    if missed not in get_args(Missed):
+        raise ValueError(f"missed={missed!r}: must be one of {', '.join(get_args(Missed))}")
+    if every is not None and every < SHORTEST:
+        raise ValueError(f"every={every / 1e6:g}: must be {SHORTEST / 1e6} seconds or more")
+    if cron is not None:
+        timetable.after(0)
+
+
 def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
     """The times that an expression names, after an instant."""
     try:
@@ -129,10 +147,16 @@ def _zone(tz: str) -> datetime.tzinfo:
     try:
         return zoneinfo.ZoneInfo(tz)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        known = zoneinfo.available_timezones()
+        raise ValueError(_unknown(tz)) from None
+
+
+@functools.lru_cache(64)
+def _unknown(tz: str) -> str:
+    """Return why there is no such zone. The search for near names is slow, and each look would repeat it."""
+    known = zoneinfo.available_timezones()
     if not known:
-        raise ValueError(f"tz={tz!r}: this machine has no data of time zones; install the package tzdata")
+        return f"tz={tz!r}: this machine has no data of time zones; install the package tzdata"
     lower = {name.lower(): name for name in known}
     near = [lower[name] for name in difflib.get_close_matches(tz.lower(), lower, n=3)]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", as in 'Europe/Berlin'"
-    raise ValueError(f"tz={tz!r} is not the name of a time zone{hint}")
+    return f"tz={tz!r} is not the name of a time zone{hint}"

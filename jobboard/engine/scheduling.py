@@ -63,7 +63,7 @@ class StoredSchedule(NamedTuple):
             entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
-            fits = fits and type(held) in (str, type(None))
+            fits = fits and type(held) in (str, type(None)) and entry.timetable.has_right_types()
         except Newer:
             raise
         except Exception as error:

@@ -310,6 +310,8 @@ class TestSchedules:
             ({"cron": "0 0 30 2 *"}, "day-of-month"),
             ({"cron": "* * * *"}, "five fields"),
             ({"cron": 5}, "cron"),
+            ({"cron": f"{'*,' * 124}* * * * *"}, "257 characters: must have at most 255"),
+            ({"cron": "* * * * *", "tz": "Europe/" * 40}, "280 characters: must have at most 255"),
             ({}, "every"),
             ({"cron": "* * * * *", "every": 5}, "every"),
             ({"every": 0}, "every"),
@@ -344,7 +346,10 @@ class TestSchedulesInTrouble:
         newer = stored.packed().replace(b"\x96\x01", b"\x96\x02", 1)
         assert newer != stored.packed()
         elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
+        long = stored._replace(timetable=stored.timetable._replace(every=None, cron=f"{'*,' * 50_000}* * * * *"))
         planted = {"damaged": b"\xc1", "empty": b"", "newer": newer, "elsewhere": elsewhere.packed()}
+        number = stored._replace(timetable=stored.timetable._replace(every=None, cron=5))  # type: ignore[arg-type]
+        planted |= {"long": long.packed(), "number": number.packed()}
         for schedule, value in planted.items():
             plant(board, schedule, value)
         put_back(board, "good", 1)
@@ -358,7 +363,7 @@ class TestSchedulesInTrouble:
         assert shown.id == good.id
         for schedule in planted:
             board.schedule(schedule, name="mended", every=60)
-        assert len(board.schedules()) == 5
+        assert len(board.schedules()) == len(planted) + 1
         for schedule in planted:
             board.unschedule(schedule)
 
