@@ -247,21 +247,23 @@ def test_setup_is_idempotent(board: Any, run: Run) -> None:
 
 
 def test_what_jobs_say_is_no_instruction_to_a_terminal(board: Any, run: Run) -> None:
-    job = board.post("[/] [red]x :smile: \u202egnp", key="[bold]", details={"a": "\x1b[31m\x9b[/]"})
-    claimed = board.claim_next("[/who]")
+    job = board.post("[/] [red]x :smile: \u202egnp\u200b\xad\U000e0041", key="[bold]\ue000", group="\u2060", details={"a": "\x1b[31m\x9b[/]"})
+    claimed = board.claim_next("[/who]\u200d")
     claimed.claim.trash(reason="first\nthen \x1b]0;owned\x07 \x9b31m\r[/]")
     outputs = [run(*args).out for args in (["trash", "list"], ["show", job.uuid])]
     board.restore(job)
     outputs.append(run("list").out)
     for output in outputs:
-        assert "[/] [red]x :smile: \\u202egnp" in output
+        assert "[/] [red]x :smile: \\u202egnp\\u200b\\xad\\U000e0041" in output
         assert "\\x1b]0;owned\\x07 \\x9b31m" in output
-        assert not set(output) & set("\x1b\x07\x9b\r\u202e")
-    assert "[bold]" in outputs[1]
+        assert not set(output) & set("\x1b\x07\x9b\r\u202e\u200b\xad\U000e0041\ue000\u2060\u200d")
+    assert "key: [bold]\\ue000\n" in outputs[1]
+    assert "by [/who]\\u200d:" in outputs[1]
     for args in (["show", job.uuid, "--json"], ["list", "--json"]):
         ran = run(*args)
         assert ran.out.isascii()
         assert ran.json["error"].startswith("first\nthen \x1b]0;owned")
+        assert ran.json["name"] == job.name
     ran = run("show", "\x1b[31m[/]")
     assert ran.is_one_line_about("\\x1b[31m[/]") or ran.is_one_line_about("[/]")
     assert "\x1b" not in ran.err

@@ -205,7 +205,8 @@ def _secrets(word: str) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    return safe(" ".join(text.split()))
+    # Other separators than these are nobody's layout: they are shown.
+    return safe(re.sub("[ \t\r\n]+", " ", text).strip(" "))
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import io
 import itertools
 import json
 import logging
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Control characters, lone surrogates, line and paragraph separators, and what turns the direction of writing around.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""The categories of Unicode whose characters a terminal acts on, shows nothing of, or shows in a way of its own."""
+
+_FILLERS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Characters of other categories that show nothing."""
+
 _WIDTH = 100_000
 """More than any row takes: what does not fit is cut."""
 
@@ -48,17 +54,24 @@ limit_option = click.option(
 
 
 def safe(text: object, *, lines: bool = False) -> str:
-    """``text`` with everything that a terminal might act on written as an escape.
+    """Return ``text`` with each character that a terminal might act on, or show nothing of, written as an escape.
 
     :param lines: let it break lines and indent them.
     """
-    kept = "\n\t" if lines else ""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in kept else _escape(found[0]), str(text))
+    kept, text = "\n\t" if lines else "", str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(each if each in kept or _is_shown(each) else _escape(each) for each in text)
+
+
+@functools.lru_cache(1024)
+def _is_shown(character: str) -> bool:
+    return unicodedata.category(character) not in _UNPRINTABLE and not _FILLERS.match(character)
 
 
 def _escape(character: str) -> str:
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def last_line(text: str | None) -> str:

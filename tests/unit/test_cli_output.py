@@ -19,6 +19,11 @@ from jobboard.cli.output import SafeFormatter, as_table, last_line, safe
         ("a\nb\tc\rd", "a\\x0ab\\x09c\\x0dd"),
         ("\u202eabc\u2066\u200f\ufeff\u2028", "\\u202eabc\\u2066\\u200f\\ufeff\\u2028"),
         ("\ud800", "\\ud800"),
+        ("a\u200bb\xadc\u2060\u180e", "a\\u200bb\\xadc\\u2060\\u180e"),
+        ("\ue000\U000f0000\U000e0041\ufff9", "\\ue000\\U000f0000\\U000e0041\\ufff9"),
+        ("\uffff\u0378\U0010ffff", "\\uffff\\u0378\\U0010ffff"),
+        ("\u3164\ufe0f\u034f\U000e0100", "\\u3164\\ufe0f\\u034f\\U000e0100"),
+        ("a\u0301 \u3000\xa0", "a\u0301 \u3000\xa0"),
     ],
 )
 def test_safe(text: str, shown: str) -> None:
@@ -30,7 +35,7 @@ def test_safe_may_keep_lines() -> None:
 
 
 def test_one_line_and_the_last() -> None:
-    assert one_line("a\n  b\r\n\tc\x1b") == "a b c\\x1b"
+    assert one_line("a\n  b\r\n\tc\x1b\u2028d\x85") == "a b c\\x1b\\u2028d\\x85"
     assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
     assert last_line(None) == last_line("") == ""
 
