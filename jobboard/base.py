@@ -102,6 +102,9 @@ class BoardBase(Board):
     def __repr__(self) -> str:
         return f"<JobBoard {self._name!r} at {self._shown}{', closed' if self.closed else ''}>"
 
+    def __str__(self) -> str:
+        return f"board {self._name!r} at {self._shown}"
+
     def __reduce__(self) -> Any:
         raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
 
@@ -263,7 +266,7 @@ class BoardBase(Board):
     def _live(self) -> Session:
         session = self._session
         if session is None:
-            raise ConnectionFailure(f"{self!r} is not connected; call connect() first")
+            raise ConnectionFailure(f"{self} is not connected; call connect() first")
         return session
 
     def _forked_child(self) -> None:
@@ -352,7 +355,7 @@ class BoardBase(Board):
     def _refused(self, status: Status, job: Job, claim: Claim | None, elsewhere: bool) -> JobBoardError:
         if elsewhere and status == Status.ABSENT:
             # Which says nothing of a claim on the board where it is.
-            return NotFound(f"{job} is not on {self!r}, but on {job.board!r}")
+            return NotFound(f"{job} is not on {self}, but on {job.board}")
         if claim is not None:
             if status == Status.ABSENT and not claim.ended:
                 status = Status.LOST

@@ -99,7 +99,7 @@ def test_what_can_not_be(places: Places, run: Run, monkeypatch: pytest.MonkeyPat
     for args, status, words in [
         ((here, elsewhere), FAILED, "same board"),
         ((here,), USAGE, "DST"),
-        (("--board", here, here, there), USAGE, "--board"),
+        (("--board", here, here, there), USAGE, "leave out --board"),
         ((f"{here}.not", there), FAILED, "board"),
         ((here, "mongodb://x"), USAGE, "mongodb"),
         ((here, "redis://:s3cret@127.0.0.1:1?retry_for=0"), UNREACHABLE, "127.0.0.1"),
@@ -110,6 +110,12 @@ def test_what_can_not_be(places: Places, run: Run, monkeypatch: pytest.MonkeyPat
         assert "s3cret" not in err
     assert [each.uuid for each in places.source.iterjobs()] == [job.uuid]
     assert list(places.source.trashed()) == []
+
+
+def test_its_help_offers_no_board_beside_the_two(run: Run) -> None:
+    _, out, _ = run("--help")
+    assert "--board" not in out
+    assert "--name" in out
 
 
 def test_waiting_has_a_limit(places: Places, run: Run) -> None:

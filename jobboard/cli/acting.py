@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterable
@@ -13,16 +12,18 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, find_job, opened
-from jobboard.cli.output import log_to_stderr, say, say_json, warn
+from jobboard.cli.output import say, say_json, warn
 from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
 from jobboard.job import Job
 
 T = TypeVar("T")
 
+_reason = click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
+
 
 @click.command(
     epilog=example(
-        "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e",
+        "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e --reason 'its host is gone'",
         "jobboard release 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e --token 1784215532104417",
         "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs -r jobboard release",
     )
@@ -31,20 +32,27 @@ T = TypeVar("T")
 @click.option(
     "--token", type=int, metavar="N", help="Only while the claim has this token, as 'jobboard show' tells it."
 )
+@_reason
 @board_options
-def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None) -> int:
+def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, reason: str | None) -> int:
     """Take jobs away from a holder that hangs: anybody may claim them again.
 
-    The holder's claim is lost, and whatever it still does with the job is refused. Who has released it is logged, and
-    stands in the job's error. A job whose attempts are used up goes to the trash. By its uuid alone a job is also taken
-    from whoever has claimed it a moment ago; --token keeps to the claim that was looked at.
+    The holder's claim is lost, and whatever it still does with the job is refused. Who has released it stands in the
+    job's error, together with the reason. A job whose attempts are used up goes to the trash. By its uuid alone a job is
+    also taken from whoever has claimed it a moment ago; --token keeps to the claim that was looked at.
     """
     if token is not None and len(uuids) > 1:
         raise click.UsageError("a token is that of one claim: give one UUID with --token")
-    log_to_stderr(logging.INFO)
-    reason = f"released by {operator()}"
+    why = _signed("released", reason)
     with opened(settings) as board:
-        return each(settings, "released", board, lambda job: board.release(job, reason=reason, token=token), uuids)
+
+        def act(job: Job) -> None:
+            holder = job.owner
+            board.release(job, reason=why, token=token)
+            if not settings.json:
+                say(f"{job} was taken from {holder!r}.")
+
+        return each(settings, "released", board, act, uuids)
 
 
 @click.command(
@@ -54,18 +62,21 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None) -
     )
 )
 @click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
-@click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
+@_reason
 @board_options
 def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -> int:
     """Put jobs that nobody has claimed into the trash.
 
-    Who has cancelled them is logged, and stands in the job's error together with the reason. 'jobboard trash restore'
-    brings them back. A claimed job is not cancelled: 'jobboard release' frees it first.
+    Who has cancelled them stands in the job's error, together with the reason. 'jobboard trash restore' brings them
+    back. A claimed job is not cancelled: 'jobboard release' frees it first.
     """
-    log_to_stderr(logging.INFO)
-    told = f"cancelled by {operator()}" + (f": {reason}" if reason else "")
+    why = _signed("cancelled", reason)
     with opened(settings) as board:
-        return each(settings, "cancelled", board, lambda job: board.cancel(job, reason=told), uuids)
+        return each(settings, "cancelled", board, lambda job: board.cancel(job, reason=why), uuids)
+
+
+def _signed(done: str, reason: str | None) -> str:
+    return f"{done} by {operator()}" + (f": {reason}" if reason else "")
 
 
 def operator() -> str:
@@ -102,7 +113,9 @@ def one_by_one(
             warn(f"{count} {what}s were {done} before the backend could no longer be reached")
             raise
         except UnclaimableJob as error:
-            warn(f"jobboard: {error}; 'jobboard release' frees it first")
+            job = error.job
+            assert job is not None
+            warn(f"jobboard: {job} is claimed: first 'jobboard release {job.uuid}', then 'jobboard cancel {job.uuid}'")
             failed += 1
         except JobBoardError as error:
             warn(f"jobboard: {error}")

@@ -55,17 +55,16 @@ class BoardOptions:
         return self.name or os.environ.get("JOBBOARD_NAME") or DEFAULT_NAME
 
 
-_OPTIONS = (
-    click.option("--board", "board_uri", metavar="URI", help="The board's backend.  [env: JOBBOARD_URL]"),
-    click.option(
-        "--name", "board_name", metavar="NAME", help=f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines."),
-)
+_BOARD = "The board's backend.  [env: JOBBOARD_URL]"
+_NAME = f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
 
 
-def board_options(function: F) -> F:
-    """Options of every command, taken before or after its name; the function gets them as its first argument."""
+def board_options(function: F, board: str | None = _BOARD, name: str | None = _NAME) -> F:
+    """Options of every command, taken before or after its name; the function gets them as its first argument.
+
+    :param board: the help of ``--board``; None hides the option of a command that has no use for it.
+    :param name: the same of ``--name``.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, board_uri: str | None, board_name: str | None, as_json: bool, **kwargs: Any) -> Any:
@@ -83,7 +82,11 @@ def board_options(function: F) -> F:
         )
         return function(settings, *args, **kwargs)
 
-    for option in reversed(_OPTIONS):
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines."),
+        click.option("--name", "board_name", metavar="NAME", help=name, hidden=name is None),
+        click.option("--board", "board_uri", metavar="URI", help=board, hidden=board is None),
+    ):
         option(wrapper)
     return wrapper  # type: ignore[return-value]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,7 @@ import click
 from jobboard.cli.common import DONE, BoardOptions, Group, age, board_options, example, opened, wrong_call
 from jobboard.cli.completing import job_names
 from jobboard.cli.naming import limit_told, named, rate_told, refuse_memory
-from jobboard.cli.output import log_to_stderr, say, say_json, table
+from jobboard.cli.output import say, say_json, table
 from jobboard.exceptions import NotFound
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ def set_limit(
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency or --rate; 'jobboard limit remove' takes a limit away")
     refuse_memory(settings.uri)
-    log_to_stderr(logging.INFO)
     with opened(settings, create=True) as board:
         try:
             made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ TASKFLOW = "taskflow+"
     "--outcomes/--no-outcomes", default=True, help="Copy what consumed jobs have left, too, or not.  [default: copy]"
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be moved, and change nothing.")
-@board_options
+@functools.partial(board_options, board=None)
 def move(
     settings: BoardOptions,
     source: str,
@@ -107,7 +108,7 @@ def _tell(settings: BoardOptions, source: Origin, result: Moved, done: str) -> i
         if result.moved or result.trashed or result.left or _beside(result):
             say(f"{_named(source)}: {result.moved} {done}, and {result.trashed} in the trash{_beside(result)}.")
         else:
-            say(f"There was nothing to move on {source!r}{_others(source)}.")
+            say(f"There was nothing to move on {source}{_others(source)}.")
         if result.left:
             warn(f"{len(result.left)} left:")
         for each in result.left[:SHOWN]:
@@ -147,7 +148,7 @@ def _existing(settings: BoardOptions) -> Iterator[Origin]:
         there = board.door.boards(MENTIONED)
         beside = bool(board.door.schedules()) or next(board.outcomes(), None) is not None
         if board.name not in there and not beside:
-            raise JobFailure(f"nothing is there of {board!r}{mentioned(there)}")
+            raise JobFailure(f"nothing is there of {board}{mentioned(there)}")
         yield board
 
 

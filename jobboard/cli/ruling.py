@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from jobboard.cli.common import BoardOptions, board_options, example, opened, wrong_call
 from jobboard.cli.completing import job_names
 from jobboard.cli.naming import named, paused_on
-from jobboard.cli.output import log_to_stderr, say, say_json
+from jobboard.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -28,7 +27,6 @@ def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
     What is claimed already goes on, and jobs are posted as ever: they wait. To pause everything is a switch beside the
     names: 'jobboard resume NAME' does not undo it.
     """
-    log_to_stderr(logging.INFO)
     with opened(settings) as board:
         _rule(board.pause, names)
         _tell(settings, board)
@@ -39,7 +37,6 @@ def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
 @board_options
 def resume(settings: BoardOptions, names: tuple[str, ...]) -> None:
     """Give claims of jobs of these names again; without NAME of all jobs, whatever was paused."""
-    log_to_stderr(logging.INFO)
     with opened(settings) as board:
         _rule(board.resume, names)
         _tell(settings, board)

@@ -25,7 +25,7 @@ def setup(settings: BoardOptions) -> None:
         if settings.json:
             say_json({"board": settings.board_name, **traits})
         else:
-            say(f"The board is ready: {board!r}")
+            say(f"The {board} is ready.")
             for trait, value in traits.items():
                 say(f"  {trait.replace('_', ' ')}: {_word(value)}")
     finally:

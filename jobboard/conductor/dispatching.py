@@ -216,7 +216,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         if not self._handlers:
             raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
         if self._board._conf["read_only"]:
-            raise ValueError(f"{self._board!r} is opened for looking only: leave out read_only to work on it")
+            raise ValueError(f"{self._board} is opened for looking only: leave out read_only to work on it")
         with self._changed:
             if self._dispatching:
                 raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")

@@ -119,10 +119,13 @@ class Engine(abc.ABC):
             setattr(self, primitive, self._refuse)
 
     def _refuse(self, *args: Any, **extra: Any) -> Any:
-        raise JobFailure(f"{self!r} was opened for looking only: leave out read_only to change anything")
+        raise JobFailure(f"{self} was opened for looking only: leave out read_only to change anything")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name!r} at {self._shown}>"
+
+    def __str__(self) -> str:
+        return f"board {self._name!r} at {self._shown}"
 
     @property
     def connected(self) -> bool:
@@ -132,7 +135,7 @@ class Engine(abc.ABC):
     @property
     def table(self) -> Any:
         """The jobs' table, where they lie in one."""
-        raise AttributeError(f"the jobs of {self!r} lie in no table")
+        raise AttributeError(f"the jobs of {self} lie in no table")
 
     def setup(self) -> None:  # noqa: B027 - most of them create what is missing when they are opened
         """What ``jobboard setup`` does before it opens the board, and never :meth:`open`: create what is missing, bring

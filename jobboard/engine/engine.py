@@ -109,7 +109,7 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
     @property
     def _live(self) -> S:
         if self._opened is None:
-            raise ConnectionFailure(f"{self!r} is closed")
+            raise ConnectionFailure(f"{self} is closed")
         return self._opened
 
     def _pause(self, seconds: float) -> None:

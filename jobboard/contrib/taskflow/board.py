@@ -77,7 +77,7 @@ class TaskFlowBoard(base.NotifyingJobBoard):
                 try:
                     self._client.start()
                 except self._client.handler.timeout_exception as error:
-                    raise theirs.JobFailure(f"{self.jobboard!r} can't be reached", error) from error
+                    raise theirs.JobFailure(f"{self.jobboard} can't be reached", error) from error
         with translated():
             self.jobboard.connect()
 

@@ -81,6 +81,9 @@ class TaskFlowOrigin:
     def __repr__(self) -> str:
         return f"<TaskFlow's board {self.name!r} at {self._shown}>"
 
+    def __str__(self) -> str:
+        return f"TaskFlow's board {self.name!r} at {self._shown}"
+
     @property
     def name(self) -> str:
         return self._store.name
@@ -94,7 +97,7 @@ class TaskFlowOrigin:
         self._call(self._store.open, max(1.0, self._retry_for))
         if not self._call(self._store.exists):
             self.close()
-            raise JobFailure(f"nothing is there of {self!r}")
+            raise JobFailure(f"nothing is there of {self}")
 
     def close(self) -> None:
         self._store.close()
