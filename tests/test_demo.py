@@ -1,8 +1,11 @@
 """``jobboard demo``, end to end: real worker processes, and one of them killed."""
 
+import contextlib
 import json
 import multiprocessing
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +62,76 @@ def test_it_tells_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "Killed worker 1" in out
     assert "working: 60 of 60" in err
     assert "\x1b" not in out + err
+    assert re.match(r"On board 'demo-[0-9a-f-]{36}' at sqlite:////.*/board.db\n", out)
+
+
+def test_its_last_sentence_can_be_typed(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", str(folder)]) == DONE
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "nothing was lost" in last
+    post, look = re.findall("'jobboard (.*?)'", last)
+    assert main(post.split()) == DONE
+    [uuid] = capsys.readouterr().out.split()
+    assert main(look.split()) == DONE
+    out = capsys.readouterr().out
+    assert uuid in out
+    assert "hello" in out
+
+
+def test_a_bar_on_a_terminal(folder: Path) -> None:
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "jobboard.cli", "demo", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
+    ) as process:
+        os.close(slave)
+        drawn = b""
+        # The terminal's end reads as an error, once nobody has it open any more.
+        with contextlib.suppress(OSError):
+            while more := os.read(master, 65536):
+                drawn += more
+        assert process.wait(60) == DONE
+    os.close(master)
+    assert b"working" in drawn
+    assert b"60/60" in drawn
+    assert b"working: " not in drawn
+
+
+def test_only_files_that_git_would_track(tmp_path: Path) -> None:
+    """Ignored ones are left out, and so is a virtual environment that nobody ignores."""
+    for name in (".gitignore", "a", "b/c", "secret.log", "b/deleted", ".github/d", "env/pyvenv.cfg", "env/lib/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("*.log\n" if name == ".gitignore" else name)
+    subprocess.run("git init -q && git add a b/deleted && rm b/deleted", shell=True, cwd=tmp_path, check=True)
+    found = [".github/d", ".gitignore", "a", "b/c"]
+    assert demo_module.find(tmp_path, tmp_path / "none") == (found, {})
+    assert demo_module.find(tmp_path / "b", tmp_path / "none") == (["c"], {})
+    # A folder that git ignores as a whole was asked for by its name.
+    (tmp_path / ".gitignore").write_text("b/\n")
+    subprocess.run("git rm -q --cached b/deleted", shell=True, cwd=tmp_path, check=True)
+    assert demo_module.find(tmp_path / "b", tmp_path / "none") == (["c"], {})
+
+
+def test_without_git_generated_files_are_left_out(tmp_path: Path) -> None:
+    files = "a", "b/c", ".env", ".git/d", ".venv/pyvenv.cfg", "env/pyvenv.cfg", "env/e", "b/__pycache__/f", "t/CACHEDIR.TAG"
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    found, skipped = demo_module.find(tmp_path, tmp_path / "none")
+    assert found == [".env", "a", "b/c"]
+    assert skipped == {"hidden folders": 2, "generated folders": 3}
+
+
+def test_it_takes_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", str(tmp_path), "--name", "mine"]) == USAGE
+    assert "leave out --name" in capsys.readouterr().err
+    assert main(["demo", "--help"]) == DONE
+    assert "--name" not in capsys.readouterr().out
 
 
 def test_it_tells_machines(folder: Path, demo: Demo) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -23,9 +25,12 @@ import click
 from jobboard import conf
 from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, fetch_board
-from jobboard.cli.output import say, say_json, table, warn
+from jobboard.cli.output import bars, say, say_json, table, warn
 from jobboard.conductor import Conductor
 from jobboard.job import Job, Posting
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 CLAIM_TTL = 2
 WORKERS = 4
@@ -33,21 +38,33 @@ SLOTS = 32
 FIRST = 20  # so many jobs does the worker that is to be killed, where there are plenty, before it hangs
 PROBLEMS = 20
 
+NEXT = ("jobboard --board sqlite:///jobs.db post hello", "jobboard --board sqlite:///jobs.db list")
+"""The commands to try after the demo."""
+
+GENERATED = frozenset({"__pycache__", "node_modules"})
+"""The names of folders that tools write and nobody tracks."""
+
+MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""Files that mark a folder as a cache, or as a virtual environment."""
+
 
 @click.command(
     epilog=example("jobboard demo", "jobboard demo ~/Pictures", "jobboard demo --board postgresql://app@localhost/test")
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path))
-@board_options
+@functools.partial(board_options, board="A backend to use.  [default: an SQLite file that is removed]", name=None)
 def demo(settings: BoardOptions, path: Path) -> int:
-    """Compute the SHA-256 of every file below PATH, and kill a worker on the way.
+    """Compute the SHA-256 of the files below PATH, and kill a worker on the way.
 
     One job is posted for each file, 4 worker processes share them, and one of the workers is killed while it holds
-    jobs. In the end every digest is checked. PATH is the current folder unless given.
+    jobs. In the end every digest is checked. PATH is the current folder unless given. Files that git ignores are left
+    out; without git, so are hidden folders, caches and virtual environments.
 
     The board is an SQLite file in a temporary folder; --board takes any other, on which the demo uses a board of its
     own. The exit status is 1 if anything was lost or wrong.
     """
+    if settings.name is not None:
+        raise click.UsageError("the demo names its board itself: leave out --name")
     with tempfile.TemporaryDirectory(prefix="jobboard-demo-") as made:
         folder, root = Path(made).resolve(), path.resolve()
         results = folder / "results.jsonl"
@@ -60,13 +77,17 @@ def demo(settings: BoardOptions, path: Path) -> int:
         board.connect()
         try:
             if not settings.json:
-                say(f"On {board!r}")
+                say(f"On {board}")
             began = time.monotonic()
-            files, skipped = find(root, folder)
+            names, skipped = find(root, folder)
+            with bars() as progress:
+                read = names if progress is None else progress.track(names, description="reading")
+                files = {name: digest(root / name) for name in read}
             # In hex, as not every file's name is text, and details are.
             paths = (os.fsencode(name).hex() for name in files)
             jobs = board.post_many(Posting("sha256", details={"path": each}, max_attempts=10) for each in paths)
-            killed = _work(board, uri, root, results, len(files)) if files else None
+            with bars() as progress:
+                killed = _work(board, uri, root, results, len(files), progress) if files else None
             report = _judge(board, root, files, [job.uuid for job in jobs], results)
         finally:
             board.close()
@@ -78,20 +99,64 @@ def demo(settings: BoardOptions, path: Path) -> int:
     return DONE if report["ok"] else FAILED
 
 
-def find(root: Path, but: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """The files below ``root`` and their digests, without the folder ``but``; how much was passed over, and why."""
-    files: dict[str, str] = {}
+def find(root: Path, but: Path) -> tuple[list[str], dict[str, int]]:
+    """Return the files below ``root`` that git tracks or would track, or without git those that people have made; and
+    how many others were passed over, by the reason. The folder ``but`` is left out."""
+    files: list[str] = []
     skipped: Counter[str] = Counter()
-    for folder, folders, names in os.walk(root, onerror=lambda error: skipped.update(["unreadable"])):
-        folders[:] = sorted(each for each in folders if Path(folder, each) != but)
-        for path in (Path(folder, name) for name in sorted(names + folders)):
-            if path.is_symlink():
-                skipped["links"] += 1
-            elif path.is_file() and os.access(path, os.R_OK):
-                files[str(path.relative_to(root))] = digest(path)
-            elif not path.is_dir():
-                skipped["unreadable" if path.is_file() else "special files"] += 1
+    for name in _tracked(root, but) or _walked(root, but, skipped):
+        path = root / name
+        if path.is_symlink():
+            skipped["links"] += 1
+        elif path.is_file() and os.access(path, os.R_OK):
+            files.append(name)
+        elif path.exists() and not path.is_dir():
+            skipped["unreadable" if path.is_file() else "special files"] += 1
     return files, dict(skipped)
+
+
+def _tracked(root: Path, but: Path) -> list[str]:
+    """Return the files that git tracks or would track; none where there is no git or no clone."""
+    out = {root: False}
+
+    def is_out(folder: Path) -> bool:
+        if folder not in out:
+            out[folder] = is_out(folder.parent) or folder == but or _is_generated(folder)
+        return out[folder]
+
+    try:
+        tracked = _git(root, "--cached")
+        # Not every folder of this kind is ignored, and all of them take long.
+        new = {name for name in _git(root, "--others", "--exclude-standard") if not is_out((root / name).parent)}
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return sorted(tracked | new)
+
+
+def _git(root: Path, *which: str) -> set[str]:
+    command = ["git", "-C", str(root), "ls-files", "-z", *which]
+    listed = subprocess.run(command, capture_output=True, check=True).stdout
+    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+
+
+def _walked(root: Path, but: Path, skipped: Counter[str]) -> Iterator[str]:
+    for folder, folders, names in os.walk(root, onerror=lambda error: skipped.update(["unreadable"])):
+        kept = []
+        for each in sorted(folders):
+            path = Path(folder, each)
+            if each.startswith("."):
+                skipped["hidden folders"] += 1
+            elif _is_generated(path):
+                skipped["generated folders"] += 1
+            elif path != but:
+                kept.append(each)
+        folders[:] = kept
+        yield from (str(Path(folder, each).relative_to(root)) for each in sorted(names + folders))
+
+
+def _is_generated(folder: Path) -> bool:
+    """Return whether a folder is a cache or a virtual environment."""
+    return folder.name in GENERATED or any(os.access(folder / mark, os.F_OK) for mark in MARKS)
 
 
 def digest(path: Path) -> str:
@@ -128,8 +193,9 @@ def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) 
     Conductor(who, fetch_board(uri, board), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
 
 
-def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int) -> str:
+def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, progress: Progress | None) -> str:
     """Have the jobs done; says who was killed, and what it held."""
+    task = None if progress is None else progress.add_task("working", total=total)
     victim, *others = (f"worker {number}" for number in range(1, WORKERS + 1))
     workers = {}
     tenths = set()
@@ -145,7 +211,9 @@ def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int) -> s
     def until(enough: Callable[[int], object]) -> None:
         while True:
             done = total - board.stats().on_board
-            if 10 * done // total not in tenths:
+            if progress is not None and task is not None:
+                progress.update(task, completed=done)
+            elif 10 * done // total not in tenths:
                 tenths.add(10 * done // total)
                 warn(f"working: {done} of {total}")
             if enough(done):
@@ -210,3 +278,14 @@ def _show(report: dict[str, Any], path: Path) -> None:
     table(("", "jobs"), [(names.get(kind, kind), report[kind]) for kind in kinds], numbers=["jobs"])
     for problem in report["problems"][:PROBLEMS]:
         warn(problem)
+    say(_lesson(report))
+
+
+def _lesson(report: dict[str, Any]) -> str:
+    """Return what the demo has shown, and what to try next, in one sentence."""
+    if not report["ok"]:
+        return "Jobs were lost or done wrongly, which must never happen: please report it with the lines above."
+    if not report["posted"]:
+        return "A folder with files shows more: try 'jobboard demo PATH'."
+    seen = "The jobs of the killed worker went back to the board, others did them again, and nothing was lost"
+    return f"{seen}: now post a job of your own by '{NEXT[0]}', and see it by '{NEXT[1]}'."
