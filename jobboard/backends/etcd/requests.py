@@ -8,11 +8,14 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-AT_MOST = 64
-"""How many comparisons, and how many operations, one of our Txns has at most. A server takes 128 of each unless it is
-told otherwise, and a Txn within a Txn may have as many as the outer one has left."""
+AT_MOST = 40
+"""The most comparisons, and the most operations, of one Txn.
 
-MOST_GETS = AT_MOST * AT_MOST // 2
+A server adds up the Txns that lie within each other, each with the larger of its two numbers. The sum may be 128, unless
+the server is configured otherwise. Three levels of 40 leave room for small Txns of :func:`within`, and hold 64,000
+operations."""
+
+MOST_GETS = 2000
 """How many keys are read at once."""
 
 
@@ -64,9 +67,10 @@ def span(start: str, end: str, limit: int = 0, only: str = "", since: int = 0) -
     return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 
-def within(compare: Sequence[str], success: Sequence[str]) -> str:
-    """An operation that does these if what it compares holds, whatever becomes of the others."""
-    return f'{{"request_txn":{txn(compare, success)}}}'
+def within(compare: Sequence[str], success: Sequence[str], failure: str = "") -> str:
+    """An operation that does these if what it compares holds, whatever becomes of the others. ``failure`` is done if it
+    does not hold."""
+    return f'{{"request_txn":{_message(compare, success, failure)}}}'
 
 
 # Comparisons
@@ -120,14 +124,20 @@ def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
     :param never: what keys begin with that are never there.
     """
     first, *more = _chunks(compare) or [()]
-    operations = [
-        f'{{"request_txn":{{"compare":[{",".join(chunk)}],"failure":'
-        f'[{{"request_put":{{"key":"{_coded(f"{never}{number}")}","ignore_value":true}}}}]}}}}'
-        for number, chunk in enumerate(more)
-    ]
-    many = len(operations) + len(success) > AT_MOST
-    operations += [within((), chunk) for chunk in _chunks(success)] if many else success
-    return f'{{"compare":[{",".join(first)}],"success":[{",".join(operations)}]}}'
+    operations: Sequence[str] = success
+    if more or len(success) > AT_MOST:
+        operations = [
+            within(chunk, some, f'{{"request_put":{{"key":"{_coded(f"{never}{number}")}","ignore_value":true}}}}')
+            for number, (chunk, some) in enumerate(itertools.zip_longest(more, _chunks(success), fillvalue=()))
+        ]
+    while len(operations) > AT_MOST:
+        operations = [within((), chunk) for chunk in _chunks(operations)]
+    return _message(first, operations)
+
+
+def _message(compare: Sequence[str], success: Sequence[str], failure: str = "") -> str:
+    otherwise = f',"failure":[{failure}]' if failure else ""
+    return f'{{"compare":[{",".join(compare)}],"success":[{",".join(success)}]{otherwise}}}'
 
 
 def _chunks(each: Sequence[str]) -> list[Sequence[str]]:
