@@ -11,6 +11,7 @@ import json
 import random
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -58,6 +59,43 @@ class GatewayRefusal(Exception):
         self.code = code
 
 
+class Login:
+    """The token of a board's user, which all threads of the board share.
+
+    Checking a password costs a server up to 0.4 s of its CPU. So one thread logs in at a time, and the others that wait
+    for it get what it gets, a failure included.
+
+    :param authenticate: logs in, and returns a token.
+    """
+
+    def __init__(self, authenticate: Callable[[], str]) -> None:
+        self._authenticate = authenticate
+        self._lock = threading.Lock()
+        self._logins = 0
+        self._failure: Exception | None = None
+        self.token: str | None = None
+
+    def valid(self, refused: str | None) -> str:
+        """Return a token other than the refused one.
+
+        :param refused: the token that the server has just refused, if any.
+        """
+        logins = self._logins
+        with self._lock:
+            if self.token is None or self.token == refused:
+                if logins != self._logins and self._failure is not None:
+                    raise self._failure
+                self.token = self._failure = None
+                try:
+                    self.token = self._authenticate()
+                except (GatewayRefusal, *_BROKEN) as error:
+                    self._failure = error
+                    raise
+                finally:
+                    self._logins += 1
+            return self.token
+
+
 class Gateway:
     """The connections of one connected board.
 
@@ -72,7 +110,7 @@ class Gateway:
         self._context = options.tls(conf)
         self._idle: deque[HTTPConnection] = deque()
         self._streams: set[socket.socket] = set()
-        self._token: str | None = None
+        self._login = None if conf["user"] is None else Login(self._authenticate)
         self._leaving = self._closed = False
         self.up = True
         self.patience: float = conf["timeout"]
@@ -123,18 +161,17 @@ class Gateway:
         :raises ConnectionFailure: none answers; ``outcome='unknown'`` where it may have changed something.
         :raises JobFailure: it is refused.
         """
-        renewed = False
+        token = refused = None
         for left in reversed(range(len(self._members) + 1)):
-            token, changing = self._token, False
+            changing = False
             try:
-                if token is None and self._conf["user"] is not None:
-                    who = {"name": self._conf["user"], "password": self._conf["password"]}
-                    token = self._token = self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"]
+                if self._login is not None:
+                    token = self._login.valid(refused)
                 changing = changes
                 return self._exchange(path, body, token)
             except GatewayRefusal as error:
-                if not renewed and token is not None and any(each in str(error) for each in _STALE_TOKEN):
-                    renewed, self._token = True, None
+                if refused is None and token is not None and _is_stale(error):
+                    refused = token
                     continue
                 failure = self._told(error, changing)
             except _BROKEN as error:
@@ -143,6 +180,10 @@ class Gateway:
             if not again or self._leaving or not left:
                 break
         raise failure
+
+    def _authenticate(self) -> str:
+        who = {"name": self._conf["user"], "password": self._conf["password"]}
+        return str(self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"])
 
     def _exchange(self, path: str, body: str, token: str | None) -> Any:
         wire = self._borrow()
@@ -172,7 +213,7 @@ class Gateway:
         if "authentication" in message:
             return ConnectionFailure(f"etcd has refused the user or the password: {message}", refused=True)
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
-        nothing_done = any(each in message for each in _NOTHING_DONE)
+        nothing_done = _is_stale(error) or any(each in message for each in _NOTHING_DONE)
         if not nothing_done and _NO_ROOM not in message and (error.code not in _FOR_NOW or advice):
             return JobFailure(f"etcd has refused it: {message}{advice}", error)
         # Another member may do it. This one is there: what it does for others is no news that it has come back.
@@ -234,9 +275,9 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            response = _ask(wire, path, body, self._token)
+            # A token that is stale is replaced by the look that follows.
+            response = _ask(wire, path, body, self._login and self._login.token)
             if response.status != 200:
-                self._token = None
                 raise OSError(f"etcd has answered {response.status}")
             sock.settimeout(None)
             yield from response
@@ -258,6 +299,11 @@ class Gateway:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+
+def _is_stale(error: GatewayRefusal) -> bool:
+    """Return whether another token may be accepted where this one was refused."""
+    return any(each in str(error) for each in _STALE_TOKEN)
 
 
 def _ask(wire: HTTPConnection, path: str, body: str, token: str | None) -> HTTPResponse:
