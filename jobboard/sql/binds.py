@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
-from jobboard.sql.clients import check_engine, is_in_memory
+from jobboard.sql.clients import check_engine, is_async, is_in_memory
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, refused, repeated, sorted_out
 from jobboard.sql.prepared import CallersConnection, Runner
@@ -191,9 +191,11 @@ def _patiently(work: Callable[[], T]) -> T:
 
 
 def _no_connection(given: object) -> TypeError:
+    way_out = "of a driver's own connection make one by sqlalchemy.create_engine(url, creator=...)"
+    if is_async(given):
+        way_out = "it is async: give a sync one, or in run_sync() the Connection that this hands to its function"
     return TypeError(
-        f"{type(given).__name__} is neither an SQLAlchemy Engine nor a Connection, nor does it give one; "
-        "of a driver's own connection make one by sqlalchemy.create_engine(url, creator=...)"
+        f"{type(given).__name__} is neither an SQLAlchemy Engine nor a Connection, nor does it give one; {way_out}"
     )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import AssertionPool, SingletonThreadPool, StaticPool
 
+SYNC = "verbs call their driver in threads, under jobboard.aio, too: make a sync engine by sqlalchemy.create_engine"
+"""What errors say of an async one."""
+
 
 def is_in_memory(engine: Engine) -> bool:
     """Whether it is on a database in SQLite's memory, be it one that its connections share."""
@@ -19,11 +22,18 @@ def gives_one(engine: Engine) -> bool:
     return isinstance(engine.pool, (StaticPool, SingletonThreadPool, AssertionPool))
 
 
+def is_async(given: object) -> bool:
+    """Whether it is an AsyncEngine, or what one gives."""
+    return type(given).__module__.startswith("sqlalchemy.ext.asyncio")
+
+
 def check_engine(engine: Engine, who: str) -> None:
     """
     :param who: what the error calls that which works on the engine.
     :raises ValueError: it can't.
     """
+    if engine.dialect.is_async:
+        raise ValueError(f"{who} can't use this engine, as {engine.dialect.driver} is an async driver; {SYNC}")
     if gives_one(engine):
         raise ValueError(
             f"{who} needs connections of its own, which an engine with a {type(engine.pool).__name__} does not give: "

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
+from jobboard.sql.clients import is_async
 from jobboard.sql.dialects import Database, Trouble, database
 from jobboard.sql.links import ConstraintViolated, Contended, refused, sorted_out
 from jobboard.sql.prepared import CallersConnection, Prepared, Runner
@@ -158,6 +159,6 @@ def _connection_or_session(given: object) -> Connection | Session:
         return given
     kind = type(given)
     hint = ""
-    if kind.__module__.startswith("sqlalchemy.ext.asyncio"):
+    if is_async(given):
         hint = "; call the verb in run_sync(), with what that hands to its function"
     raise TypeError(f"connection must be an SQLAlchemy Connection or Session, not {kind.__name__}{hint}")

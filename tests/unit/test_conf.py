@@ -1,11 +1,14 @@
 """Configurations: names, URIs and dicts; what is wrong with them is said, and a secret never is."""
 
 import pytest
+import redis.asyncio
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import jobboard
 from jobboard import conf
 from jobboard.conf import Option
 from jobboard.exceptions import NotFound
+from jobboard.taskloop import TaskLoop
 
 OPTIONS = {
     "host": Option(conf.text, "localhost"),
@@ -242,6 +245,38 @@ def test_what_a_driver_does_not_know_is_not_dropped(uri: str, match: str) -> Non
     """An encryption that was asked for, say."""
     with pytest.raises(ValueError, match=match):
         jobboard.fetch("board", uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "driver"),
+    [
+        ("sqlite+aiosqlite:///a.db", "sqlite://"),
+        ("postgresql+asyncpg://app:sesame@h/d?sslmode=require", r"postgresql\+psycopg://"),
+        ("postgresql+psycopg_async://app:sesame@h/d", r"postgresql\+psycopg://"),
+        ("mysql+aiomysql://app:sesame@h/d", r"mysql\+pymysql://"),
+        ("mariadb+asyncmy://app:sesame@h/d", r"mariadb\+pymysql://"),
+    ],
+)
+def test_an_async_driver_is_no_outage(uri: str, driver: str) -> None:
+    with pytest.raises(ValueError, match=f"is an async driver.*{driver}.*jobboard.aio") as failure:
+        jobboard.fetch("board", uri)
+    assert "sesame" not in str(failure.value)
+
+
+def test_an_async_client_is_refused() -> None:
+    asynchronous = create_async_engine("postgresql+psycopg_async://h/d")
+    for client, hint in (
+        (asynchronous, "not AsyncEngine"),
+        (asynchronous.sync_engine, "psycopg is an async driver"),
+        (redis.asyncio.Redis(), "not redis.asyncio.client.Redis"),
+        (redis.asyncio.RedisCluster("h"), "not redis.asyncio.cluster.RedisCluster"),
+    ):
+        scheme = "redis" if "redis" in hint else "postgresql"
+        with pytest.raises((TypeError, ValueError), match=f"{hint}.*jobboard.aio, too.*sync"):
+            jobboard.fetch("board", scheme, client=client)
+    for bind in (asynchronous, asynchronous.sync_engine, asynchronous.connect()):
+        with pytest.raises((TypeError, ValueError), match=r"async.*sync"):
+            TaskLoop(bind, "loop")  # type: ignore[arg-type]
 
 
 def test_a_socket_is_on_this_host() -> None:

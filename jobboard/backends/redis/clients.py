@@ -128,7 +128,12 @@ def check_client(client: Any, conf: Settings) -> None:
     :raises ValueError: options that say where to connect, beside a client that is connected."""
     if not isinstance(client, (redis.Redis, RedisCluster)):
         kind = f"{type(client).__module__}.{type(client).__qualname__}"
-        raise TypeError(f"client must be a redis.Redis or a RedisCluster, not {kind}")
+        hint = (
+            "; verbs call it in threads, under jobboard.aio, too: give a sync one"
+            if kind.startswith("redis.asyncio.")
+            else ""
+        )
+        raise TypeError(f"client must be a redis.Redis or a RedisCluster, not {kind}{hint}")
     own = ("host", "port", "db", "username", "password", "unix_socket_path", "protocol", "sentinel", "cluster", "ssl")
     for option in own:
         if conf[option]:

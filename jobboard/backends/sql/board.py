@@ -23,6 +23,7 @@ from jobboard.engine import Change, Committer, Done, Grouped, Recent, Seat, Side
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.session import time_left
+from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.dialects import database
 from jobboard.sql.links import Link, Links
 from jobboard.sql.prepared import Runner
@@ -72,7 +73,8 @@ class SQLEngine(StoreEngine[SQLStore]):
         elif isinstance(client, sa.Engine):
             engines.check_client(client, self._conf)
         else:
-            raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}")
+            hint = f"; {SYNC}" if is_async(client) else ""
+            raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}{hint}")
         self._tables = tables_of(self._conf["table"])
 
     @property

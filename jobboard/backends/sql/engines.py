@@ -111,6 +111,7 @@ def url_of(conf: Settings) -> URL:
     if conf["unix_socket"] is not None and (conf["port"] is not None or conf["host"] not in (None, "localhost")):
         raise ValueError("option unix_socket: it takes the place of host and port; leave them out")
     driver = conf.driver or _DRIVERS[name]
+    _check_sync(name, driver)
     for option in _passed_on(conf):
         if not driver.startswith(_DRIVERS[name]):
             raise ValueError(
@@ -144,9 +145,21 @@ def url_of(conf: Settings) -> URL:
             else f"install the driver {driver!r}"
         )
         raise MissingDriver(f"the driver of {name} is not installed: {hint}", error) from error
+    return url
+
+
+def _check_sync(name: str, driver: str) -> None:
+    """:raises ValueError: it is an async driver."""
+    try:
+        is_async = URL.create(f"{name}+{driver}").get_dialect().is_async
     except sa.exc.NoSuchModuleError as error:
         raise ValueError(f"SQLAlchemy knows no driver {driver!r} for {name}") from error
-    return url
+    if is_async:
+        scheme = name if name == "sqlite" else f"{name}+{_DRIVERS[name]}"
+        raise ValueError(
+            f"{driver} is an async driver: write {scheme}:// instead, as verbs call their driver in threads, under "
+            "jobboard.aio, too"
+        )
 
 
 def _passed_on(conf: Settings) -> list[str]:
@@ -186,6 +199,9 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
 
     def connect(dialect: Any, record: Any, args: Any, arguments: dict[str, Any]) -> Any:
         arguments["connect_timeout"] = max(2, round(limit()))
+        if url.get_driver_name() == "pymysql" and url.password is not None:
+            # As MariaDB's own clients send it, where PyMySQL would send a str as latin-1.
+            arguments["password"] = url.password.encode()
         greeted = url.get_driver_name() == "pymysql" and "unix_socket" not in arguments
         return _greeted(dialect.loaded_dbapi, arguments) if greeted else None
 

@@ -44,6 +44,20 @@ def test_pymysql_in_the_place_of_mysqldb() -> None:
     assert "127.0.0.1" in done.stdout
 
 
+@pytest.mark.backends("mariadb")
+@pytest.mark.parametrize("password", ["Zürich", "5 €"])
+def test_a_password_that_is_not_ascii(board_conf: dict[str, Any], engine: sa.Engine, password: str) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE USER zoe@'%%' IDENTIFIED BY '{password}'")
+        connection.exec_driver_sql(f"GRANT ALL ON {engine.url.database}.* TO zoe@'%%'")
+    try:
+        with jobboard.backend("board", {**board_conf, "user": "zoe", "password": password}) as board:
+            board.post("a")
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP USER zoe@'%%'")
+
+
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool, AssertionPool])
 def test_a_pool_that_gives_one_connection_to_all(pool: type[Pool]) -> None:
