@@ -244,27 +244,23 @@ class Claiming(Finishing):
         unless: Callable[[], bool] | None = None,
     ) -> list[Job]:
         wanted = self._wanted(who, expiry, names, extra)
-        for turn in self._rounds(timeout):
-            if unless is not None and self._called_off(unless):
-                break
-            jobs, taken = self._look(turn.session, wanted, limit)
-            if jobs:
-                return jobs
-            # Asked again after the mark was read: what wakes from here on is not slept through.
-            if turn.left() <= 0 or (unless is not None and unless()):
-                break
-            self._doze(turn, taken.mark, wanted.names, taken.next_event)
-        return []
-
-    def _called_off(self, unless: Callable[[], bool]) -> bool:
-        """Whether a wait is over. It will not look then for what it has been given, nor where ``unless`` raises."""
-        over = True
         try:
-            over = unless()
-        finally:
-            if over:
-                self.engine.forgo()
-        return over
+            for turn in self._rounds(timeout):
+                if unless is not None and unless():
+                    self.engine.forgo()
+                    break
+                jobs, taken = self._look(turn.session, wanted, limit)
+                if jobs:
+                    return jobs
+                # Asked again after the mark was read: what wakes from here on is not slept through.
+                if turn.left() <= 0 or (unless is not None and unless()):
+                    break
+                self._doze(turn, taken.mark, wanted.names, taken.next_event)
+        except BaseException:
+            # What a store has claimed for this wait is for no later call.
+            self.engine.forgo()
+            raise
+        return []
 
     def _wanted(self, who: str, expiry: float | None, names: Iterable[str] | None, extra: dict[str, Any]) -> WantedJobs:
         codec.check_text("who", who)

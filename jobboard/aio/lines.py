@@ -6,6 +6,9 @@ by one thread, as a store may know by it for whom it has claimed a job.
 Those who wait for the same names form a queue, the first to come being the first to be served. Queues whose first ones
 claim in the same way (see ``_Waiting.wish``) are looked for together, by the names of all of them. Where there are
 several such parties, a peek tells whether any of them has to look.
+
+A look, or a sleep in which a store may claim something, serves nobody who came after it began: what it has claimed may
+have been paused since, or have become less urgent. What is left over is given back before anybody else is looked for.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import contextlib
 import contextvars
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -173,8 +176,8 @@ class WaitingLine(Generic[T]):
         self._news = asyncio.Event()
         self._looking = False
         self._asleep: _Sleep[T] | None = None
-        # For whom something may have been claimed by the last sleep: the wish.
-        self._owed: _Key | None = None
+        # For whom something may have been claimed by the last sleep.
+        self._owed: _Party[T] | None = None
         self._reach = _Reach()
         self._settling: list[asyncio.Future[None]] = []
         self._server = asyncio.create_task(self._serve(), name=f"{board.name}-waiter")
@@ -235,9 +238,9 @@ class WaitingLine(Generic[T]):
     def _rouse_without(self, waiter: _Waiting[T]) -> bool:
         """Wake the thread if something may be claimed now that only this one takes; whether it does."""
         party = None if self._asleep is None else self._asleep.party
-        if party is None or waiter.queue not in party.queues:
+        if party is None or waiter not in party.present or waiter.queue not in party.queues:
             return False
-        others = (each for each in self._waiters if each.queue == waiter.queue and not each.served.done())
+        others = (each for each in self._left_of(party) if each.queue == waiter.queue)
         behind = next((each for each in others if each is not waiter), None)
         if behind is not None and behind.wish == party.wish:
             return False
@@ -271,6 +274,8 @@ class WaitingLine(Generic[T]):
             except BaseException as error:  # noqa: BLE001 - it is theirs who wait
                 turns = None
                 self._fail(error)
+                with contextlib.suppress(Exception):
+                    await self._forgo()
             finally:
                 self._settle()
         self._ended()
@@ -292,11 +297,17 @@ class WaitingLine(Generic[T]):
         self._call_off()
         plan = self._plan()
         owed, self._owed = self._owed, None
-        if owed is not None and not any(party.wish == owed for party in plan):
-            await outlast(self._thread.begin(self._board.engine.forgo))
+        if owed is not None:
+            slept = self._still_owed(owed)
+            if slept is None:
+                await self._forgo()
+            elif len(plan) > 1 or plan[0].present != slept.present:
+                if await self._look_once(slept, turns) is None:
+                    return True
+                plan = self._plan()
         if not plan:
             return True
-        nothing = await (self._look_once(plan[0], turns) if len(plan) == 1 else self._look_round(plan, owed, turns))
+        nothing = await (self._look_once(plan[0], turns) if len(plan) == 1 else self._look_round(plan, turns))
         if nothing is None:
             return True
         # Asked again after the mark was read: what wakes from here on is not slept through.
@@ -321,11 +332,8 @@ class WaitingLine(Generic[T]):
         turn, found = await self._look_for(party, turns)
         return None if found.things else _Nothing(turn, found.mark, found.next_event)
 
-    async def _look_round(self, plan: list[_Party[T]], owed: _Key | None, turns: Iterator[Turn]) -> _Nothing | None:
+    async def _look_round(self, plan: list[_Party[T]], turns: Iterator[Turn]) -> _Nothing | None:
         """Of several parties, look for those that may get something."""
-        for party in [party for party in plan if party.wish == owed]:
-            if await self._look_once(party, turns) is None:
-                return None
         turn, peeked = await outlast(self._thread.begin(self._peek, turns, _names_of(plan)))
         nothing = _Nothing(turn, peeked.mark, peeked.next_event)
         for party in plan:
@@ -341,12 +349,23 @@ class WaitingLine(Generic[T]):
 
     async def _after_sleep(self, party: _Party[T]) -> None:
         self._call_off()
-        mine = [each for each in self._plan() if each.wish == party.wish]
-        if _queues_of(mine) >= party.queues.keys():
-            self._owed = party.wish
+        if self._still_owed(party) is not None:
+            self._owed = party
         else:
-            # What a store has claimed for who slept may be for nobody here.
-            await outlast(self._thread.begin(self._board.engine.forgo))
+            await self._forgo()
+
+    async def _forgo(self) -> None:
+        """Give back what a store has claimed for those who slept."""
+        await outlast(self._thread.begin(self._board.engine.forgo))
+
+    def _left_of(self, party: _Party[T]) -> list[_Waiting[T]]:
+        """Those of its waiters who still wait."""
+        return [waiter for waiter in party.present if waiter in self._waiters and not waiter.served.done()]
+
+    def _still_owed(self, slept: _Party[T]) -> _Party[T] | None:
+        """The party of those who slept and still wait; None where what was claimed may be for none of them."""
+        first = next((party for party in self._plan(self._left_of(slept)) if party.wish == slept.wish), None)
+        return first if first is not None and first.queues.keys() >= slept.queues.keys() else None
 
     async def _look_for(self, party: _Party[T], turns: Iterator[Turn]) -> tuple[Turn, Catch[T]]:
         wanted, most = party.wanted, party.most(self._reach.now)
@@ -375,13 +394,13 @@ class WaitingLine(Generic[T]):
         turn = next(turns)
         return turn, self._board._peek(turn.session, names)
 
-    def _plan(self) -> list[_Party[T]]:
-        """For whom to look, the party of who came first being the first."""
+    def _plan(self, waiters: Iterable[_Waiting[T]] | None = None) -> list[_Party[T]]:
+        """For whom to look, of all who wait or of these, the party of who came first being the first."""
         plan: list[_Party[T]] = []
         filling: dict[_Key, _Party[T]] = {}
         homes: dict[_Key, _Party[T]] = {}
         shut: set[_Key] = set()
-        for waiter in self._waiters:
+        for waiter in self._waiters if waiters is None else waiters:
             if waiter.served.done():
                 continue
             party = homes.get(waiter.queue) or filling.get(waiter.wish)
@@ -398,8 +417,8 @@ class WaitingLine(Generic[T]):
     def _hand_out(self, things: list[T], party: _Party[T]) -> list[T]:
         """What is left over, as those whom it was for have left."""
         left = list(things)
-        for waiter in list(self._waiters) if left else ():
-            if waiter.wish == party.wish and waiter.queue in party.queues and not waiter.served.done():
+        for waiter in self._left_of(party) if left else ():
+            if waiter.wish == party.wish and waiter.queue in party.queues:
                 got: list[T] = []
                 others: list[T] = []
                 for thing in left:

@@ -183,3 +183,73 @@ def test_what_fails_fails_for_all_who_wait(make_board: MakeBoard, run: Run, erro
         assert await board.claim_next("anna", timeout=LONG) == job
 
     run(main())
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+@pytest.mark.parametrize("meanwhile", ["paused", "a more urgent job"])
+@pytest.mark.parametrize("during", ["take", "wait"])
+def test_who_comes_after_a_look_began_gets_nothing_of_it(
+    make_board: MakeBoard, run: Run, during: str, meanwhile: str
+) -> None:
+    """Nor of what a store has claimed for who slept: it may not be claimed any more, or not yet."""
+    sync = make_board()
+    over, going_on = threading.Event(), threading.Event()
+
+    def late(original: Callable[..., Any], *args: Any) -> Any:
+        answer = original(*args)
+        over.set()
+        going_on.wait(LIMIT)
+        return answer
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        # Who waits for the first time may only begin to listen.
+        assert await board.claim_next("anna", timeout=0.1) is None
+        if during == "take":
+            there = sync.post("resize")
+        with replaced(sync, during, late):
+            first = asyncio.create_task(board.claim_next("anna", timeout=LONG))
+            if during == "wait":
+                await waiting(board)
+                there = sync.post("resize")
+            assert await asyncio.to_thread(over.wait, LIMIT)
+            first.cancel()
+            await asyncio.sleep(0)
+            urgent = sync.post("resize", priority=100)
+            if meanwhile == "paused":
+                sync.pause()
+            second = asyncio.create_task(board.claim_next("anna", timeout=LONG))
+            await asyncio.sleep(0)
+            going_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            assert await board.find_owner(there) is None
+            if meanwhile == "paused":
+                await waiting(board)
+                assert not second.done()
+                sync.resume()
+            assert await second == urgent
+
+    run(main())
+
+
+@pytest.mark.backends("redis")
+def test_what_was_claimed_for_who_slept_and_failed_is_for_nobody_later(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    def fail(*args: Any) -> Any:
+        raise ValueError("broken")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        assert await board.claim_next("anna", timeout=0.1) is None
+        [first] = await waiting(board, board.claim_next("anna", timeout=LONG))
+        with replaced(sync, "take", fail):
+            job = sync.post("resize")
+            with pytest.raises(ValueError, match="broken"):
+                await first
+            sync.pause()
+        await waiting(board, board.claim_next("anna", timeout=LONG))
+        assert await board.find_owner(job) is None
+
+    run(main())

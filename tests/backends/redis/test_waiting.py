@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from jobboard.backends.redis.bells import Wish
-from jobboard.exceptions import ConnectionFailure, NotFound
+from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background
+from jobboard.testing.conformance.support import Background, replaced
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -498,3 +498,28 @@ class TestWake:
             board.wait(0.05)
         assert place.asleep == 0
         assert place.call("EXISTS", place.key("bells")) == 0
+
+
+def test_a_wait_that_fails_leaves_nothing_to_a_later_call(place: Any) -> None:
+    """Of the same thread and once the board is paused: the job was claimed for the waiter before."""
+    poster, board = place.board(), place.board()
+    looks: list[int] = []
+
+    def fail(original: Callable[..., Any], *args: Any) -> Any:
+        looks.append(len(looks))
+        if looks[1:]:
+            raise JobFailure("refused")
+        return original(*args)
+
+    def call() -> Any:
+        with replaced(board, "take", fail), pytest.raises(JobFailure, match="refused"):
+            board.claim_next("anna", timeout=None)
+        poster.pause()
+        return board.claim_next("anna")
+
+    waiter = Background(call)
+    place.until_asleep(1)
+    job = poster.post("a")
+    assert waiter.wait() is None
+    assert poster.find_owner(job) is None
+    assert job.attempts == 0
