@@ -1,6 +1,8 @@
 """Handlers for conductors that run them in processes: these import them by name."""
 
 import contextlib
+import contextvars
+import decimal
 import os
 import pickle
 import signal
@@ -13,6 +15,8 @@ from typing import Any
 
 import jobboard
 from jobboard.testing import eventually
+
+TENANT: contextvars.ContextVar[str] = contextvars.ContextVar("TENANT", default="nobody's")
 
 
 class OddError(Exception):
@@ -39,6 +43,14 @@ def pid(job: jobboard.Job) -> None:
 
 def idle(job: jobboard.Job) -> None:
     """Is done at once."""
+
+
+def leave_variables(job: jobboard.Job) -> object:
+    """What it sees of the context variables, before it sets them."""
+    seen = [TENANT.get(), decimal.getcontext().prec]
+    TENANT.set(job.uuid)
+    decimal.getcontext().prec = 5
+    return seen
 
 
 def fail(job: jobboard.Job) -> None:

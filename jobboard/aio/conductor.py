@@ -155,17 +155,27 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
 
     def _make_places(self) -> Places:
         timekeeper = Timekeeper(self._name, self)
+        wrappers = self._handlers.wrappers
         threads = Slots(
             self._name,
             self._count,
             self,
-            lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper),
+            lambda: ThreadWorker(self, wrappers, timekeeper, self._context),
             self._lock,
             self._room,
             timekeeper,
         )
-        wrappers = self._handlers.wrappers
-        return Tasks(self._name, self._count, self, wrappers, threads, self._its_loop(), self._lock, self._room)
+        return Tasks(
+            self._name,
+            self._count,
+            self,
+            wrappers,
+            threads,
+            self._its_loop(),
+            self._context,
+            self._lock,
+            self._room,
+        )
 
     def _listener(self, callback: Callable[..., object]) -> Callable[..., object]:
         return callback_of(callback, self._its_loop)

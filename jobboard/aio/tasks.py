@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import sys
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jobboard import logs
-from jobboard.conductor.handlers import Call, Handling, Wrapper, ending_of, timed_out
+from jobboard.conductor.handlers import Call, Handling, Wrapper, ending_of, fresh, timed_out
 from jobboard.conductor.slots import Reports, Run, Slots
 from jobboard.job import Job
 from jobboard.outcomes import check_result
@@ -28,6 +29,7 @@ class Tasks:
     """As many places as ``count`` says, for both kinds of handlers together.
 
     :param threads: for plain handlers.
+    :param context: of which each coroutine gets a fresh copy.
     :param lock: held whenever :attr:`free` changes.
     :param room: told when more may be put.
     """
@@ -40,6 +42,7 @@ class Tasks:
         wrappers: Sequence[Wrapper],
         threads: Slots,
         loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
         lock: threading.Lock,
         room: threading.Condition,
     ) -> None:
@@ -49,6 +52,7 @@ class Tasks:
         self._wrappers = wrappers
         self._threads = threads
         self._loop = loop
+        self._context = context
         # From Python 3.12 on a task may begin at once: one that never has to wait costs the loop no turn.
         eager = sys.version_info >= (3, 12) and loop.get_task_factory() is None
         made: Any = loop.create_task
@@ -112,7 +116,8 @@ class Tasks:
     def _begin_one(self, run: Run) -> None:
         work = self._work(run)
         try:
-            task = self._make_task(work, name=run.job.uuid)
+            # Not context=, which task factories from before Python 3.11 do not take.
+            task = fresh(self._context).run(self._make_task, work, name=run.job.uuid)
         except Exception as error:
             work.close()
             with Call(run.handling, run.job) as call:

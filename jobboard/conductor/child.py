@@ -9,6 +9,7 @@ stopped, too; and a handler that lets no other thread run, so that nobody reads 
 
 from __future__ import annotations
 
+import contextvars
 import math
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
 from jobboard.codec import Content, Wire
-from jobboard.conductor.handlers import Ending, Handlers, perform
+from jobboard.conductor.handlers import Ending, Handlers, fresh, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, Job, boottime
 from jobboard.standing import Trigger
@@ -133,10 +134,12 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
         connection.send(Broken(traceback.format_exc()))
         return
+    # With the variables that the import of the handlers has set.
+    context = contextvars.copy_context()
     connection.send(READY)
     while (task := ear.next()) is not None:
         job = job_of(task, lease)
-        report = _reported(perform(found.of(job), found.wrappers, job))
+        report = _reported(fresh(context).run(perform, found.of(job), found.wrappers, job))
         # From now on the memory tells of another.
         assert job.claim is not None
         job.claim._step(Trigger.ENDED)

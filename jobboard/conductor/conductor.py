@@ -110,7 +110,7 @@ class Conductor(Dispatcher[Job]):
             packed = processes.packed(self._handlers)
             return self._slots(lambda: processes.ProcessWorker(self._name, self, packed), None)
         timekeeper = Timekeeper(self._name, self)
-        return self._slots(lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper), timekeeper)
+        return self._slots(lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper, self._context), timekeeper)
 
     def _slots(self, make: Callable[[], Worker], timekeeper: Timekeeper | None) -> Slots:
         return Slots(self._name, self._count, self, make, self._lock, self._room, timekeeper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import contextvars
 import dataclasses
 import datetime
 import functools
@@ -108,6 +109,8 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._over = False
         self._called_off = False
         self._broken: BaseException | None = None
+        # That of the caller of run(), of which each job gets a copy.
+        self._context = contextvars.copy_context()
         self._stopped_at: float | None = None
         self._places: Places
         self._finisher: Finisher
@@ -221,6 +224,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             if self._dispatching:
                 raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
             self._dispatching = True
+            self._context = contextvars.copy_context()
         try:
             with contextlib.ExitStack() as stack:
                 if signals:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import decimal
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -109,6 +111,18 @@ class Call:
             result = codec.returned(self.result, *keeps)
             self.ending = self.ending._replace(outcome=self.ending.outcome._replace(result=result))
         return True
+
+
+def fresh(context: contextvars.Context) -> contextvars.Context:
+    """Return a copy of ``context`` for one job, so that no other job sees the variables that this one sets."""
+    copy = context.copy()
+    copy.run(_own_decimals)
+    return copy
+
+
+def _own_decimals() -> None:
+    # The variable holds an object that handlers change in place, and that a copy of the context would share.
+    decimal.setcontext(decimal.getcontext().copy())
 
 
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:

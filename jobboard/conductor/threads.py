@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 import time
@@ -9,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from jobboard import logs
-from jobboard.conductor.handlers import Wrapper, perform, timed_out
+from jobboard.conductor.handlers import Wrapper, fresh, perform, timed_out
 from jobboard.conductor.slots import Reports, Run
 from jobboard.standing import Trigger
 from jobboard.threads import started
@@ -18,19 +19,22 @@ LOG = logs.Log(__name__)
 
 
 class ThreadWorker:
-    """Calls handlers in the thread of its slot."""
+    """Calls handlers in the thread of its slot, each in a fresh copy of ``context``."""
 
-    def __init__(self, reports: Reports, wrappers: Sequence[Wrapper], timekeeper: Timekeeper) -> None:
+    def __init__(
+        self, reports: Reports, wrappers: Sequence[Wrapper], timekeeper: Timekeeper, context: contextvars.Context
+    ) -> None:
         self._reports = reports
         self._wrappers = wrappers
         self._timekeeper = timekeeper
+        self._context = context
 
     def work(self, run: Run) -> None:
         self._reports.begun(run)
         timed = run.handling.timeout is not None
         if timed:
             self._timekeeper.watch(run)
-        ending = perform(run.handling, self._wrappers, run.job)
+        ending = fresh(self._context).run(perform, run.handling, self._wrappers, run.job)
         if timed:
             self._timekeeper.forget(run)
         self._reports.ended(run, ending)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import logging
 import threading
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobboard import arguments, codec, outcomes
+from jobboard.conductor.handlers import fresh
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
 from jobboard.retry import backoff, outage_pause
@@ -90,6 +92,8 @@ class LoopConductor:
         self._retry_after = positive("retry_after", retry_after)
         self._stopping = threading.Event()
         self._tally = LoopTally()
+        # That of the caller of run(), of which the work on each id gets a copy.
+        self._context = contextvars.copy_context()
 
     def __repr__(self) -> str:
         return f"<LoopConductor {self._name!r} of {self._loop!r}>"
@@ -113,6 +117,7 @@ class LoopConductor:
         :raises TypeError, ValueError: ``max_batches`` is no int, or less than 1.
         """
         limit = None if max_batches is None else arguments.limit(max_batches, "max_batches")
+        self._context = contextvars.copy_context()
         batches = idle = 0
         with stopped_by_signals(self._name, self.stop), ThreadPoolExecutor(self._slots, self._name) as pool:
             try:
@@ -138,7 +143,7 @@ class LoopConductor:
         return found
 
     def _work(self, pool: ThreadPoolExecutor, held: Held) -> None:
-        pending = {pool.submit(self._call, id_): id_ for id_ in held}
+        pending = {pool.submit(fresh(self._context).run, self._call, id_): id_ for id_ in held}
         extend_at = time.monotonic() + self._lock_for / 3
         while pending:
             # What has ended is told while the rest goes on, or a crash would have all of the batch done again.

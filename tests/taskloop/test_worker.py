@@ -1,5 +1,6 @@
 """The conductor of a task loop."""
 
+import contextvars
 import itertools
 import os
 import signal
@@ -50,6 +51,21 @@ def test_what_returns_is_done_and_what_raises_rests(make_loop: Callable[..., Any
     # It is the first of all when it has rested.
     loop.age(501)
     assert loop.get(1) == [7]
+
+
+def test_the_work_on_an_id_sees_no_variables_of_the_one_before(make_loop: Callable[..., Any]) -> None:
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
+    seen: list[Any] = []
+
+    def handler(id_: int) -> None:
+        seen.append(variable.get(None))
+        variable.set(id_)
+
+    context = contextvars.copy_context()
+    context.run(variable.set, "ours")
+    context.run(LoopConductor("anna", make_loop(*range(5)), handler, max_simultaneous=1).run, max_batches=1)
+    assert seen == ["ours"] * 5
+    assert context[variable] == "ours"
 
 
 def test_ids_are_kept_locked_while_they_are_worked_on(
