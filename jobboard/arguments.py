@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
 from typing import Any
 
 from jobboard import codec
@@ -124,26 +126,71 @@ def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return checked
 
 
-def extras(backend: str, verb: str, given: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """The arguments that a backend adds to a verb; None counts as not given."""
+def extras(
+    backend: str, verb: str, given: Mapping[str, Any], known: frozenset[str], callee: Callable[..., Any]
+) -> dict[str, Any]:
+    """The arguments that a backend adds to a verb; None counts as not given.
+
+    :param callee: what was called, whose own arguments may be meant.
+    """
     for name in given:
         if name not in known:
-            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}")
+            kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+            own = [name for name, its in signature(callee).parameters.items() if its.kind in kinds]
+            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}{_near(name, [*known, *own])}")
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _near(name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """What may be meant by a name that is not known."""
+    near = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+def postings(values: Iterable[Posting | Mapping[str, Any]]) -> list[Posting]:
+    """The postings of a batch. An error tells the number of the bad one."""
+    made: list[Posting] = []
+    for value in values:
+        try:
+            made.append(posting(value))
+        except TypeError as error:
+            raise _numbered(len(made), error) from error
+    return made
+
+
+def _numbered(number: int, error: TypeError | ValueError) -> TypeError | ValueError:
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(f"posting {number}, counted from 0: {error}")
 
 
 def posting(value: Posting | Mapping[str, Any]) -> Posting:
     if isinstance(value, Posting):
         return value
     if type(value) is dict or isinstance(value, Mapping):
+        for name in value:
+            if name not in Posting._fields:
+                hint = _near(name, Posting._fields, "; it has " + ", ".join(Posting._fields))
+                raise TypeError(f"a posting has no argument {name!r}{hint}")
+        if "name" not in value:
+            raise TypeError("a posting must have a name")
         return Posting(**value)
     raise TypeError(f"a posting must be a Posting or a mapping of post()'s arguments, not {type(value).__name__}")
 
 
-def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire) -> list[Draft]:
-    """Check postings and make of them what is stored."""
-    named = zip(given, new_uuids(len(given)), strict=True)
-    return [_draft(each, uuid, max_details, wire) for each, uuid in named]
+def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numbered: bool = False) -> list[Draft]:
+    """Check postings and make of them what is stored.
+
+    :param numbered: an error tells the number of the bad posting.
+    """
+    made: list[Draft] = []
+    try:
+        for each, uuid in zip(given, new_uuids(len(given)), strict=True):
+            made.append(_draft(each, uuid, max_details, wire))
+    except (TypeError, ValueError) as error:
+        if not numbered:
+            raise
+        raise _numbered(len(made), error) from error
+    return made
 
 
 def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Draft:

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
@@ -207,6 +207,14 @@ class BoardBase(Board):
                 self.engine.shut()
                 self._notifier.close()
 
+    def __enter__(self) -> Self:
+        """Connect the board for a block, and close it at the block's end, also where it was open before."""
+        self.connect()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     @contextlib.contextmanager
     def _borrowed(self, left: Callable[[], float | None]) -> Iterator[None]:
         """Within, the board is connected. One that was not is closed by the last of those who use it at the same time.
@@ -327,7 +335,8 @@ class BoardBase(Board):
     def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
         if not extra:
             return extra
-        return arguments.extras(self._conf.scheme, verb, extra, self.engine.extras.get(verb, frozenset()))
+        known = self.engine.extras.get(verb, frozenset())
+        return arguments.extras(self._conf.scheme, verb, extra, known, getattr(type(self), verb))
 
     def _refresh(self, job: Job) -> Seen:
         [seen] = self._refresh_all([job])

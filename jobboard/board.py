@@ -17,7 +17,7 @@ from typing import Any, Literal, final
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, POST_BYTES, about
 from jobboard.claiming import Claiming, nothing_claimed
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, Posting
 from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Posted, Seen
@@ -105,17 +105,20 @@ class JobBoard(Claiming, Ruling, Scheduling):
     def post_many(self, /, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
 
+        :raises TypeError, ValueError: a posting does not fit, whose number the error tells, counted from 0; nothing was
+            posted.
         :raises JobFailure: it failed between two such batches; its ``posted`` holds the jobs that stand.
         """
-        return self._post([arguments.posting(item) for item in postings], "post_many", extra)
+        return self._post(arguments.postings(postings), "post_many", extra)
 
     def _post(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
         extra = self._extras(verb, extra)
-        return self.tracing.post(postings, lambda traced: self._insert_all(traced, extra))
+        return self.tracing.post(postings, lambda traced: self._insert_all(traced, verb, extra))
 
-    def _insert_all(self, postings: Sequence[Posting], extra: dict[str, Any]) -> list[Job]:
+    def _insert_all(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
         session = self._live()
-        drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire)
+        numbered = verb == "post_many"
+        drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire, numbered=numbered)
         jobs: list[Job] = []
         start = 0
         while start < len(drafts):
@@ -368,7 +371,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
     def cancel(self, job: Job, *, reason: str | None = None) -> None:
         """Put a job that nobody has claimed into the trash.
 
-        :raises UnclaimableJob: somebody has claimed it; release it first.
+        :raises UnclaimableJob: somebody has claimed it: release it, then cancel it before another worker claims it.
         :raises NotFound: it is not on the board.
         """
         self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
@@ -420,6 +423,9 @@ class JobBoard(Claiming, Ruling, Scheduling):
         status, _ = self._live().mutate(self.engine.operate, verb, arguments.job(job).uuid, error, token=token)
         if status == Status.LOST:
             raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
+        if verb == Verb.CANCEL and status == Status.CLAIMED:
+            way = "release it, then cancel it before another worker claims it; or wait until its holder is done"
+            raise about(UnclaimableJob(f"{job} is claimed: {way}"), job)
         if status != OK:
             raise self._refusal(status, job)
 

@@ -430,7 +430,9 @@ def test_what_is_refused(make_board: MakeBoard) -> None:
         Conductor("one", board, print).handles("a")(print)
     with pytest.raises(TypeError, match=r"names of the jobs .* as in"):
         Conductor("one", board).handles()
-    with pytest.raises(TypeError, match=r"Conductor\(\) of a \w+ board has no argument 'job_timout'"):
+    with pytest.raises(
+        TypeError, match=r"Conductor\(\) of a \w+ board has no argument 'job_timout'; did you mean 'job_timeout'"
+    ):
         Conductor("one", board, print, job_timout=5)
     for wrong in (0, -1):
         with pytest.raises(ValueError, match="1 or more"):

@@ -60,9 +60,5 @@ def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> 
 @contextlib.contextmanager
 def backend(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Iterator[JobBoard]:
     """``with jobboard.backend(…) as board:`` a board that is connected within the block and closed after it."""
-    board = fetch(name, conf, namespace, **kwargs)
-    board.connect()
-    try:
+    with fetch(name, conf, namespace, **kwargs) as board:
         yield board
-    finally:
-        board.close()

@@ -81,7 +81,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._retry = retry
         self._schedules = schedules
         known = board.engine.extras.get("claim_many", frozenset())
-        self._extra = arguments.extras(board._conf.scheme, type(self).__name__, extra, known)
+        self._extra = arguments.extras(board._conf.scheme, type(self).__name__, extra, known, type(self))
         self._notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
             tell = self._listener(on_error)

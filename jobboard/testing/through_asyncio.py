@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
@@ -133,6 +134,7 @@ def _block(twin: AsyncJobBoard, *args: Any, **kwargs: Any) -> Iterator[Job]:
 
 
 def _through(name: str) -> Any:
+    @functools.wraps(getattr(JobBoard, name))
     def verb(self: ThroughAsyncio, *args: Any, **kwargs: Any) -> Any:
         if _inside.get():
             return getattr(JobBoard, name)(self, *args, **kwargs)

@@ -64,7 +64,7 @@ class JobboardBackend(BaseTaskBackend):
         """:raises InvalidTask, TypeError, ValueError: the task or an argument does not fit; nothing was posted."""
         self.validate_task(task)
         posting = posting_of(task, args, kwargs)
-        [job] = joining.within(self.database, lambda joined: self.board.post_many([posting], **joined))
+        job = joining.within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result

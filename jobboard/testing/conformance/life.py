@@ -102,6 +102,20 @@ class TestLife:
         board.consume(taken, "anna")
         assert job.state == COMPLETE
 
+    def test_with_a_board(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
+        mine = jobboard.fetch(board.name, board_conf)
+        for _ in range(2):
+            with mine as within:
+                assert within is mine
+                assert mine.connected
+                job = mine.post("resize")
+                claim = mine.claim(job, "anna")
+            assert mine.closed
+            assert claim.lost
+        with pytest.raises(ZeroDivisionError), mine:
+            1 / 0  # noqa: B018
+        assert mine.closed
+
     def test_backend(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
         with jobboard.backend(board.name, board_conf) as mine:
             assert mine.connected

@@ -267,10 +267,36 @@ class TestPostingMany:
         assert board.post_many([]) == []
         assert board.job_count == 0
 
-    @pytest.mark.parametrize("bad", [["resize"], [None], [{"nome": "resize"}], [{}]])
-    def test_what_is_no_posting(self, board: JobBoard, bad: list[Any]) -> None:
-        with pytest.raises(TypeError):
-            board.post_many([Posting("fine"), *bad])
+    def test_which_one_is_bad(self, board: JobBoard) -> None:
+        cases: list[tuple[Any, type[Exception], str]] = [
+            ("resize", TypeError, "must be a Posting or a mapping"),
+            (None, TypeError, "must be a Posting or a mapping"),
+            ({}, TypeError, "must have a name"),
+            ({"nome": "resize"}, TypeError, "no argument 'nome'; did you mean 'name'?"),
+            ({"name": "resize", "priorty": 7}, TypeError, "no argument 'priorty'; did you mean 'priority'?"),
+            ({"name": "resize", "zzz": 7}, TypeError, "no argument 'zzz'; it has name, book, details,"),
+            ({"name": "resize", 7: 7}, TypeError, "no argument 7; it has"),
+            ({"name": ""}, ValueError, "a job's name must not be empty"),
+            (Posting("resize", priority="URGENT"), ValueError, "URGENT"),
+            (Posting("resize", details={"at": object()}), TypeError, "object"),
+        ]
+        for bad, kind, why in cases:
+            with pytest.raises(kind) as failure:
+                board.post_many([Posting("fine"), {"name": "fine"}, bad, Posting("")])
+            assert str(failure.value).startswith("posting 2, counted from 0: ")
+            assert why in str(failure.value)
+        assert board.job_count == 0
+
+    def test_an_argument_that_is_mistyped(self, board: JobBoard) -> None:
+        """Of any verb that takes a backend's own arguments."""
+        with pytest.raises(
+            TypeError, match=r"post\(\) of a .* board has no argument 'priorty'; did you mean 'priority'\?"
+        ):
+            board.post("resize", priorty=7)
+        with pytest.raises(TypeError, match=r"claim_next\(\) .* no argument 'expirey'; did you mean 'expiry'\?"):
+            board.claim_next("anna", expirey=7)
+        with pytest.raises(TypeError, match=r"no argument 'zzz'$"):
+            board.post_many([], zzz=7)
         assert board.job_count == 0
 
     def test_many_in_their_order(self, board: JobBoard) -> None:

@@ -89,8 +89,9 @@ class TestCancel:
         board.claim(job, "anna")
         before = record_of(board, job)
         for handle in (job, other.get(job.uuid)):
-            with pytest.raises(UnclaimableJob):
+            with pytest.raises(UnclaimableJob, match="is claimed: release it, then cancel it") as failure:
                 board.cancel(handle)
+            assert failure.value.job is handle
         assert record_of(board, job) == before
         board.consume(job, "anna")
 
