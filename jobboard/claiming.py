@@ -15,6 +15,7 @@ from jobboard import arguments, codec, logs, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, about
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.finishing import Finishing
+from jobboard.forks import ForkGuard
 from jobboard.job import Act, Claim, Job
 from jobboard.primitives import POLL_CAP, Finish, Taken
 from jobboard.session import Session
@@ -177,6 +178,9 @@ class Claiming(Finishing):
         ``@board.working(who)`` makes a function of a job into one that does so with each call: the job is its first
         argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
 
+        A child that the body forks ends where it would leave the body, as by ``os._exit``: the code behind the block is
+        the parent's. Its status is 0, or Python's own for an exception.
+
         :param names: take only jobs of these names.
         :param timeout: seconds to wait for one; None, the default, waits for ever, 0 does not wait.
         :param extra: further arguments of :meth:`claim_next`: ``expiry=`` and ``unless=``, and ``where=`` on SQL.
@@ -204,7 +208,7 @@ class Claiming(Finishing):
     @contextlib.contextmanager
     def _work_on(self, job: Job) -> Iterator[None]:
         """What the work itself is done within."""
-        with outcomes.working_on(job), self.tracing.run(job):
+        with outcomes.working_on(job), self.tracing.run(job), ForkGuard():
             yield
 
     def _work_ended(self, job: Job, error: BaseException | None) -> bool:

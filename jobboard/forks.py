@@ -1,9 +1,12 @@
-"""What a forked child inherits of its parent's connections, and how it lets go of them."""
+"""Forked children: what they inherit of their parent's connections and work, and how they let go of it."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import traceback
+from typing import NoReturn
 
 from jobboard.exceptions import JobFailure
 
@@ -29,6 +32,42 @@ def keep(*inherited: object) -> None:
     for each in inherited:
         # Not in a list: at the end of the process Python lets go of that too.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+
+
+class ForkGuard:
+    """A block that a child forked within does not leave: the child's process ends there.
+
+    Behind the block lies the parent's own work: its claims, its connections and its next job. The child ends without
+    ``finally`` blocks and exit handlers, and writes out no buffers, which hold what the parent has yet to write.
+    """
+
+    __slots__ = ("_home",)
+
+    def __enter__(self) -> None:
+        self._home = generation
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if generation != self._home:
+            _end_child(error)
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    """End this process with the status, and the words on stderr, with which Python would end for ``error``."""
+    status, told = 1, ""
+    try:
+        if error is None:
+            status = 0
+        elif not isinstance(error, SystemExit):
+            told = "".join(traceback.format_exception(error))
+        elif error.code is None or isinstance(error.code, int):
+            status = (error.code or 0) & 0xFF
+        else:
+            told = f"{error.code}\n"
+    finally:
+        with contextlib.suppress(OSError):
+            # Not by sys.stderr, whose lock another thread may have held when this process was forked.
+            os.write(2, told.encode(errors="backslashreplace"))
+        os._exit(status)
 
 
 def check_home(home: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from jobboard import logs
 from jobboard.conductor.handlers import Call, Handling, Wrapper, ending_of, fresh, timed_out
 from jobboard.conductor.slots import Reports, Run, Slots
+from jobboard.forks import ForkGuard
 from jobboard.job import Job
 from jobboard.outcomes import check_result
 from jobboard.standing import Trigger
@@ -144,7 +145,8 @@ class Tasks:
             with Call(run.handling, job) as call:
                 # Of as few coroutines as can be: where handlers have little to do, each counts.
                 work: Any = _wrapped(handling, self._wrappers, job) if self._wrappers else handling.work(job)
-                call.result = check_result(await work)
+                with ForkGuard():
+                    call.result = check_result(await work)
             ending = call.ending
             # One that was cancelled has ended before.
             if not (run.decided and isinstance(ending.error, asyncio.CancelledError)):
@@ -202,7 +204,8 @@ async def _wrapped(handling: Handling, wrappers: Sequence[Wrapper], job: Job) ->
             else:
                 stack.enter_context(context)
         work: Any = handling.work(job)
-        return check_result(await work)
+        with ForkGuard():
+            return check_result(await work)
 
 
 def _where(coroutine: Any) -> str:

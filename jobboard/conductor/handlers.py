@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 from jobboard import codec, notifier, outcomes
 from jobboard.conductor.calling import Takes
+from jobboard.forks import ForkGuard
 from jobboard.job import Job
 from jobboard.outcomes import Reject, Retry, RetryPolicy, Verdict
 from jobboard.states import Verb
@@ -44,7 +45,8 @@ class Handling:
     def work(self, job: Job) -> object:
         """Call the handler, with what it takes."""
         args, kwargs = self._takes.arguments(job)
-        return self.handler(*args, **kwargs)
+        with ForkGuard():
+            return self.handler(*args, **kwargs)
 
 
 class Ending(NamedTuple):
@@ -97,13 +99,17 @@ class Call:
         self._handling = handling
         self._job = job
         self._current = outcomes.working_on(job)
+        # Wrappers may fork, too.
+        self._guard = ForkGuard()
 
     def __enter__(self) -> Self:
         self._begun = time.perf_counter()
+        self._guard.__enter__()
         self._current.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._guard.__exit__(kind, error, trace)
         self._current.__exit__()
         self.ending = ending_of(error, self._job, self._handling, time.perf_counter() - self._begun)
         keeps = None if self.result is None else self._job.board._keeps

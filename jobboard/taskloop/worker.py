@@ -16,6 +16,7 @@ from jobboard import arguments, codec, outcomes
 from jobboard.conductor.handlers import fresh
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
+from jobboard.forks import ForkGuard
 from jobboard.retry import backoff, outage_pause
 from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, number, positive
 
@@ -177,7 +178,8 @@ class LoopConductor:
         if self._stopping.is_set():
             return LoopResult.NOT_BEGUN
         try:
-            outcomes.check_result(self._handler(id_))
+            with ForkGuard():
+                outcomes.check_result(self._handler(id_))
         except BaseException as error:
             LOG.warning("%s: %r raised %s", self._name, id_, type(error).__name__, exc_info=True)
             return LoopResult.FAILED

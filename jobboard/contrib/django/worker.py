@@ -21,6 +21,7 @@ from django.utils.json import normalize_json
 from jobboard import codec
 from jobboard.contrib.django import results
 from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.forks import ForkGuard
 from jobboard.job import Job
 from jobboard.outcomes import Retry, outcome_of
 from jobboard.states import Verb
@@ -59,7 +60,10 @@ class TaskRunner:
         task_started.send(type(self.backend), task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
-            value = normalize_json(result.task.call(*context, *result.args, **result.kwargs))
+            # What follows lets go of connections, which are not those of a child that the task forks.
+            with ForkGuard():
+                returned = result.task.call(*context, *result.args, **result.kwargs)
+            value = normalize_json(returned)
             if (keeps := job.board._keeps) is not None:
                 # A conductor would take the work for done, and only the result for lost.
                 codec.encode_result(value, *keeps)

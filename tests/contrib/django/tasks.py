@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+import warnings
 from pathlib import Path
 
 from django.tasks import task
@@ -45,6 +46,15 @@ def chatter():
 @task
 def leave():
     raise SystemExit(3)
+
+
+@task
+def fork():
+    with warnings.catch_warnings():
+        # That this process has threads is what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "by the child"
 
 
 @task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,25 @@ def test_connections_are_let_go_of_around_each_task(tasks_on: Use, work: Use, mo
     work(1)
     assert closed == ["reset", "closed"] * 2
     assert not connection.in_atomic_block
+
+
+def test_a_child_that_a_task_forks_ends_with_the_task(tasks_on: Use, work: Use, tmp_path: Path) -> None:
+    tasks_on()
+    notes = tmp_path / "notes"
+
+    def listener(**kwargs: Any) -> None:
+        with notes.open("a") as out:
+            out.write(f"{os.getpid()}\n")
+
+    task_finished.connect(listener)
+    try:
+        result = tasks.fork.enqueue()
+        work(1)
+    finally:
+        task_finished.disconnect(listener)
+    result.refresh()
+    assert result.return_value == 0
+    assert notes.read_text() == f"{os.getpid()}\n"
 
 
 def test_a_paused_queue(tasks_on: Use, work: Use) -> None:
