@@ -224,6 +224,53 @@ def test_signals_are_for_the_conductor(post: Any, notes: Any, start: Runner, tmp
     assert conductor.tally.consumed == 1
 
 
+STARTING = """
+import os, pathlib, sys
+import jobboard
+from jobboard.testing import eventually
+from tests import handlers
+
+if __name__ == "__mp_main__":
+    # In the process of a handler, before any code of the conductor's.
+    with open(sys.argv[2], "a") as notes:
+        notes.write(f"{os.getpid()}\\n")
+    eventually(pathlib.Path(f"{sys.argv[2]}.{os.getpid()}").exists)
+
+if __name__ == "__main__":
+    found = {"crash": handlers.crash, "idle": handlers.idle}
+    board = jobboard.fetch("board", {"board": sys.argv[1]})
+    jobboard.Conductor("one", board, found, workers="processes", max_simultaneous_jobs=1).run()
+"""
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("names", [["idle"], ["crash", "idle"]], ids=["the first", "another in its place"])
+def test_signals_to_the_whole_group_harm_no_process_that_starts(
+    make_board: MakeBoard, board_conf: dict[str, Any], notes: Any, tmp_path: Path, names: list[str]
+) -> None:
+    """As supervisors and terminals send them. The last job's process starts when they come."""
+    board = make_board()
+    jobs = [board.post(name, max_attempts=1) for name in names]
+    (tmp_path / "program.py").write_text(STARTING)
+    program = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py"), board_conf["board"], str(tmp_path / "notes")],
+        env={**os.environ, "PYTHONPATH": "."},
+        start_new_session=True,
+    )
+    try:
+        for number in range(len(names)):
+            pid = eventually(lambda number=number: notes()[number:])[0]
+            if number == len(names) - 1:
+                os.killpg(program.pid, signal.SIGTERM)
+                os.killpg(program.pid, signal.SIGINT)
+            (tmp_path / f"notes.{pid}").touch()
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+        program.wait()
+    assert [job.state for job in jobs] == ["TRASHED", "COMPLETE"][-len(names) :]
+
+
 KILLED = """
 import os, signal, sys, threading
 import jobboard

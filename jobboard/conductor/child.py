@@ -32,6 +32,9 @@ from jobboard.threads import started
 READY = "ready"
 END = "end"
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Signals for the conductor alone, be they sent to all the processes that it has started."""
+
 GLANCE = 1.0
 """Every so many seconds the process looks whether its parent is there: the pipe does not tell where something that the
 conductor's program has forked holds the other end open."""
@@ -126,8 +129,10 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # A group of its own, to be killed together with what the handlers start; and a signal that is meant for the
     # conductor, but is sent to all that it has started, must not end the work at hand.
     os.setpgrp()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, _ignore)
+    # The conductor has blocked them for the time before, and what the handlers start would inherit that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     ear = _Orders(connection)
     try:
         found: Handlers = pickle.loads(handlers)

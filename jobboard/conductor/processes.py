@@ -9,6 +9,8 @@ import os
 import pickle
 import signal
 import time
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -59,6 +61,17 @@ def packed(handlers: Handlers) -> bytes:
         raise TypeError(f"{_IMPORTABLE} ({error})") from error
 
 
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Have a process that this thread starts inherit that the conductor's signals are blocked. They would end a process
+    that has not begun to ignore them, and its job would have failed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, child.SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Process:
     """A process that runs handlers, seen from the conductor."""
 
@@ -70,7 +83,10 @@ class Process:
         # Of one machine, so that both have one clock.
         self._lease = context.RawValue("d", math.inf)
         self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
-        self._process.start()
+        # Where this has to start one, it unblocks the signals of this thread.
+        resource_tracker.ensure_running()
+        with _signals_blocked():
+            self._process.start()
         other.close()
 
     @property
