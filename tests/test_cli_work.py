@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -213,6 +214,19 @@ def test_metrics(make_board: Any, work: Start) -> None:
     assert "Traceback" not in other.said
     running.process.send_signal(signal.SIGTERM)
     assert running.ends() == 0
+
+
+def test_workers_of_one_host_and_pid_have_names_of_their_own(
+    board_of_commands: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in containers, where each may be process 1 of a host of one name."""
+    from jobboard.cli import main
+
+    board_of_commands.post_many([{"name": "a"}] * 2)
+    assert [main(["work", "os:getpid", "--max-jobs", "1"]) for _ in range(2)] == [0, 0]
+    first, second = re.findall(r"(\S+) works on the board", caplog.text)
+    assert first != second
+    assert all(name.startswith(f"{socket.gethostname()}-{os.getpid()}-") for name in (first, second))
 
 
 def test_metrics_without_their_package(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import socket
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import jobboard
 from jobboard.aio import AsyncConductor, fetch
 
 board = fetch("reports", os.environ.get("JOBBOARD_URL", "sqlite:///reports.db"))
-conductor = AsyncConductor(f"reporter {socket.gethostname()} {os.getpid()}", board, max_simultaneous_jobs=100)
+NAME = f"reporter {socket.gethostname()} {secrets.token_hex(4)}"
+conductor = AsyncConductor(NAME, board, max_simultaneous_jobs=100)
 FOLDER = Path(os.environ.get("REPORTS", "reports")).absolute()
 
 

@@ -1,7 +1,7 @@
 """Makes the thumbnails. Start as many as you like, on as many machines as see the images; SIGTERM stops one."""
 
 import logging
-import os
+import secrets
 import socket
 
 from common import BOARD, IMAGES, THUMBNAILS, store
@@ -9,7 +9,8 @@ from ppm import shrink
 
 import jobboard
 
-conductor = jobboard.Conductor(f"thumbnailer {socket.gethostname()} {os.getpid()}", BOARD, max_simultaneous_jobs=2)
+NAME = f"thumbnailer {socket.gethostname()} {secrets.token_hex(4)}"
+conductor = jobboard.Conductor(NAME, BOARD, max_simultaneous_jobs=2)
 
 
 @conductor.handles("thumbnail")

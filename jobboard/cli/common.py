@@ -7,6 +7,8 @@ import difflib
 import functools
 import os
 import re
+import secrets
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -53,6 +55,14 @@ class BoardOptions:
     @property
     def board_name(self) -> str:
         return self.name or os.environ.get("JOBBOARD_NAME") or DEFAULT_NAME
+
+
+def worker_name() -> str:
+    """Return a name for this process among workers: its host, its pid and a random suffix.
+
+    Containers may have one host name, and in each the worker may be process 1.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 _BOARD = "The board's backend.  [env: JOBBOARD_URL]"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
-import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,7 @@ from jobboard.cli.common import (
     example,
     fetch_board,
     opened,
+    worker_name,
     wrong_call,
 )
 from jobboard.cli.completing import priorities
@@ -142,7 +141,7 @@ def run(settings: BoardOptions, log_format: str) -> int:
     board = fetch_board(settings.uri, settings.board_name)
     refuse_read_only(board)
     log_to_stderr(logging.INFO, as_json=log_format == "json")
-    who, ended = f"{socket.gethostname()}-{os.getpid()}", threading.Event()
+    who, ended = worker_name(), threading.Event()
     scheduler = Scheduler(who, board, ended.is_set)
     connect_patiently(board)
     try:

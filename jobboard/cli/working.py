@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import importlib
 import logging
-import os
-import socket
 import sys
 import time
 import traceback
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, Duration, board_options, example, fetch_board
+from jobboard.cli.common import BoardOptions, Duration, board_options, example, fetch_board, worker_name
 from jobboard.cli.naming import refuse_read_only, warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 from jobboard.exceptions import ConnectionFailure
@@ -60,7 +58,7 @@ NAMED = 10
 )
 @click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="At most how long after any failure.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after so many.")
-@click.option("--who", help="The name to claim as.  [default: host and process]")
+@click.option("--who", help="The name to claim as.  [default: host, pid and a random suffix]")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus here; 0 is any free port.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="On which address of this host.")
 @click.option("--schedules/--no-schedules", default=True, help="Also post what schedules say.  [default: yes]")
@@ -99,7 +97,7 @@ def work(
     found = load(handlers)
     if isinstance(found, Mapping) and not found:
         raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
-    who = who or f"{socket.gethostname()}-{os.getpid()}"
+    who = who or worker_name()
     kind: Literal["processes", "threads"] = "processes" if processes else "threads"
     try:
         conductor = Conductor(
