@@ -99,6 +99,8 @@ class Login:
 class Gateway:
     """The connections of one connected board.
 
+    ``breaks`` counts the connections that the other end has closed, and the attempts that failed.
+
     :param restored: told when there is a connection again.
     """
 
@@ -113,6 +115,7 @@ class Gateway:
         self._login = None if conf["user"] is None else Login(self._authenticate)
         self._leaving = self._closed = False
         self.up = True
+        self.breaks = 0
         self.patience: float = conf["timeout"]
 
     def closing(self) -> None:
@@ -241,6 +244,7 @@ class Gateway:
                 if not waiting.poll(0):
                     return wire
                 # There is something to read though nothing was asked: the other end has closed it.
+                self.breaks += 1
                 wire.close()
         return self._connect()
 
@@ -276,7 +280,7 @@ class Gateway:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             # A token that is stale is replaced by the look that follows.
-            response = _ask(wire, path, body, self._login and self._login.token)
+            response = _ask(wire, path, body, None if self._login is None else self._login.token)
             if response.status != 200:
                 raise OSError(f"etcd has answered {response.status}")
             sock.settimeout(None)
@@ -288,6 +292,7 @@ class Gateway:
     def _lost(self) -> None:
         """One connection is bad, and so the others to this member most likely are, too."""
         self.up = False
+        self.breaks += 1
         self._move_on()
 
     def _move_on(self) -> None:

@@ -64,6 +64,7 @@ class Fences:
         self._all_times = 0.0
         self._scanned = 0
         self._stretches = Stretches(store, self)
+        self._breaks = 0
 
     # What is remembered
 
@@ -127,6 +128,10 @@ class Fences:
         ]
         answer = store.link.read([*fixed, *(self._ready(each, wanted) for each in guess)])
         tail, fences, timed, *_ = answer.found
+        if self._breaks != store.link.breaks:
+            # Another server may answer now, with older data.
+            self._breaks = store.link.breaks
+            self._stretches = Stretches(store, self)
         # Where only some of it is looked at, who sleeps then must be told of the rest from an earlier revision on.
         store.saw(tail[0] if tail else None, 0 if full or names == [] else answer.revision)
         overdue = store.records([kv.value.decode() for kv in timed])

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 AT_MOST = 40
 """The most comparisons, and the most operations, of one Txn.
 
-A server adds up the Txns that lie within each other, each with the larger of its two numbers. The sum may be 128, unless
-the server is configured otherwise. Three levels of 40 leave room for small Txns of :func:`within`, and hold 64,000
-operations."""
+A server adds up the Txns that lie within each other, each with the larger of its two numbers. The sum may be 128,
+unless the server is configured otherwise. Three levels of 40 leave room for small Txns of :func:`within`, and hold
+64,000 operations."""
 
 MOST_GETS = 2000
 """How many keys are read at once."""

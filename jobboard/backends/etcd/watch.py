@@ -76,6 +76,11 @@ class WakeWatch:
             # What it was to begin with may have been compacted.
             self.looked(int(result.get("compact_revision", 0)))
             raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
-        self.looked(int(result["header"]["revision"]))
+        revision = int(result["header"]["revision"])
+        if result.get("created") and revision < self._revision:
+            # The server would say nothing until its revision has come that far again.
+            self._revision = revision
+            raise OSError("another server answers, or one with older data")
+        self.looked(revision)
         if result.get("events"):
             self._news()

@@ -33,14 +33,14 @@ class TxnWriter:
         self._store = store
         # Since which revision there is the key of the latest sequence: another one is another board.
         self.made = 0
-        # The priorities that have a fence, and so always will.
-        self.fenced: set[int] = set()
+        # For each priority the place of a fence. Another one replaces it before it goes, but on a restored server.
+        self.fenced: dict[int, str] = {}
 
     def meets(self, made: int) -> None:
         """The board that is there now."""
         if made != self.made:
             self.made = made
-            self.fenced = set()
+            self.fenced = {}
 
     def commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
         try:
@@ -70,7 +70,9 @@ class _Commit:
         self._marks = marks
         self._checks = checks
         self._now = self._next = store.clock.now()
-        self._ranks: set[int] = set()
+        # For each priority the fence that is put, and the fence that must be there.
+        self._ranks: dict[int, str] = {}
+        self._relied: dict[int, str] = {}
         # As of which revision there must be what: the jobs that change, and side records and what is new.
         self._jobs: dict[str, int] = {}
         self._rest: dict[str, int] = {self._keys.side(each.kind, each.key): each.tag or 0 for each in checks}  # type: ignore[misc]
@@ -95,6 +97,7 @@ class _Commit:
         if self._next > self._now:
             compare += [below(tail, now), made_at(tail, self._store.writer.made)]
             self._puts[tail] = b"%014x" % (self._next - 1)
+        compare += [exists(self._keys.fences + place) for place in self._relied.values()]
         if self._lease is not None:
             compare.append(exists(self._keys.alive + self._lease))
         writes = [*map(delete, self._deletes), *(put(*each) for each in self._puts.items())]
@@ -114,7 +117,8 @@ class _Commit:
             self._refused()
             return None
         self._store.fences.claimed({change.before.record.uuid for change in self._changes if change.before is not None})
-        self._store.writer.fenced |= self._ranks
+        fenced = self._store.writer.fenced
+        fenced.update((priority, max(place, fenced.get(priority, ""))) for priority, place in self._ranks.items())
         jobs = [stored._replace(tag=tag_of(stored)._replace(revision=answer.revision)) for stored in self._stored]
         for stored in jobs:
             self._store.remember(stored)
@@ -122,6 +126,8 @@ class _Commit:
 
     def _refused(self) -> None:
         """:raises Stale: it was not for what this can do by itself, in another try."""
+        for priority in self._relied:
+            self._store.writer.fenced.pop(priority, None)
         alive = [] if self._lease is None else [self._keys.alive + self._lease]
         asked = {**self._jobs, **self._rest}
         (tail, *kvs), revision = self._store.gets([self._keys.tail, *asked, *alive])
@@ -165,11 +171,16 @@ class _Commit:
         self._puts.update(each for each in new.items() if old.get(each[0]) != each[1])
         if after.state == UNCLAIMED and (before is not None or self._needs_fence(after)):
             self._puts[self._keys.fences + place_of(after)] = b""
-            self._ranks.add(after.priority)
+            self._ranks[after.priority] = place_of(after)
         self._stored.append(Stored(after, EtcdTag(key, 0, lease)))
 
     def _needs_fence(self, record: Record) -> bool:
-        return record.sequence % FENCE == 0 or record.priority not in self._store.writer.fenced | self._ranks
+        if record.sequence % FENCE == 0 or record.priority in self._ranks:
+            return record.sequence % FENCE == 0
+        known = self._store.writer.fenced.get(record.priority)
+        if known is not None:
+            self._relied[record.priority] = known
+        return known is None
 
     def _keeper(self, record: Record) -> str | None:
         """The lease that is to keep a claim."""

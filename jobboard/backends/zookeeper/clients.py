@@ -16,6 +16,8 @@ AWAY = "there is no connection to ZooKeeper: no server answers"
 
 REFUSED = "ZooKeeper has refused the authentication"
 
+OLDER = "the ZooKeeper servers have older data than the client= of this board has seen: restart() the client"
+
 _CLOSING = 60.0
 """For how many seconds a client that does not end is waited for, behind the caller's back."""
 
@@ -101,14 +103,31 @@ def on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
     client._connection._connect = noting
 
 
-def negotiated(client: KazooClient, timeout: float) -> float:
-    """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
+def probe_of(client: KazooClient) -> KazooClient:
+    """Return another client of the same servers, not started."""
     tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
-    probe = KazooClient(
+    return KazooClient(
         hosts=",".join(f"{host}:{number}" for host, number in client.hosts),
         timeout=client._session_timeout / 1000,
         **{name: getattr(client, name) for name in tls},
     )
+
+
+def seen_by(probe: KazooClient, patience: float) -> int:
+    """Return the id of the servers' latest transaction, as a new client sees it.
+
+    0: the servers do not tell. A server that is cut off from the others does not, as it can't sync.
+    """
+    with contextlib.suppress(Exception):
+        probe.sync_async("/").get(timeout=patience)
+        probe.exists_async("/").get(timeout=patience)
+        return int(probe.last_zxid)
+    return 0
+
+
+def negotiated(client: KazooClient, timeout: float) -> float:
+    """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
+    probe = probe_of(client)
     told: list[float] = []
     on_negotiated(probe, told.append)
     try:

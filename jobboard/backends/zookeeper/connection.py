@@ -18,11 +18,22 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
-from jobboard.backends.zookeeper.clients import AWAY, REFUSED, OneClient, let_go, negotiated, on_negotiated
+from jobboard.backends.zookeeper.clients import (
+    AWAY,
+    OLDER,
+    REFUSED,
+    OneClient,
+    let_go,
+    negotiated,
+    on_negotiated,
+    probe_of,
+    seen_by,
+)
 from jobboard.backends.zookeeper.multi import Multi, MultiRead, send
 from jobboard.backends.zookeeper.requests import Op, Read, Refused, Request, check, get
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.session import time_left
+from jobboard.threads import started
 
 LOG = logging.getLogger(__name__)
 
@@ -44,6 +55,9 @@ _NUDGE = 0.1
 """After how many seconds without an answer the server is nudged, and again after twice as long each time."""
 
 _AT_ONCE = 1000
+
+_REFUSED_FOR = 2.0
+"""After how many seconds without a connection the servers are asked how far they have come."""
 
 
 class Connection:
@@ -80,6 +94,8 @@ class Connection:
         self._setting_up = False
         self._queueing = threading.Lock()
         self._owed: Any = None
+        self._ended = threading.Event()
+        self._probing: threading.Thread | None = None
         self.sent = 0
         self.session_timeout = 0.0
 
@@ -199,6 +215,8 @@ class Connection:
         latest = self._latest
         if state == KazooState.SUSPENDED:
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
+            if latest is not None and not self._closed and (self._probing is None or not self._probing.is_alive()):
+                self._probing = started("jobboard-zookeeper-probe", self._find_older_servers)
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
             if latest is not None:
@@ -209,6 +227,43 @@ class Connection:
             latest.why = AWAY
         self._heard(state)
 
+    def _find_older_servers(self) -> None:
+        """Replace a client that the servers refuse for ever, as it has seen more than they know: a restored backup,
+        emptied data or another ensemble.
+
+        A server refuses such a client without a word, as it does while there is no quorum. So a new client has a look,
+        and as long as the servers have not forgotten anything, the session may still be there."""
+        while (latest := self._latest) is not None and not self._ended.wait(_REFUSED_FOR):
+            if latest.connected:
+                return
+            try:
+                probe = probe_of(latest.client) if latest.callers else self._make()
+            except ConnectionFailure as error:
+                LOG.info("the ZooKeeper servers can't be asked how far they have come: %s", error)
+                continue
+            try:
+                probe.start_async()
+                while not (probe.connected or latest.connected or self._ended.wait(0.05)):
+                    if self._latest is not latest:
+                        break
+                seen = seen_by(probe, self.patience) if probe.connected else 0
+            finally:
+                let_go(probe)
+            if 0 < seen < latest.client.last_zxid and not latest.connected:
+                self._start_from_zero(latest)
+
+    def _start_from_zero(self, latest: OneClient) -> None:
+        if latest.callers:
+            latest.why = OLDER
+            return
+        with self._lock:
+            if self._closed or self._latest is not latest or latest.connected:
+                return
+            LOG.warning("the ZooKeeper servers have older data than before: the board starts a new session")
+            self._listen(KazooState.LOST)
+            self._drop(latest)
+            self._start(AWAY)
+
     def _drop(self, latest: OneClient) -> None:
         self._latest = None
         latest.client.remove_listener(self._listen)
@@ -217,6 +272,7 @@ class Connection:
 
     def close(self) -> None:
         """Let go: of an own client altogether, of the caller's without a trace."""
+        self._ended.set()
         with self._lock:
             with self._queueing:
                 self._closed = True

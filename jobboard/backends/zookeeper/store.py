@@ -88,16 +88,20 @@ class ZooKeeperStore(Store):
     def _reset(self) -> None:
         self.handle = os.urandom(8).hex()
         self.clock = Clock()
-        self.view = View(self)
+        self._forget()
         self.events = Events(self, self._heard)
         self._side_records = Sides(self)
-        self._writer = Writer(self)
-        self.walker = Walker(self)
-        self._numbers: dict[str, int] = {}
         self._keepers: list[str] = []
         self._schedule_watch = ScheduleWatch(self, self._rescheduled)
         self._keeper: tuple[str, int | None] | None = None
         self._keeping = threading.Lock()
+
+    def _forget(self) -> None:
+        """Let go of what is remembered of the servers' data, by versions that older data may have again."""
+        self.view = View(self)
+        self._writer = Writer(self)
+        self.walker = Walker(self)
+        self._numbers: dict[str, int] = {}
 
     # Life
 
@@ -202,6 +206,8 @@ class ZooKeeperStore(Store):
 
     def _changed(self, state: str) -> None:
         """The connection was made, interrupted or lost; told on kazoo's thread."""
+        if state == KazooState.LOST:
+            self._forget()
         if state == KazooState.CONNECTED:
             self._reconnected()
             self.events.wake()

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, replaced, take
 from jobboard.testing.puppet import Puppet
+from tests.backups import Backup
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -315,3 +317,48 @@ def test_a_paused_server_in_the_middle_of_claims_strands_no_job(private_board: A
     rest = 20 - len(claimed)
     served: set[str] = set()
     eventually(lambda: served.update(job.uuid for job in other.claim_many("bert", 20)) or len(served) >= rest)
+
+
+def test_a_session_outlives_servers_that_have_forgotten_nothing(
+    private_board: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though new clients, which look how far the servers have come, are there before it."""
+    monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 0.01)
+    board = private_board(claim_ttl=40)
+    job = board.post("resize")
+    claim = board.claim(job, "anna")
+    connection = board.engine._opened.connection
+    session = connection.session_id
+    private_board.server.kill()
+    eventually(lambda: connection._probing)
+    private_board.server.start()
+    eventually(lambda: board.connected)
+    assert connection.session_id == session
+    board.extend(job, "anna")
+    assert not claim.lost
+
+
+def test_a_callers_client_that_older_servers_refuse_is_named(private_board: Any, tmp_path: Path) -> None:
+    client = KazooClient(private_board.server.uri.partition("//")[2])
+    client.start()
+    board = jobboard.fetch("callers", {"board": "zookeeper", "retry_for": 0}, client=client)
+    board.connect()
+    backup = Backup(private_board.server, tmp_path / "backup")
+    eventually(lambda: board.connected)
+    held = board.post("held")
+    board.claim(held, "anna")
+    backup.restore()
+
+    def refused() -> bool:
+        with pytest.raises(ConnectionFailure) as failure:
+            board.post("resize")
+        return "restart() the client" in str(failure.value)
+
+    eventually(refused, 60)
+    client.restart()
+    assert take(board, "bert", names=[board.post("again").name]).name == "again"
+    with pytest.raises(ClaimLost):
+        board.consume(held, "anna")
+    board.close()
+    client.stop()
+    client.close()
