@@ -118,7 +118,17 @@ def test_only_files_that_git_would_track(tmp_path: Path) -> None:
 
 
 def test_without_git_generated_files_are_left_out(tmp_path: Path) -> None:
-    files = "a", "b/c", ".env", ".git/d", ".venv/pyvenv.cfg", "env/pyvenv.cfg", "env/e", "b/__pycache__/f", "t/CACHEDIR.TAG"
+    files = (
+        "a",
+        "b/c",
+        ".env",
+        ".git/d",
+        ".venv/pyvenv.cfg",
+        "env/pyvenv.cfg",
+        "env/e",
+        "b/__pycache__/f",
+        "t/CACHEDIR.TAG",
+    )
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)

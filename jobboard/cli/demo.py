@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -17,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -28,9 +29,6 @@ from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, examp
 from jobboard.cli.output import bars, say, say_json, table, warn
 from jobboard.conductor import Conductor
 from jobboard.job import Job, Posting
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 CLAIM_TTL = 2
 WORKERS = 4
@@ -86,8 +84,8 @@ def demo(settings: BoardOptions, path: Path) -> int:
             # In hex, as not every file's name is text, and details are.
             paths = (os.fsencode(name).hex() for name in files)
             jobs = board.post_many(Posting("sha256", details={"path": each}, max_attempts=10) for each in paths)
-            with bars() as progress:
-                killed = _work(board, uri, root, results, len(files), progress) if files else None
+            with _telling(len(files)) as tell:
+                killed = _work(board, uri, root, results, len(files), tell) if files else None
             report = _judge(board, root, files, [job.uuid for job in jobs], results)
         finally:
             board.close()
@@ -193,12 +191,31 @@ def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) 
     Conductor(who, fetch_board(uri, board), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
 
 
-def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, progress: Progress | None) -> str:
-    """Have the jobs done; says who was killed, and what it held."""
-    task = None if progress is None else progress.add_task("working", total=total)
+@contextlib.contextmanager
+def _telling(total: int) -> Iterator[Callable[[int], object]]:
+    """Give what shows how many jobs are done: a bar on a terminal, a line for each tenth elsewhere."""
+    tenths: set[int] = set()
+
+    def say_tenth(done: int) -> None:
+        if 10 * done // total not in tenths:
+            tenths.add(10 * done // total)
+            warn(f"working: {done} of {total}")
+
+    with bars() as progress:
+        if progress is None:
+            yield say_tenth
+        else:
+            task = progress.add_task("working", total=total)
+            yield lambda done: progress.update(task, completed=done)
+
+
+def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, tell: Callable[[int], object]) -> str:
+    """Have the jobs done; says who was killed, and what it held.
+
+    :param tell: called with how many are done.
+    """
     victim, *others = (f"worker {number}" for number in range(1, WORKERS + 1))
     workers = {}
-    tenths = set()
 
     def start(name: str, first: int = sys.maxsize) -> None:
         told = (uri, board.name, name, root, results, first)
@@ -211,11 +228,7 @@ def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, prog
     def until(enough: Callable[[int], object]) -> None:
         while True:
             done = total - board.stats().on_board
-            if progress is not None and task is not None:
-                progress.update(task, completed=done)
-            elif 10 * done // total not in tenths:
-                tenths.add(10 * done // total)
-                warn(f"working: {done} of {total}")
+            tell(done)
             if enough(done):
                 return
             for each in workers.values():
