@@ -31,6 +31,9 @@ SHORTEST = 100_000
 LONGEST = 255
 """The most characters of a cron expression, and of a time zone's name."""
 
+_SHOWN = 40
+"""How many characters of a longer one an error shows."""
+
 _SECOND = 1_000_000
 _WINDOW = 3600 * _SECOND
 _FIELDS = "five fields: minute, hour, day of month, month, day of week"
@@ -113,7 +116,8 @@ def _check(timetable: Timetable) -> None:
     cron, every, tz, missed = timetable
     for name, text in (("cron", cron), ("tz", tz)):
         if text is not None and len(text) > LONGEST:
-            raise ValueError(f"{name} has {len(text)} characters: must have at most {LONGEST}")
+            shown = f"{text[:_SHOWN]}…"
+            raise ValueError(f"{name}={shown!r}: must have at most {LONGEST} characters, not {len(text)}")
     if (cron is None) == (every is None):
         raise ValueError("a schedule has either a cron expression or every=")
     if missed not in get_args(Missed):

@@ -93,7 +93,7 @@ def test_without_a_command_it_says_what_there_is(run: Run) -> None:
         (["--board", "memory", "list", "--state", "DONE"], "DONE"),
         (["--board", "memory", "post"], "NAME"),
         (["--board", "memory", "post", "a", "--details", "{"], "JSON"),
-        (["--board", "sqlite:///x.db", "post", "a", "--details", "[1]"], "dict"),
+        (["--board", "sqlite:///x.db", "post", "a", "--details", "[1]"], "must be a JSON object"),
         (["--board", "sqlite:///x.db", "post", "a", "--details", '{"x": NaN}'], "details['x']"),
         (["--board", "sqlite:///x.db", "post", "a", "--priority", "urgent"], "VERY_HIGH"),
         (["--board", "sqlite:///x.db", "post", "a", "--priority", "-101"], "-100 to 100"),
@@ -247,7 +247,12 @@ def test_setup_is_idempotent(board: Any, run: Run) -> None:
 
 
 def test_what_jobs_say_is_no_instruction_to_a_terminal(board: Any, run: Run) -> None:
-    job = board.post("[/] [red]x :smile: \u202egnp\u200b\xad\U000e0041", key="[bold]\ue000", group="\u2060", details={"a": "\x1b[31m\x9b[/]"})
+    job = board.post(
+        "[/] [red]x :smile: \u202egnp\u200b\xad\U000e0041",
+        key="[bold]\ue000",
+        group="\u2060",
+        details={"a": "\x1b[31m\x9b[/]"},
+    )
     claimed = board.claim_next("[/who]\u200d")
     claimed.claim.trash(reason="first\nthen \x1b]0;owned\x07 \x9b31m\r[/]")
     outputs = [run(*args).out for args in (["trash", "list"], ["show", job.uuid])]
@@ -294,6 +299,7 @@ def test_post_from_a_file(board: Any, run: Run, tmp_path: Path) -> None:
     ("bad", "fault"),
     [
         ("{", "not JSON"),
+        ('{"name": "a", "details": [null]}', "its details are not a JSON object"),
         ("[]", "not a JSON object"),
         ("{}", "name"),
         ('{"name": "a", "nmae": 1}', "nmae"),

@@ -157,18 +157,20 @@ def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     board.register_entity(jobboard.Entity("conductor", "you", {"names": None}))
     board.register_entity(jobboard.Entity("conductor", "zoe", {"names": ["a", "b"], "other_names": 7}))
     board.register_entity(jobboard.Entity("monitor", "it", {"lost": 0, "seconds": 2}))
+    board.register_entity(jobboard.Entity("zebra", "at", {"host": ["a"], "on": True, "of": {"b": None}}))
     assert main(["entities"]) == DONE
     out = capsys.readouterr().out
-    header, mine, yours, hers, its = (line.split() for line in out.splitlines())
+    header, mine, yours, hers, its, nested = (line.split() for line in out.splitlines())
     assert header == ["who", "name", "host", "pid", "runs", "running", "done", "more"]
     assert mine[:6] == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]"]
+    assert " ".join(nested) == 'zebra at ["a"] on=true, of={"b": null}'
     assert mine[6:] == ["3", "of", "8", "4", "abandoned=2,", "since=0"]
     assert yours == ["conductor", "you", "any", "job"]
     assert hers == ["conductor", "zoe", "a,", "b,", "7", "more"]
     assert its == ["monitor", "it", "lost=0,", "seconds=2"]
     assert main(["entities", "--json"]) == DONE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["name"] for each in found] == ["me[/]", "you", "zoe", "it"]
+    assert [each["name"] for each in found] == ["me[/]", "you", "zoe", "it", "at"]
     assert found[0]["metadata"] == metadata
 
 

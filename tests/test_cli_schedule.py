@@ -60,9 +60,11 @@ def test_set_list_and_remove(board_of_commands: Any, capsys: pytest.CaptureFixtu
         (["--cron", "* * * * *", "--every", "5m"], "either --cron or --every"),
         (["--every", "0.01"], "--every 0.01: must be"),
         (["--cron", "61 * * * *"], "bad minute"),
+        (["--cron", f"{'*,' * 200}* * * * *"], "…': must have at most 255 characters, not 409"),
         (["--cron", "* * * * *", "--tz", "Europe/Berln"], "Europe/Berlin"),
         (["--every", "soon"], "soon"),
         (["--every", "5m", "--details", "{"], "--details is not JSON"),
+        (["--every", "5m", "--details", "[null]"], "--details [null]: must be a JSON object"),
     ],
 )
 def test_a_wrong_call(board_of_commands: Any, capsys: pytest.CaptureFixture[str], given: list[str], named: str) -> None:

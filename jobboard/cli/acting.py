@@ -38,8 +38,8 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, r
     """Take jobs away from a holder that hangs: anybody may claim them again.
 
     The holder's claim is lost, and whatever it still does with the job is refused. Who has released it stands in the
-    job's error, together with the reason. A job whose attempts are used up goes to the trash. By its uuid alone a job is
-    also taken from whoever has claimed it a moment ago; --token keeps to the claim that was looked at.
+    job's error, together with the reason. A job whose attempts are used up goes to the trash. By its uuid alone a job
+    is also taken from whoever has claimed it a moment ago; --token keeps to the claim that was looked at.
     """
     if token is not None and len(uuids) > 1:
         raise click.UsageError("a token is that of one claim: give one UUID with --token")

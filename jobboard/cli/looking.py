@@ -201,8 +201,16 @@ def of_metadata(entity: Entity) -> tuple[object, ...]:
     if entity.kind == "conductor":
         dull = {*_UNSHOWN, *(field for field in _SELDOM if not rest.get(field))}
         rest = {field: value for field, value in rest.items() if field not in dull}
-    runs = ", ".join(map(str, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
+    runs = (
+        ", ".join(map(_as_text, names)) if isinstance(names, list) else "any job" if entity.kind == "conductor" else ""
+    )
     if others := rest.pop("other_names", None):
         runs += f", {others} more"
-    more = ", ".join(f"{field}={value}" for field, value in rest.items())
+    more = ", ".join(f"{field}={_as_text(value)}" for field, value in rest.items())
+    host, pid, running, done = (None if each is None else _as_text(each) for each in (host, pid, running, done))
     return host, pid, runs, running, done, more
+
+
+def _as_text(value: object) -> str:
+    """What an entity says of itself is of JSON's shape, and is shown so."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

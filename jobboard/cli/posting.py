@@ -134,6 +134,9 @@ def read_arguments(arguments: dict[str, Any]) -> None:
             arguments["details"] = json.loads(_text_of(arguments["details"]))
         except (ValueError, RecursionError) as error:
             raise click.UsageError(f"--details is not JSON: {error}") from None
+        if not isinstance(arguments["details"], dict):
+            shown = json.dumps(arguments["details"], ensure_ascii=False)
+            raise click.UsageError(f'--details {shown}: must be a JSON object, as in {{"width": 300}}')
     if "due" in arguments:
         try:
             arguments["due"] = datetime.datetime.fromisoformat(arguments["due"])
@@ -255,6 +258,8 @@ def _posting(text: str) -> Posting:
     fields = json.loads(text)
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
+    if not isinstance(fields.get("details"), dict | None):
+        raise TypeError("its details are not a JSON object")
     known = {*Posting._fields} - {"book"}
     for name in fields:
         if name not in known:
