@@ -17,6 +17,7 @@ from typing import Any, Literal, final
 from jobboard import arguments, codec, logs, notifier
 from jobboard.base import BATCH, POST_BYTES, about
 from jobboard.claiming import Claiming, nothing_claimed
+from jobboard.engine import weaknesses
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Entity, Job, Posting
@@ -295,7 +296,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
 
     def examine(self) -> Iterator[Oddity]:
         """What is odd about the board: entries that are damaged or have no counterpart, postings and outcomes that
-        can't be read, settings of the server that weaken the promise, and clocks that differ. Reads all of the board
+        can't be read, characteristics by which the promise is weaker, and clocks that differ. Reads all of the board
         page by page, and changes nothing. What others do meanwhile is not taken for damage, but look again before you
         act on it."""
         session = self._live()
@@ -310,6 +311,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
                 f"this machine's clock and the server's differ by {skew:.3g} s",
                 "leases go by the server's; set both by NTP, or what people are shown is wrong",
             )
+        yield from weaknesses(self.characteristics, self.engine.has_replicas)
         try:
             yield from self.engine.examine()
             yield from self._odd_postings(session)

@@ -110,7 +110,10 @@ def test_odd_rows(board: Any, doctor: Any, values: dict[str, Any], reason: str) 
 def test_a_setting_that_may_lose_jobs(board: Any, doctor: Any) -> None:
     status, out = doctor(more="?synchronous=normal")
     assert status == 1
-    assert "option synchronous" in out
+    assert "characteristic durable: it is false: a crash" in out
+    assert "the option synchronous is normal, leave it out" in out
+    assert "docs/operations.rst" in out
+    assert out.endswith("\n1 found.\n")
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from jobboard.engine.contract import Engine, Life, Seat
 from jobboard.engine.done import Done
 from jobboard.engine.ending import Recent
 from jobboard.engine.engine import StoreEngine
+from jobboard.engine.examining import weaknesses
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.rules import GATE, Rules, SetLimit, damaged_gate, damaged_value
@@ -73,4 +74,5 @@ __all__ = [
     "reschedules",
     "revive",
     "turns",
+    "weaknesses",
 ]

@@ -133,6 +133,11 @@ class Engine(abc.ABC):
         return True
 
     @property
+    def has_replicas(self) -> bool:
+        """Whether a replica may take the place of the server, as far as is known."""
+        return False
+
+    @property
     def table(self) -> Any:
         """The jobs' table, where they lie in one."""
         raise AttributeError(f"the jobs of {self} lie in no table")

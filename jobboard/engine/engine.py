@@ -107,6 +107,10 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         return self._opened is not None and self._opened.connected
 
     @property
+    def has_replicas(self) -> bool:
+        return self._live.has_replicas
+
+    @property
     def _live(self) -> S:
         if self._opened is None:
             raise ConnectionFailure(f"{self} is closed")

@@ -1,5 +1,5 @@
-"""What is odd about the side records of a board, whatever its store: those that can't be read, and keys that jobs have
-and do not hold. Each with what repairs it."""
+"""What is odd about a board, whatever its store: weaknesses of its server, side records that can't be read, and keys
+that jobs have and do not hold. Each with what repairs it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,32 @@ from jobboard.engine.limits import SCOPE, Listed
 from jobboard.engine.roster import entity_of
 from jobboard.engine.scheduling import StoredSchedule, Unreadable, schedule_of
 from jobboard.engine.store import Side, Store, Stored
-from jobboard.primitives import Oddity
+from jobboard.primitives import Characteristics, Oddity
 from jobboard.states import LIVE, Record, moment
 
 _PAGE = 500
+
+
+def weaknesses(found: Characteristics, has_replicas: bool) -> Iterator[Oddity]:
+    """Yield each characteristic by which the server may lose what it has acknowledged.
+
+    The other characteristics are properties of a backend, which no setting changes: they cost time, and lose nothing.
+
+    :param has_replicas: whether a replica may take the place of the server. Without one, there is no switch to survive.
+    """
+    if not found.durable:
+        yield Oddity(
+            "characteristic durable",
+            f"it is false: a crash of the server's machine may lose what was acknowledged ({found.notes})",
+            "let the server write to its disk before it acknowledges, or take a backend that does: see Durability in "
+            "docs/operations.rst",
+        )
+    if has_replicas and not found.survives_failover:
+        yield Oddity(
+            "characteristic survives_failover",
+            f"it is false: a switch to a replica may lose what was acknowledged ({found.notes})",
+            "let each call wait for the replicas; on Redis, by the option min_replicas",
+        )
 
 
 def odd_sides(store: Store) -> Iterator[Oddity]:

@@ -184,6 +184,9 @@ class Store(abc.ABC):
     most_bytes: ClassVar[int | None] = None
     """How many bytes of postings the jobs may have that one commit changes, unless it is a single one."""
 
+    has_replicas: bool = False
+    """Whether a replica may take the place of the server, as far as is known."""
+
     examines: ClassVar[frozenset[str]] = frozenset()
     """Of the kinds ``entity``, ``scope`` and ``key`` those that its :meth:`examine` looks through by itself; of keys,
     those of live jobs."""

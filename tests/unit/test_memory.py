@@ -189,7 +189,7 @@ def test_a_priority_that_is_none(board: Any) -> None:
     board.engine.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
-    assert [odd.place for odd in board.examine() if odd.place != "clock"] == [f"job {uuid}"]
+    assert [odd.place for odd in board.examine() if odd.place.startswith("job")] == [f"job {uuid}"]
     assert board.claim_many("anna", 5) == [fine]
     [job] = board.trashed()
     assert (job.uuid, job.priority) == (uuid, -100)
@@ -200,4 +200,4 @@ def test_a_priority_that_is_none(board: Any) -> None:
 def test_clocks_that_differ(board: Any, clock: ManualClock, seconds: float, odd: list[str]) -> None:
     """By more than a tenth of claim_ttl, which is 30 s."""
     clock.advance(time.time() - clock() + seconds)
-    assert [each.place for each in board.examine()] == odd
+    assert [each.place for each in board.examine() if each.place == "clock"] == odd

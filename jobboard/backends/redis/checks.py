@@ -20,13 +20,12 @@ OLDEST = (6, 2)
 @dataclass(frozen=True)
 class ServerTraits:
     """``flags``: it takes scripts that say what they may do. ``durable``: it syncs each write to disk before it
-    answers. ``replicas``: how many are connected. ``keeps``: it writes to disk as it goes, as far as is known."""
+    answers. ``replicas``: how many are connected."""
 
     flags: bool
     durable: bool
     replicas: int
     notes: str
-    keeps: bool = True
 
 
 def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
@@ -55,7 +54,6 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
         durable=durable,
         replicas=int(info.get("connected_slaves", "0")),
         notes=f"{name} {text}; {persistence}; maxmemory-policy {policy}",
-        keeps=info.get("aof_enabled") == "1",
     )
 
 

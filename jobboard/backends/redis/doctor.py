@@ -44,8 +44,6 @@ _ODD = {
 
 
 def examine(run: Callable[..., Any], keys: Keys, server: ServerTraits, allow_eviction: bool) -> Iterator[Oddity]:
-    if not server.keeps:
-        yield Oddity("server", server.notes, "set appendonly yes, or take it that a crash loses jobs")
     if allow_eviction and "allkeys" in server.notes:
         yield Oddity(
             "server", server.notes, "set maxmemory-policy noeviction, or the board is dropped for want of room"

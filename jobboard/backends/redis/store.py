@@ -131,6 +131,7 @@ class RedisStore(Store):
 
     def _promises(self) -> Characteristics:
         server, waits_for = self.server, self._replicas
+        self.has_replicas = server.replicas > 0
         return Characteristics(
             durable=server.durable,
             survives_failover=0 < server.replicas <= waits_for,

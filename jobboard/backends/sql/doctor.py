@@ -40,9 +40,7 @@ _SETTINGS["mariadb"] = _SETTINGS["mysql"]
 """Of each database what may lose what it has acknowledged: its name, how to ask for it, and what does not."""
 
 
-def examine(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
-    """:param synchronous: the board's own option."""
-    yield from weaknesses(store, synchronous)
+def examine(store: SQLStore) -> Iterator[Oddity]:
     yield from pins(store)
     yield from (Oddity(place, reason, _ROW) for place, reason in odd_rows(store))
     yield from _rows(store)
@@ -50,14 +48,15 @@ def examine(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
     yield from _outcomes(store)
 
 
-def weaknesses(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
-    """By what a crash of the server's machine may lose what was acknowledged, as far as it can be known: one request,
-    and none to SQLite."""
+def weak_settings(store: SQLStore, synchronous: str) -> Iterator[str]:
+    """Yield the settings by which a crash of the server's machine may lose what was acknowledged: one request, and none
+    to SQLite.
+
+    :param synchronous: the board's own option.
+    """
     dialect = store.product.dialect.name
     if dialect == "sqlite" and synchronous != "full":
-        yield Oddity(
-            "option synchronous", "a power loss may lose what was acknowledged", "leave out synchronous=normal"
-        )
+        yield "the option synchronous is normal, leave it out"
     settings = _SETTINGS.get(dialect, [])
     if not settings:
         return
@@ -65,8 +64,7 @@ def weaknesses(store: SQLStore, synchronous: str) -> Iterator[Oddity]:
     [values] = store.query(Prepared(sa.select(*asked)))
     for (name, _, safe), value in zip(settings, values, strict=True):
         if str(value) not in safe:
-            reason = f"it is {value}: a crash may lose what was acknowledged"
-            yield Oddity(f"setting {name}", reason, f"set it to {safe[0]} on the server")
+            yield f"{name} is {value}, set it to {safe[0]}"
 
 
 def pins(store: SQLStore, since: float = PINNED) -> Iterator[Oddity]:

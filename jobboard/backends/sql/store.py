@@ -97,7 +97,7 @@ class SQLStore(Store):
             )
             self.product = product = self.links.known_product()
             self.statements = (shared if self.links.own else Statements)(self.tables, product)
-            durable = not any(doctor.weaknesses(self, conf["synchronous"]))
+            weak = list(doctor.weak_settings(self, conf["synchronous"]))
         except BaseException:
             self.links.close()
             raise
@@ -110,7 +110,7 @@ class SQLStore(Store):
         self.call = {"p_channel": prefix, "p_notify": calls}
         self.waiter = waiter(self._session, self.links, product, calls, prefix, self.board, conf["claim_ttl"])
         return Characteristics(
-            durable=durable,
+            durable=not weak,
             survives_failover=False,
             exact_order=True,
             blocking_wait=self.waiter.hears,
@@ -119,7 +119,7 @@ class SQLStore(Store):
             claim_ttl=conf["claim_ttl"],
             notes=f"{product.dialect.name}; "
             + ("passes over locked rows" if product.skip_locked else "one writer at a time")
-            + "; what the server acknowledged is as durable as it is set up to be",
+            + f"; {'; '.join(weak) or 'what the server acknowledged is as durable as it is set up to be'}",
         )
 
     @functools.cached_property
@@ -356,7 +356,7 @@ class SQLStore(Store):
         return self.reader.boards(most)
 
     def examine(self) -> Iterator[Oddity]:
-        return doctor.examine(self, self._conf["synchronous"])
+        return doctor.examine(self)
 
     # Writing
 

@@ -125,6 +125,12 @@ class TestExamining:
         SITUATIONS[situation](board)
         assert list(board.examine()) == usual
 
+    def test_a_server_that_may_lose_what_it_has_acknowledged(self, board: JobBoard) -> None:
+        traits = board.characteristics
+        told = {odd.place: odd for odd in board.examine() if odd.place.startswith("characteristic ")}
+        assert ("characteristic durable" in told) == (not traits.durable)
+        assert all(traits.notes in odd.reason and odd.advice for odd in told.values())
+
     def test_while_one_waits(self, board: JobBoard, other: JobBoard, usual: list[Oddity]) -> None:
         waiter = Waiter(other, lambda: take(other, names=["resize"], timeout=PATIENCE))
         assert list(board.examine()) == usual

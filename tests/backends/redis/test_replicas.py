@@ -57,7 +57,11 @@ def test_what_replicas_have(pair: tuple[Redis, Redis], open_board: Open) -> None
             assert copy.hlen("jobboard:{board}:jobs") == number + 1
         board.consume(take(board), "anna")
         assert copy.hlen("jobboard:{board}:jobs") == number
-    assert not open_board(primary.uri).characteristics.survives_failover
+    assert "characteristic survives_failover" not in [odd.place for odd in board.examine()]
+    careless = open_board(primary.uri)
+    assert not careless.characteristics.survives_failover
+    [odd] = [odd for odd in careless.examine() if odd.place == "characteristic survives_failover"]
+    assert "min_replicas" in odd.advice
     assert board.get(take(board).uuid) != job
 
 

@@ -5,8 +5,6 @@ FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))
   jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
   IN (%(p_places_1)s, …);
 ROLLBACK;
-SELECT @@innodb_flush_log_at_trx_commit;
-ROLLBACK;
 SELECT concat(%(concat_2)s, CAST(information_schema.innodb_trx.trx_mysql_thread_id AS CHAR(20))) AS concat_1,
   concat(information_schema.processlist.user, %(concat_4)s, information_schema.processlist.host) AS concat_3,
   information_schema.processlist.command, timestampdiff(SECOND, information_schema.innodb_trx.trx_started, now()) AS

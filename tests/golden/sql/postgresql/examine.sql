@@ -3,7 +3,6 @@ SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_
 FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
   jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
   jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
-SELECT current_setting('fsync'), current_setting('synchronous_commit');
 SELECT %(param_1)s::VARCHAR || CAST(pg_catalog.pg_stat_activity.pid AS TEXT) AS anon_1,
   pg_catalog.pg_stat_activity.usename || CASE WHEN (pg_catalog.pg_stat_activity.application_name !=
   %(application_name_1)s::VARCHAR) THEN %(application_name_2)s::VARCHAR ||
