@@ -300,5 +300,5 @@ def _lesson(report: dict[str, Any]) -> str:
         return "Jobs were lost or done wrongly, which must never happen: please report it with the lines above."
     if not report["posted"]:
         return "A folder with files shows more: try 'jobboard demo PATH'."
-    seen = "The jobs of the killed worker went back to the board, others did them again, and nothing was lost"
-    return f"{seen}: now post a job of your own by '{NEXT[0]}', and see it by '{NEXT[1]}'."
+    seen = "The killed worker's jobs came back by themselves, and nothing was lost"
+    return f"{seen}: next, try '{NEXT[0]}', then '{NEXT[1]}'."
