@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.testing import eventually
 from tests.conftest import TRUSTED
 
@@ -107,10 +110,43 @@ def test_the_first_command_in_a_clean_clone(tmp_path: Path, env: dict[str, str])
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    if listed.stdout:
+        subprocess.run("git init -q && git add -A", shell=True, cwd=tmp_path, check=True)
     done = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = {
         line.rpartition("  ")[0].strip(): line.rpartition(" ")[2] for line in map(str.strip, done.stdout.splitlines())
     }
-    assert int(rows["posted"]) == int(rows["consumed"]) > 0
+    assert int(rows["posted"]) == int(rows["consumed"]) == len(names)
     assert (rows["lost"], rows["wrong"]) == ("0", "0")
+    # Its last sentence names what to type next, in the environment that it has made.
+    [activate] = re.findall(r"environment is active\n\(``(.*)``\)", README)
+    [post, look] = re.findall("'(jobboard .*?)'", done.stdout.splitlines()[-1])
+    script = f"{activate} && {post} && {look}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    uuid, *listing = done.stdout.splitlines()
+    assert re.match(rf"{uuid}  hello +UNCLAIMED ", listing[-1])
+
+
+def test_configurations_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the tour, and the URIs of the table; servers are not asked."""
+    monkeypatch.chdir(tmp_path)
+    given: list[Any] = [json.loads(line) if line[0] == "{" else line for line in blocks("text")[0].splitlines()]
+    table = README[README.index("\nBackends\n====") :]
+    uris = re.findall(r"^[A-Z]?[\w, ]+? {2,}``(.*?)`` {2,}", table, re.MULTILINE)
+    assert (len(given), len(uris)) == (3, 7)
+    for conf in given + uris:
+        assert jobboard.fetch("pictures", conf).name == "pictures"
+
+
+def test_calls_in_the_text(tmp_path: Path) -> None:
+    """Each call of a board's verb that the README mentions can be typed."""
+    calls = re.findall(r"``(board\.\w+\([^`]+\))``", " ".join(README.split()))
+    assert len(calls) >= 3
+    with jobboard.backend("pictures", f"sqlite:///{tmp_path}/pictures.db") as board:
+        for call in calls:
+            eval(call, {"board": board})
+        assert [each.id for each in board.schedules()] == ["nightly"]
+        assert "mail" in board.paused()
+        assert [each.name for each in board.limits()] == ["resize"]
