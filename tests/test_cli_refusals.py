@@ -78,6 +78,14 @@ def test_a_server_that_asks_for_a_password(private_server: Any, capsys: Any) -> 
     assert failed(capsys, server.uri.replace("//", "//:sesame@"), "lets nobody in", "password")
 
 
+@pytest.mark.backends("postgresql")
+def test_a_uri_that_names_no_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("PGHOST", raising=False)
+    monkeypatch.setenv("PGPORT", "1")
+    assert main(["--board", "postgresql://?retry_for=0", "stats"]) == UNREACHABLE
+    assert "can't connect to postgresql at the place that is the driver's default: " in capsys.readouterr().err
+
+
 @pytest.mark.backends("redis")
 def test_a_number_without_a_database(server_uris: dict[str, str], capsys: Any) -> None:
     assert failed(capsys, sa.make_url(server_uris["redis"]).set(database="99999").render_as_string(), "DB index")

@@ -272,8 +272,11 @@ def _posting(text: str) -> Posting:
                 fields[name] = age(fields[name])
             except click.BadParameter as error:
                 raise ValueError(f"{name}: {error.message}") from None
-    if isinstance(fields.get("due"), str):
-        fields["due"] = datetime.datetime.fromisoformat(fields["due"])
+    if isinstance(given := fields.get("due"), str):
+        try:
+            fields["due"] = datetime.datetime.fromisoformat(given)
+        except ValueError:
+            raise ValueError(f"due: {given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
     # In a file, a field that is null is one that was left out.
     return Posting(**{name: value for name, value in fields.items() if value is not None or name == "name"})
 

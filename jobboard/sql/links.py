@@ -87,8 +87,9 @@ def sorted_out(
     return error
 
 
-def _where(url: URL) -> str | None:
-    return f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
+def _where(url: URL) -> str:
+    place = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
+    return place or "the place that is the driver's default"
 
 
 def _tells(url: URL, error: BaseException) -> bool:
