@@ -64,6 +64,8 @@ class Timetable(NamedTuple):
 
     def check(self) -> None:
         """:raises ValueError: it is none; the message names what is wrong."""
+        if self.missed not in get_args(Missed):
+            raise ValueError(f"missed={self.missed!r}: must be one of {', '.join(get_args(Missed))}")
         _check(self)
 
     def first(self, now: int, last: int | None) -> int:
@@ -113,15 +115,13 @@ class Timetable(NamedTuple):
 @functools.lru_cache(1024)
 def _check(timetable: Timetable) -> None:
     """Check a timetable once. Each look checks all stored schedules, and would parse their expressions again."""
-    cron, every, tz, missed = timetable
+    cron, every, tz, _ = timetable
     for name, text in (("cron", cron), ("tz", tz)):
         if text is not None and len(text) > LONGEST:
             shown = f"{text[:_SHOWN]}…"
             raise ValueError(f"{name}={shown!r}: must have at most {LONGEST} characters, not {len(text)}")
     if (cron is None) == (every is None):
         raise ValueError("a schedule has either a cron expression or every=")
-    if missed not in get_args(Missed):
-        raise ValueError(f"missed={missed!r}: must be one of {', '.join(get_args(Missed))}")
     if every is not None and every < SHORTEST:
         raise ValueError(f"every={every / 1e6:g}: must be {SHORTEST / 1e6} seconds or more")
     if cron is not None:

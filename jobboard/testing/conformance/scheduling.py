@@ -320,6 +320,7 @@ class TestSchedules:
             ({"cron": "* * * * *", "tz": "Europe/Berln"}, "'Europe/Berlin'"),
             ({"cron": "* * * * *", "tz": None}, "tz"),
             ({"every": 60, "missed": "some"}, "missed"),
+            ({"every": 60, "missed": ["one"]}, "missed=\\['one'\\]"),
             ({"every": 60, "details": {"a": object()}}, "details"),
             ({"every": 60, "name": None}, "name"),
             ({"every": 60, "name": "a\n"}, "name"),
