@@ -209,7 +209,12 @@ class BoardBase(Board):
 
     def __enter__(self) -> Self:
         """Connect the board for a block, and close it at the block's end, also where it was open before."""
-        self.connect()
+        try:
+            self.connect()
+        except BaseException:
+            # Interrupted, the board may be connected all the same.
+            self.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,12 +60,15 @@ class Working(contextlib.AbstractContextManager[Job, bool]):
     def __enter__(self) -> Job:
         if not self._taken.acquire(blocking=False):
             raise RuntimeError("this block is being worked in already; ask the board for another one")
+        block = self._begin()
         try:
-            self._block = block = self._begin()
+            self._block = block
             return block.__enter__()
         except BaseException:
             self._block = None
             self._taken.release()
+            # An interrupt may have come as soon as a job was claimed.
+            block.__exit__(*sys.exc_info())
             raise
 
     def __exit__(self, *error: Any) -> bool:
@@ -193,17 +197,24 @@ class Claiming(Finishing):
 
     @contextlib.contextmanager
     def _working(self, who: str, wish: dict[str, Any]) -> Iterator[Job]:
-        job = self.claim_next(who, **wish)
-        if job is None:
-            raise nothing_claimed(wish["timeout"])
+        job: Job | None = None
         try:
-            with self._work_on(job):
-                yield job
-        except BaseException as error:
-            if not self._work_ended(job, error):
-                raise
-        else:
-            self._work_ended(job, None)
+            try:
+                job = self.claim_next(who, **wish)
+                if job is None:
+                    raise nothing_claimed(wish["timeout"])
+                with self._work_on(job):
+                    yield job
+            except BaseException as error:
+                if job is None or not self._work_ended(job, error):
+                    raise
+            else:
+                self._work_ended(job, None)
+        except BaseException:
+            if job is not None:
+                # Interrupted before the end of the claim began, nobody else lets go of it.
+                self._let_lapse(_claim_of(job), self._session)
+            raise
 
     @contextlib.contextmanager
     def _work_on(self, job: Job) -> Iterator[None]:
@@ -285,13 +296,18 @@ class Claiming(Finishing):
                     raise
                 LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
                 return jobs, taken
-            for record in taken.trashed:
-                self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
-            claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
-            self._attach(claimed, who, span, start, taken.margin, jobs)
-            jobs += claimed
-            if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
-                return jobs, taken
+            try:
+                for record in taken.trashed:
+                    self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
+                claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
+                self._attach(claimed, who, span, start, taken.margin, jobs)
+                jobs += claimed
+                if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
+                    return jobs, taken
+            except BaseException:
+                self._give_back([job for job in jobs if not _claim_of(job).ended])
+                self._give_back_unheld(session, taken.records, who)
+                raise
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         """End the claims of jobs that nobody here will work on; that attempt does not count."""
@@ -304,6 +320,14 @@ class Claiming(Finishing):
                 LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(mine), error)
                 for job in mine:
                     self._let_lapse(_claim_of(job), session)
+
+    def _give_back_unheld(self, session: Session, records: Sequence[Record], who: str) -> None:
+        """End claims that no job has been given yet, as an interrupt came between; that attempt does not count."""
+        acts = [Finish(each.uuid, Holder(who, each.token), Verb.ABANDON, refund=True) for each in records]
+        try:
+            session.mutate(self.engine.finish, acts)
+        except JobBoardError as error:
+            LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(acts), error)
 
     def _let_lapse(self, claim: Claim, session: Session | None) -> None:
         """Nobody works under it. Kept any longer, it would never come back."""
@@ -364,10 +388,10 @@ class Claiming(Finishing):
                 self._live().hold(*claims)
             for job in jobs:
                 self.tracing.claimed(job, start)
+            self._notify(notifier.CLAIMED, *jobs)
         except BaseException:
             self._give_back([*earlier, *jobs])
             raise
-        self._notify(notifier.CLAIMED, *jobs)
 
 
 def _claim_of(job: Job) -> Claim:

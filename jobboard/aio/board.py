@@ -138,7 +138,12 @@ class AsyncJobBoard:
         return f"<AsyncJobBoard of {self._board!r}>"
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            # Cancelled, it may be connected all the same.
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -315,14 +320,15 @@ class AsyncJobBoard:
 
     @contextlib.asynccontextmanager
     async def _working(self, who: str, wish: dict[str, Any]) -> AsyncIterator[Job]:
-        job = await self.claim_next(who, **wish)
-        if job is None:
-            raise nothing_claimed(wish["timeout"])
+        job: Job | None = None
         try:
+            job = await self.claim_next(who, **wish)
+            if job is None:
+                raise nothing_claimed(wish["timeout"])
             with self._board._work_on(job):
                 yield job
         except BaseException as error:
-            if not await see_through(self._threads.begin(self._board._work_ended, job, error)):
+            if job is None or not await see_through(self._threads.begin(self._board._work_ended, job, error)):
                 raise
         else:
             await see_through(self._threads.begin(self._board._work_ended, job, None))

@@ -124,8 +124,8 @@ def opened(settings: BoardOptions, *, create: bool = False, **options: Any) -> I
     if not create:
         options["auto_setup"] = False
     board = fetch_board(settings.uri, settings.board_name, **options)
-    board.connect()
     try:
+        board.connect()
         yield board
     finally:
         board.close()

@@ -160,8 +160,8 @@ def _taskflow_board(uri: str) -> Iterator[Origin]:
         board = fetch_source(uri)
     except (NotFound, TypeError, ValueError) as error:
         raise click.UsageError(without_secrets(str(error), uri)) from None
-    board.connect()
     try:
+        board.connect()
         yield board
     finally:
         board.close()

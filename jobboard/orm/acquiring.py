@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -17,7 +16,7 @@ from jobboard.heartbeat import Beats, Heartbeat
 from jobboard.job import boottime
 from jobboard.orm import verbs
 from jobboard.orm.rows import Held, Key, key_of, lost_error, seen_held
-from jobboard.orm.sessions import commit_with, run, transact, users_own
+from jobboard.orm.sessions import commit_with, insist, roll_back, run, transact, users_own
 from jobboard.orm.undoing import on_rollback
 from jobboard.sql.clients import gives_one
 
@@ -44,26 +43,36 @@ def _is_held(row: Any) -> bool:
     return row.acquisition is not None and not sa.inspect(row).was_deleted
 
 
-@contextlib.contextmanager
-def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Iterator[Batch[M]]:
-    """:raises ClaimLost: some were lost; what became of the others stands.
+def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Generator[Batch[M]]:
+    """The block of :meth:`Claimable.acquiring`, for a :class:`~jobboard.orm.sessions.Scope`.
+
+    :raises ClaimLost: some were lost; what became of the others stands.
     :raises ValueError: there is but one connection."""
     engine = _engine(session, model)
-    rows = transact(session, model, lambda _: verbs.acquire(session, model, wish))
-    batch = Batch[M](rows, users_own(session, engine))
+    batch = Batch[M]([], users_own(session, engine))
     keeper = _Keeper(model, batch, wish)
     beating = _beating(engine, model, keeper, wish.timeout / verbs.SECOND / 3)
-    if batch:
-        beating.start()
+
+    def acquire(session: Session) -> None:
+        # Before the commit: an interrupt may come as soon as the rows are held.
+        batch[:] = verbs.acquire(session, model, wish)
+
+    def give_back() -> None:
+        roll_back(session)
+        try:
+            if batch:
+                transact(session, model, keeper.release)
+        except sa.exc.SQLAlchemyError:
+            LOG.exception("could not give rows back; others may take them when their time is up")
+
     try:
+        transact(session, model, acquire)
+        if batch:
+            beating.start()
         yield batch
         commit_with(session, model, keeper.release)
     except BaseException:
-        session.rollback()
-        try:
-            transact(session, model, keeper.release)
-        except sa.exc.SQLAlchemyError:
-            LOG.exception("could not give rows back; others may take them when their time is up")
+        insist(give_back)
         raise
     finally:
         beating.stop()

@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
@@ -126,15 +127,13 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
         # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
-        with committing(session):
-            return within()
+        return committed(session, within)
     product = database(bind.dialect)
     # Under a stricter one databases refuse claims that collide, and MySQL locks the gaps between rows, too.
     options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}
 
     def once() -> T:
-        with committing(session):
-            return within(**options)
+        return committed(session, lambda: within(**options))
 
     def contended(error: BaseException) -> bool:
         return isinstance(error, sa.exc.DBAPIError) and product.trouble(error, None) is Trouble.CONTENDED
@@ -147,21 +146,41 @@ def _sleep_async(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))
 
 
-@contextlib.contextmanager
-def committing(session: Session) -> Iterator[None]:
-    """Commit at the end, or roll back. What was loaded stays loaded: looking at a row after this begins no other
-    transaction."""
-    if not session.in_transaction():
-        session.begin()
-    expire, session.expire_on_commit = session.expire_on_commit, False
+def committed(session: Session, work: Callable[[], T]) -> T:
+    """Do ``work`` and commit it, or roll back. What was loaded stays loaded: looking at a row after this begins no
+    other transaction."""
+    expire = session.expire_on_commit
     try:
-        yield
+        if not session.in_transaction():
+            session.begin()
+        session.expire_on_commit = False
+        result = work()
         session.commit()
     except BaseException:
-        session.rollback()
+        roll_back(session)
         raise
     finally:
         session.expire_on_commit = expire
+    return result
+
+
+def roll_back(session: Session) -> None:
+    """Roll the session back. A session that was interrupted during its commit refuses that, and is closed instead."""
+    try:
+        session.rollback()
+    except sa.exc.InvalidRequestError:
+        session.close()
+
+
+def insist(give_back: Callable[[], object]) -> None:
+    """Call ``give_back``, and a second time if an interrupt ends the first call: nobody else would do it."""
+    try:
+        give_back()
+    except Exception:
+        raise
+    except BaseException:
+        give_back()
+        raise
 
 
 def commit_with(session: Session, model: Model, work: Callable[[Session], T]) -> T:
@@ -169,10 +188,13 @@ def commit_with(session: Session, model: Model, work: Callable[[Session], T]) ->
     transaction = Transaction(session, "this", mapper=model)
     if not transaction.theirs:
         return transact(session, model, work)
-    with committing(session):
+
+    def flushed() -> T:
         session.flush()
         begin_writing(transaction.connection(), table_of(sa.inspect(model)))
         return work(session)
+
+    return committed(session, flushed)
 
 
 class Scope(Generic[T]):
@@ -185,16 +207,15 @@ class Scope(Generic[T]):
     It is entered by one at a time: ``RuntimeError`` tells whoever enters it before it has ended.
     """
 
-    def __init__(
-        self, target: Sync | Async, block: Callable[[Session], contextlib.AbstractContextManager[T, bool | None]]
-    ) -> None:
+    def __init__(self, target: Sync | Async, block: Callable[[Session], Generator[T]]) -> None:
         self._target = target
         self._make = block
         self._entered = threading.Lock()
 
     def _begun(self, session: Session, ours: bool) -> T:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_closing(session, ours))
+        stack = contextlib.ExitStack()
+        try:
+            stack.push(_closing(session, ours)).__enter__()
             if not self._entered.acquire(blocking=False):
                 raise RuntimeError("this block has begun already, and holds what is its own: make another one like it")
             stack.callback(self._entered.release)
@@ -203,9 +224,15 @@ class Scope(Generic[T]):
                     "the session is in a transaction: commit it first, so that others can see what is held; or pass "
                     "the engine"
                 )
-            result = stack.enter_context(self._make(session))
-            self._stack = stack.pop_all()
-        return result
+            self._stack = stack
+            # The stack knows the block before the block begins: an interrupt may come as soon as something is held.
+            # And the block is closed where an interrupt has come just before its end.
+            block = self._make(session)
+            stack.callback(block.close)
+            return stack.push(contextlib.contextmanager(lambda: block)()).__enter__()
+        except BaseException:
+            stack.__exit__(*sys.exc_info())
+            raise
 
     def __enter__(self) -> T:
         session, ours = opened(self._target)
@@ -216,20 +243,26 @@ class Scope(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return self._stack.__exit__(kind, error, trace)
+        return self._ended(kind, error, trace)
+
+    def _ended(self, *error: Any) -> bool | None:
+        try:
+            return self._stack.__exit__(*error)
+        finally:
+            self._stack.close()
 
     async def __aenter__(self) -> T:
         session, ours = opened(self._target)
         if isinstance(session, Session):
             raise TypeError(f"write `with`, as {type(self._target).__name__} is not async")
-        result = await session.run_sync(self._begun, ours)
+        begun = await session.run_sync(self._begun, ours)
         self._async = session
-        return result
+        return begun
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await self._async.run_sync(lambda _: self._stack.__exit__(kind, error, trace))
+        return await self._async.run_sync(lambda _: self._ended(kind, error, trace))
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import enum
 import logging
 import traceback
 import uuid
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -27,7 +26,7 @@ from jobboard.orm.errors import (
     JobNotFoundError,
 )
 from jobboard.orm.rows import Condition, Fenced, Key, change, key_names, keyed, lock, named, own_key_of
-from jobboard.orm.sessions import Async, Scope, Sync, commit_with, run, transact
+from jobboard.orm.sessions import Async, Scope, Sync, commit_with, insist, roll_back, run, transact
 from jobboard.orm.undoing import remember, show
 from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
@@ -438,41 +437,91 @@ class StatusTracker(Fenced):
         return error
 
 
-@contextlib.contextmanager
-def _started(session: Session, model: type[J], plan: _HowToRun) -> Iterator[tuple[J, Updates]]:
-    begun = transact(session, model, lambda session: model._start(session, plan))
-    if isinstance(begun, JobIgnoredError):
-        raise begun
-    job, before = begun
-    retry, updates, worked = job.retry, Updates(model=model), False
-    name = named(model, plan.key)
-    LOG.log(plan.level, "%s started", name)
+class _TrackedRun(Generic[J]):
+    """A job that is worked on for the length of a block."""
 
-    def end(values: dict[str, Any]) -> None:
-        commit_with(session, model, lambda session: job._finish(session, values))
-        LOG.log(plan.level, "%s ended with status %r", name, values["status"])
+    def __init__(self, session: Session, model: type[J], plan: _HowToRun) -> None:
+        self._session = session
+        self._model = model
+        self._plan = plan
+        self._name = named(model, plan.key)
+        self._lock: str | None = None
+        self._started = False
+        self.job: J | None = None
+        self.updates = Updates(model=model)
 
-    def fall_back(values: dict[str, Any]) -> None:
-        session.rollback()
+    def start(self) -> J:
+        """Lock the job.
+
+        :raises JobIgnoredError: it has failed too often, by the expiry of its last lock.
+        """
+        if (ignored := transact(self._session, self._model, self._start)) is not None:
+            raise ignored
+        assert self.job is not None
+        self._started = True
+        LOG.log(self._plan.level, "%s started", self._name)
+        return self.job
+
+    def _start(self, session: Session) -> JobIgnoredError | None:
+        self.job = None
+        started = self._model._start(session, self._plan)
+        if isinstance(started, JobIgnoredError):
+            return started
+        # Before the commit: an interrupt may come as soon as the job is locked.
+        job, self._before = started
+        self._retry, self._lock = job.retry, sa.inspect(job).info[_LOCK]
+        self.job = job
+        return None
+
+    def succeed(self) -> None:
+        self._end({**self.updates.values, "status": self._plan.succeeded, "retry": 0})
+
+    def fail(self, error: Exception) -> None:
+        trace = traceback.format_exc(limit=self._plan.traceback_limit)
+        self._give_up(lambda: self._plan.failure(self._retry, _shown(error), trace))
+
+    def leave(self) -> None:
+        self._give_up(lambda: {"status": self._before})
+
+    def _give_up(self, values: Callable[[], dict[str, Any]]) -> None:
+        if self.job is not None:
+            written = values()
+            insist(lambda: self._fall_back(written))
+
+    def _fall_back(self, values: dict[str, Any]) -> None:
+        roll_back(self._session)
+        # A commit that was interrupted may have been made all the same.
+        sa.inspect(self.job).info[_LOCK] = self._lock
         try:
             # What was rolled back has to be loaded again, for whoever looks at the job afterwards.
-            transact(session, model, lambda session: model._stored(session, plan.key))
-            end(values)
+            transact(self._session, self._model, lambda session: self._model._stored(session, self._plan.key))
+            self._end(values)
         except (ClaimLost, NotFound) as error:
-            LOG.warning("%s has failed, but was lost before: %s", name, error)
+            if self._started:
+                LOG.warning("%s has failed, but was lost before: %s", self._name, error)
         except sa.exc.SQLAlchemyError:
-            LOG.exception("%s has failed, and stays locked until that expires", name)
+            LOG.exception("%s has failed, and stays locked until that expires", self._name)
 
+    def _end(self, values: dict[str, Any]) -> None:
+        assert self.job is not None
+        job = self.job
+        commit_with(self._session, self._model, lambda session: job._finish(session, values))
+        LOG.log(self._plan.level, "%s ended with status %r", self._name, values["status"])
+
+
+def _started(session: Session, model: type[J], plan: _HowToRun) -> Generator[tuple[J, Updates]]:
+    """The block of :meth:`StatusTracker.start`, for a :class:`~jobboard.orm.sessions.Scope`."""
+    run, worked = _TrackedRun(session, model, plan), False
     try:
-        yield job, updates
+        yield run.start(), run.updates
         worked = True
-        end({**updates.values, "status": plan.succeeded, "retry": 0})
+        run.succeed()
     except Exception as error:
-        fall_back(plan.failure(retry, _shown(error), traceback.format_exc(limit=plan.traceback_limit)))
-        if worked or not plan.skip_error:
+        run.fail(error)
+        if worked or run.job is None or not plan.skip_error:
             raise
     except BaseException:
-        fall_back({"status": before})
+        run.leave()
         raise
 
 

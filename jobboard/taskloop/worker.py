@@ -8,14 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 from jobboard import arguments, codec, outcomes
 from jobboard.conductor.handlers import fresh
 from jobboard.conductor.signals import stopped_by_signals
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.forks import ForkGuard
 from jobboard.retry import backoff, outage_pause
 from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, number, positive
@@ -144,7 +144,30 @@ class LoopConductor:
         return found
 
     def _work(self, pool: ThreadPoolExecutor, held: Held) -> None:
-        pending = {pool.submit(fresh(self._context).run, self._call, id_): id_ for id_ in held}
+        pending: dict[Future[LoopResult], Any] = {}
+        begun: set[Any] = set()
+        try:
+            for id_ in held:
+                pending[pool.submit(fresh(self._context).run, self._call, id_, begun)] = id_
+            self._follow(held, pending)
+        except BaseException:
+            # No thread could be started, say. Nobody goes on with these ids.
+            pool.shutdown(cancel_futures=True)
+            done = [id_ for future, id_ in pending.items() if id_ in begun and future.result() is LoopResult.DONE]
+            self._give_back(held.only(done), held.only(id_ for id_ in held if id_ not in begun))
+            raise
+
+    def _give_back(self, done: Held, rest: Held) -> None:
+        try:
+            if done:
+                self._loop.did(done)
+            if rest:
+                self._loop.unlock(rest)
+        except JobFailure as error:
+            LOG.error("%s leaves %d ids locked: %s", self._name, len(done) + len(rest), error)
+
+    def _follow(self, held: Held, pending: dict[Future[LoopResult], Any]) -> None:
+        """Tell the loop what becomes of the ids that are being worked on."""
         extend_at = time.monotonic() + self._lock_for / 3
         while pending:
             # What has ended is told while the rest goes on, or a crash would have all of the batch done again.
@@ -174,9 +197,10 @@ class LoopConductor:
                 was.returned + returned,
             )
 
-    def _call(self, id_: Any) -> LoopResult:
+    def _call(self, id_: Any, begun: set[Any]) -> LoopResult:
         if self._stopping.is_set():
             return LoopResult.NOT_BEGUN
+        begun.add(id_)
         try:
             with ForkGuard():
                 outcomes.check_result(self._handler(id_))

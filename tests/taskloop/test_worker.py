@@ -14,6 +14,7 @@ import pytest
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import LoopConductor, LoopTally, worker
 from jobboard.testing import eventually
+from tests.conftest import Refused
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -148,6 +149,34 @@ def test_stopped_by_a_signal_it_finishes_what_it_has_begun(make_loop: Callable[.
     conductor.run()
     assert len(begun) == 1
     assert conductor.tally == LoopTally(done=1, returned=9)
+    assert {until for _, until in loop.rows().values()} == {None}
+    assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("threads", [0, 1])
+def test_without_more_threads_it_gives_back_what_it_has_not_begun(
+    make_loop: Callable[..., Any], refused: Refused, threads: int
+) -> None:
+    loop = make_loop(*range(10))
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def handler(id_: int) -> None:
+        begun.append(id_)
+        go_on.wait(20)
+
+    def release() -> None:
+        eventually(lambda: refused.times > 0)
+        go_on.set()
+
+    refused.update(f"anna_{number}" for number in range(threads, 8))
+    conductor = LoopConductor("anna", loop, handler)
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        conductor.run()
+    releasing.join()
     assert {until for _, until in loop.rows().values()} == {None}
     assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
 
