@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -61,7 +60,6 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         self._client = client
         self._persistence = persistence
         self._expiry = where.expiry
-        self._claimed: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 
     # Its life
 
@@ -148,13 +146,8 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         :raises UnclaimableJob: somebody has claimed it, ``who`` included.
         :raises NotFound: it is not on the board.
         """
-        held = self._claimed.get(job.uuid)
-        if held is not None and held.claim is not None and not held.claim.ended and not held.claim.lost:
-            # A conductor of TaskFlow's tries this with all that it is working on, at every pass.
-            raise theirs.UnclaimableJob(f"{job} was claimed by {held.claim.who!r} on this very board")
         with translated():
             self.jobboard.claim(job.jobboard_job, who, self._expiry if expiry is None else expiry)
-        self._claimed[job.uuid] = job.jobboard_job
 
     def consume(self, job: TaskFlowJob, who: str) -> None:
         self._end(self.jobboard.consume, job, who)
@@ -168,7 +161,6 @@ class TaskFlowBoard(base.NotifyingJobBoard):
     def _end(self, verb: Callable[[Job, str], None], job: TaskFlowJob, who: str) -> None:
         with translated():
             verb(job.jobboard_job, who)
-        self._claimed.pop(job.uuid, None)
 
     # Around
 
