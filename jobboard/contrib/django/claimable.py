@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import sqlalchemy as sa
+from django.conf import settings
 from django.db import connections, models, router, transaction
 from django.db.models.query import ModelIterable
 from sqlalchemy.orm import Session, mapped_column, registry
 
-from jobboard import orm
+from jobboard import arguments, orm
 from jobboard.contrib.django import joining
 from jobboard.contrib.django.fields import MomentField, NameField, TokenField
 from jobboard.exceptions import ClaimLost, JobFailure
@@ -27,6 +28,7 @@ from jobboard.orm import Reacquired, verbs
 from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import BATCH, lock_held
 from jobboard.orm.undoing import hand_over, on_rollback
+from jobboard.sql.prepared import chunks
 from jobboard.states import moment
 
 
@@ -133,6 +135,12 @@ def _working(model: Any, using: str | None, rows: Iterable[Any] = ()) -> Iterato
             _Undo(alias, hand_over(session))
 
 
+def _first(given: Any, own: Any, setting: str) -> Any:
+    """The argument, else what the class says, else the project's setting; None where none of them says anything."""
+    said = own if given is None else given
+    return getattr(settings, setting, None) if said is None else said
+
+
 class ClaimableModel(models.Model):
     """Derive a model from it, and its rows can be acquired: each by one process at a time, for a limited time.
 
@@ -157,10 +165,12 @@ class ClaimableModel(models.Model):
     """
 
     acquire_limit: ClassVar[int | None] = None
-    """How many rows to acquire at most, unless the call says otherwise; None: 100."""
+    """How many rows to acquire at most, unless the call says otherwise; None: the setting ``SCALABLE_ACQUIRE_LIMIT``,
+    and without it 100."""
 
     acquire_timeout: ClassVar[float | None] = None
-    """For how many seconds, unless the call says otherwise; None: 600."""
+    """For how many seconds, unless the call says otherwise; None: the setting ``SCALABLE_ACQUIRE_TIMEOUT``,
+    and without it 600."""
 
     acquired_by = NameField(max_length=255, null=True, default=None, editable=False, db_index=True)
     acquired_at = MomentField(null=True, default=None, editable=False)
@@ -183,38 +193,33 @@ class ClaimableModel(models.Model):
     @classmethod
     def acquire(
         cls,
-        who: str,
+        acquired_by: str,
         queryset: models.QuerySet[Self] | None = None,
-        *,
-        limit: int | None = None,
-        timeout: float | None = None,
         acquired_at: datetime.datetime | None = None,
+        limit: int | None = None,
+        *,
+        timeout: float | None = None,
         using: str | None = None,
     ) -> list[Self]:
         """Acquire the first rows that nobody has, or whose time is up.
 
-        :param who: shown in ``acquired_by``. Workers that share a name also share what they give back by name.
+        :param acquired_by: the worker's name. Workers that share a name also share what they give back by name.
         :param queryset: which rows, and in which order; all of them by their key unless given.
+        :param acquired_at: an aware time to count from, instead of the database's.
         :param limit: how many at most; :attr:`acquire_limit` unless given.
         :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
-        :param acquired_at: an aware time to count from, instead of the database's.
         :param using: the alias of a database; that of the query set, or the router's, unless given.
         :returns: these rows and no others, in order; none where there is nothing.
         :raises ValueError, TypeError: as of :meth:`jobboard.orm.Claimable.acquire`; a query set of another model, or
             one that gives no objects, as of ``values()``.
         """
-        if queryset is None:
-            queryset = cls._default_manager.order_by("pk")
-        elif queryset.model is not cls:
-            raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
-        elif not issubclass(queryset._iterable_class, ModelIterable):
-            raise TypeError("queryset gives no objects, which are what is acquired: leave out values() and the like")
-        limit = cls.acquire_limit if limit is None else limit
-        timeout = cls.acquire_timeout if timeout is None else timeout
+        queryset = cls._default_manager.order_by("pk") if queryset is None else cls._own(queryset)
+        limit = _first(limit, cls.acquire_limit, "SCALABLE_ACQUIRE_LIMIT")
+        timeout = _first(timeout, cls.acquire_timeout, "SCALABLE_ACQUIRE_TIMEOUT")
         taken: list[Self] = []
         seen: list[Any] = []
         with _working(cls, using or queryset._db) as work:
-            wish = work.twin._wish(who, None, (), limit, timeout, acquired_at)
+            wish = work.twin._wish(acquired_by, None, (), limit, timeout, acquired_at)
             now = moment(verbs.now(work.session))
             free = models.Q(acquired_until=None) | models.Q(acquired_until__lte=now)
             queryset = queryset.using(work.alias)
@@ -249,43 +254,54 @@ class ClaimableModel(models.Model):
         return [found[key] for key in keys if key in found]
 
     @classmethod
-    def acquired(cls, who: str) -> models.QuerySet[Self]:
-        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since."""
-        return cls._default_manager.filter(acquired_by=who)
+    def acquired(cls, acquired_by: str, queryset: models.QuerySet[Self] | None = None) -> models.QuerySet[Self]:
+        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since.
+
+        :param queryset: only rows of this one.
+        :raises TypeError: a query set of another model, or one that gives no objects.
+        """
+        rows = cls._default_manager.all() if queryset is None else cls._own(queryset)
+        return rows.filter(acquired_by=acquired_by)
 
     @classmethod
     def reacquire(
         cls,
-        who: str,
-        rows: Iterable[Self] | None = None,
+        acquired_by: str,
+        queryset: models.QuerySet[Self] | Iterable[Self] | None = None,
+        acquired_at: datetime.datetime | None = None,
         *,
         timeout: float | None = None,
         using: str | None = None,
     ) -> Reacquired:
         """Hold on to rows for another timeout, from now on.
 
-        :param rows: objects of them, all of one database; without it all that are acquired under the name.
+        :param queryset: a query set, of which the rows that are acquired under the name are meant; or objects of rows,
+            all of one database. Without it all that are acquired under the name.
+        :param acquired_at: an aware time to count from, instead of the database's.
+        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
         :param using: the alias of that database; that of the rows, or the router's, unless given.
         :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
         :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this model.
-        :raises ValueError: the rows are of several databases, or not of that one.
+        :raises TypeError: one of them is no object of this model; a query set as :meth:`acquire` refuses it.
+        :raises ValueError: the rows are of several databases, or not of that one; ``acquired_at`` knows no time zone.
         """
-        chosen = None if rows is None else list(rows)
-        with _working(cls, using, chosen or ()) as work:
-            micros = work.twin._timeout(cls.acquire_timeout if timeout is None else timeout)
-            held = cls._held(who, cls.acquired(who).using(work.alias) if chosen is None else chosen)
+        instant = None if acquired_at is None else arguments.aware("acquired_at", acquired_at)
+        using, chosen = cls._chosen(queryset, using)
+        with _working(cls, using, chosen if isinstance(chosen, list) else ()) as work:
+            micros = work.twin._timeout(_first(timeout, cls.acquire_timeout, "SCALABLE_ACQUIRE_TIMEOUT"))
+            held = cls._held(acquired_by, cls._rows(acquired_by, chosen, work.alias))
             asked = boottime()
             renewed = verbs.renew(
-                work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, None
+                work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, instant
             )
             kept: list[Self] = []
             lost: list[Self] = []
             for key, (row, _) in held.items():
                 if key in renewed:
-                    deadline = asked + micros / verbs.SECOND
+                    begun = renewed[key] if instant is None else instant
+                    deadline = asked + (begun + micros - renewed[key]) / verbs.SECOND
                     if row.acquisition is None:
-                        row._remember(work, Acquisition(who, row.acquired_token, deadline))
+                        row._remember(work, Acquisition(acquired_by, row.acquired_token, deadline))
                     else:
                         on_rollback(work.session, row.acquisition.extended(deadline))
                     kept.append(row)
@@ -295,21 +311,28 @@ class ClaimableModel(models.Model):
         return Reacquired(kept, lost)
 
     @classmethod
-    def unacquire(cls, who: str, rows: Iterable[Self] | None = None, *, using: str | None = None) -> int:
+    def unacquire(
+        cls,
+        acquired_by: str,
+        queryset: models.QuerySet[Self] | Iterable[Self] | None = None,
+        *,
+        using: str | None = None,
+    ) -> int:
         """Give rows back: these, or all that are acquired under the name.
 
+        :param queryset: as of :meth:`reacquire`.
         :param using: as of :meth:`reacquire`.
         :returns: how many; rows that were lost stay as they are.
         :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this model.
+        :raises TypeError: one of them is no object of this model; a query set as :meth:`acquire` refuses it.
         :raises ValueError: the rows are of several databases, or not of that one.
         """
-        chosen = None if rows is None else list(rows)
-        with _working(cls, using, chosen or ()) as work:
+        using, chosen = cls._chosen(queryset, using)
+        with _working(cls, using, chosen if isinstance(chosen, list) else ()) as work:
             if chosen is None:
-                count: int = work.twin.unacquire(work.session, who)
+                count: int = work.twin.unacquire(work.session, acquired_by)
                 return count
-            held = cls._held(who, chosen)
+            held = cls._held(acquired_by, cls._rows(acquired_by, chosen, work.alias))
             released = lock_held(work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()})
             verbs.release(work.connection, work.mapper, list(released))
             for key, (row, _) in held.items():
@@ -320,11 +343,57 @@ class ClaimableModel(models.Model):
         return len(released)
 
     @classmethod
-    def unacquire_timed_out(cls, *, using: str | None = None) -> int:
-        """Give back all rows whose time is up; acquire takes them anyway, this shows it in the table."""
+    def unacquire_timed_out(
+        cls,
+        queryset: models.QuerySet[Self] | None = None,
+        now: datetime.datetime | None = None,
+        *,
+        using: str | None = None,
+    ) -> int:
+        """Give back all rows whose time was up before now; acquire takes them anyway, this shows it in the table.
+
+        :param queryset: only rows of this one.
+        :param now: an aware time, instead of the database's.
+        :param using: the alias of a database; that of the query set, or the router's, unless given.
+        :returns: how many.
+        :raises TypeError: a query set as :meth:`acquire` refuses it.
+        :raises ValueError: a time that knows no time zone.
+        """
+        using, chosen = cls._chosen(queryset, using)
         with _working(cls, using) as work:
-            count: int = work.twin.unacquire_timed_out(work.session)
-            return count
+            if chosen is None:
+                count: int = work.twin.unacquire_timed_out(work.session, now=now)
+                return count
+            acquired = cls._own(queryset).using(work.alias).exclude(acquired_by=None)
+            keys = list(acquired.values_list("pk", flat=True).distinct())
+            return sum(
+                work.twin.unacquire_timed_out(work.session, where=work.twin.key.in_(some), now=now)
+                for some in chunks(keys, BATCH)
+            )
+
+    @classmethod
+    def _own(cls, queryset: Any) -> models.QuerySet[Self]:
+        """:raises TypeError: a query set of another model, or one that gives no objects."""
+        if not isinstance(queryset, models.QuerySet):
+            raise TypeError(f"queryset={queryset!r}: must be a query set of {cls.__name__}")
+        if queryset.model is not cls:
+            raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
+        if not issubclass(queryset._iterable_class, ModelIterable):
+            raise TypeError("queryset gives no objects, which are what is acquired: leave out values() and the like")
+        return queryset
+
+    @classmethod
+    def _chosen(cls, queryset: Any, using: str | None) -> tuple[str | None, Any]:
+        """The database that was named, and the query set or the list of objects."""
+        if isinstance(queryset, models.QuerySet):
+            return using or cls._own(queryset)._db, queryset
+        return using, None if queryset is None else list(queryset)
+
+    @classmethod
+    def _rows(cls, acquired_by: str, chosen: Any, alias: str) -> Iterable[Self]:
+        if isinstance(chosen, list):
+            return chosen
+        return cls.acquired(acquired_by, chosen).using(alias)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """:raises ClaimLost: it was acquired, and is so no more; nothing is written."""

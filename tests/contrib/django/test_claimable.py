@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.test import override_settings
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing import eventually
@@ -64,6 +65,50 @@ def test_what_is_given_back_and_what_has_lapsed_comes_again() -> None:
     eventually(lambda: Picture.unacquire_timed_out(using=USING) == 2)
     assert stored(one).acquired_by is None
     assert acquire("carl") == [one, two, three]
+
+
+def test_the_arguments_of_django_scalable() -> None:
+    made = pictures(4)
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=300)
+    odd = Picture.objects.using(USING).filter(rank__in=[1, 3]).order_by("-rank")
+    assert Picture.acquire("anna", odd, past, 1) == [made[3]]
+    assert Picture.acquire(acquired_by="anna", queryset=odd, acquired_at=past, limit=5) == [made[1]]
+    assert stored(made[3]).acquired_at == past
+    assert len(acquire("anna", limit=2)) == 2
+    assert list(Picture.acquired("anna", odd)) == [made[3], made[1]]
+    kept, lost = Picture.reacquire("anna", odd, past + datetime.timedelta(seconds=100), timeout=60)
+    assert (kept, lost) == ([made[3], made[1]], [])
+    assert kept[0].acquisition.lost
+    assert stored(made[3]).acquired_until == past + datetime.timedelta(seconds=160)
+    first = odd.filter(rank=1)
+    assert Picture.unacquire_timed_out(first, past + datetime.timedelta(seconds=160)) == 0
+    assert Picture.unacquire_timed_out(first, now=past + datetime.timedelta(seconds=161)) == 1
+    assert Picture.unacquire_timed_out(queryset=odd) == 1
+    assert Picture.unacquire("anna", queryset=odd) == 0
+    assert Picture.unacquire("anna", odd.model.objects.using(USING).filter(rank=0)) == 1
+    assert [stored(row).acquired_by for row in made] == [None, None, "anna", None]
+
+
+@pytest.mark.backends("sqlite")
+def test_the_settings_of_django_scalable(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures(5)
+    with override_settings(SCALABLE_ACQUIRE_LIMIT=2, SCALABLE_ACQUIRE_TIMEOUT=50):
+        rows = acquire("anna")
+        assert (len(rows), 40 < rows[0].acquisition.expires_in() <= 50) == (2, True)
+        [row, _] = Picture.reacquire("anna", rows).kept
+        assert 40 < row.acquisition.expires_in() <= 50
+        monkeypatch.setattr(Picture, "acquire_limit", 1)
+        monkeypatch.setattr(Picture, "acquire_timeout", 20)
+        [row] = acquire("anna")
+        assert row.acquisition.expires_in() <= 20
+        assert len(acquire("anna", limit=2)) == 2
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("verb", ["acquired", "acquire", "reacquire", "unacquire"])
+def test_a_query_set_of_others_is_refused(verb: str) -> None:
+    with pytest.raises(TypeError, match="queryset is one of Named, not of Picture"):
+        getattr(Picture, verb)("anna", Named.objects.all())
 
 
 def test_who_was_too_slow_writes_nothing() -> None:
