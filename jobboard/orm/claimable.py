@@ -266,6 +266,8 @@ class Claimable(Fenced):
     def _rows(cls, rows: Iterable[Self] | None) -> list[Self] | None:
         if rows is None:
             return None
+        if not isinstance(rows, Iterable):
+            raise TypeError(f"rows must be a list of {cls.__name__} objects, not {type(rows).__name__}")
         chosen = list(rows)
         for row in chosen:
             if not isinstance(row, sa.inspect(cls).base_mapper.class_):

@@ -77,7 +77,7 @@ class _HowToRun(NamedTuple):
     ready: Sequence[Any]
     expire: float
     max_retry: int
-    traceback_limit: int
+    traceback_limit: int | None
     skip_error: bool
     level: int
 
@@ -167,7 +167,7 @@ class StatusTracker(Fenced):
         It asks nobody: it goes by what was loaded, and by this machine's clock. :meth:`start` and :meth:`lock_it` go by
         what is stored, and by the database's.
         """
-        return self._is_locked(expire, datetime.datetime.now(datetime.UTC).replace(tzinfo=None))
+        return self._is_locked(_seconds(expire), datetime.datetime.now(datetime.UTC).replace(tzinfo=None))
 
     def _is_locked(self, expire: float, now: datetime.datetime) -> bool:
         return self.lock is not None and (now - self.lock_at).total_seconds() < expire
@@ -215,10 +215,15 @@ class StatusTracker(Fenced):
     def update(self, engine_or_session: Sync | Async, updates: Updates) -> Awaitable[None] | None:
         """Write columns of the row.
 
+        :raises TypeError: ``updates`` are no :class:`Updates`.
         :raises KeyError: there is no such column, or it can't be written.
         :raises JobLostError: this object had locked the job, and somebody else has it by now.
         :raises JobNotFoundError: it is gone.
         """
+        if not isinstance(updates, Updates):
+            raise TypeError(f"updates must be Updates, not {type(updates).__name__}: write Updates({{'data': …}})")
+        if not isinstance(updates.values, Mapping):
+            raise TypeError(f"Updates.values must be a mapping, not {type(updates.values).__name__}")
         return run(engine_or_session, type(self), lambda session: self._write(session, updates.values))
 
     @classmethod
@@ -234,7 +239,7 @@ class StatusTracker(Fenced):
         expire: float,
         max_retry: int,
         more_pending_status: Status | Sequence[Status] | None = None,
-        traceback_stack_limit: int = 10,
+        traceback_stack_limit: int | None = 10,
         skip_error: bool = False,
         debug: bool = False,
     ) -> Scope[tuple[Self, Updates]]:
@@ -256,7 +261,7 @@ class StatusTracker(Fenced):
         :param more_pending_status: the succeeded and the ignored status, too, for a job that shall run once more.
         :param expire: after how many seconds another may take the job over; whoever had it can't finish it any more.
         :param max_retry: after how many failures in a row the job is ignored.
-        :param traceback_stack_limit: how many entries of the traceback are stored.
+        :param traceback_stack_limit: how many entries of the traceback are stored; None: all of them.
         :param skip_error: an error of the block is stored, but not raised.
         :param debug: log at INFO what otherwise is logged at DEBUG.
         :raises JobNotFoundError: there is no such job.
@@ -264,6 +269,7 @@ class StatusTracker(Fenced):
         :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: its status.
         :raises JobLostError: at the end; the lock expired and another has taken the job. Nothing was written.
         :raises ValueError: the id does not have the values of the whole key.
+        :raises TypeError: an argument of a wrong type.
         :raises sqlalchemy.exc.InvalidRequestError: the session is in a transaction.
         """
         more: Any = () if more_pending_status is None else more_pending_status
@@ -277,8 +283,8 @@ class StatusTracker(Fenced):
             ignored=cls._plain(ignored_status),
             ready=[cls._plain(status) for status in (pending_status, failed_status, *more)],
             expire=_seconds(expire),
-            max_retry=max_retry,
-            traceback_limit=traceback_stack_limit,
+            max_retry=arguments.integer("max_retry", max_retry),
+            traceback_limit=_entries(traceback_stack_limit),
             skip_error=skip_error,
             level=_level(debug),
         )
@@ -541,6 +547,11 @@ def _locked(job: StatusTracker) -> JobLockedError:
 
 def _level(debug: bool) -> int:
     return logging.INFO if debug else logging.DEBUG
+
+
+def _entries(traceback_stack_limit: int | None) -> int | None:
+    """How many entries of a traceback are stored; None: all of them."""
+    return None if traceback_stack_limit is None else arguments.integer("traceback_stack_limit", traceback_stack_limit)
 
 
 def _seconds(expire: float | None) -> float:

@@ -451,3 +451,10 @@ def test_the_clock_of_this_machine_decides_nothing(
     assert rows[0].acquisition.lost
     assert rows[0].id not in ids(Picture.acquire(other, "bert"))
     assert Picture.unacquire_timed_out(other) == 0
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("verb", [Picture.reacquire, Picture.unacquire])
+def test_a_row_in_place_of_a_list_is_refused(session: Session, verb: Any) -> None:
+    with pytest.raises(TypeError, match="rows must be a list of Picture objects, not Picture"):
+        verb(session, "anna", Picture())

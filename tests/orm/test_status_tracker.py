@@ -484,3 +484,19 @@ def test_async_sessions_and_engines(engine: sa.Engine, with_async: Callable[...,
     assert [stored(engine, f"job-{number}").status for number in (1, 2, 3)] == [40, 20, 10]
     assert stored(engine, "job-2").data == 2
     assert stored(engine, "job-3").lock is None
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("updates", [{"data": 1}, None, Updates([1])])
+def test_updates_of_another_type_are_refused(session: Session, updates: Any) -> None:
+    job = Job.create_and_save(session, "job", Status.PENDING)
+    with pytest.raises(TypeError, match="Updates"):
+        job.update(session, updates)
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("option", ["max_retry", "traceback_stack_limit"])
+def test_a_number_of_another_type_is_refused_before_the_work(engine: sa.Engine, option: str) -> None:
+    options: dict[str, Any] = {"max_retry": 3, option: "3"}
+    with pytest.raises(TypeError, match=f"{option} must be an int, not str"):
+        Job.start(engine, "job", *Status, expire=60, **options)
