@@ -11,7 +11,8 @@ from inspect import Parameter, signature
 from typing import Any
 
 from jobboard import codec
-from jobboard.job import Job, Posting
+from jobboard.conf import shortened
+from jobboard.job import LONGEST, Job, Posting
 from jobboard.primitives import Draft, Limit
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
@@ -21,8 +22,6 @@ _LAST = 2**53
 
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 """The digit of a uuid that tells its variant and has two random bits, by one that has four."""
-
-_LONGEST = 3_155_760_000  # seconds, a hundred years: from now on, they end before that
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
@@ -36,9 +35,9 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
     if isinstance(span, bool) or not isinstance(span, (int, float)):
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
     # Neither holds of NaN.
-    if not ((span > 0 if positive else span >= 0) and span <= _LONGEST):
+    if not ((span > 0 if positive else span >= 0) and span <= LONGEST):
         least = "more than 0" if positive else "0 or more"
-        raise ValueError(f"{what}={value!r}: must be {least} seconds and at most {_LONGEST}")
+        raise ValueError(f"{what}={shortened(value)}: must be {least} seconds and at most {LONGEST}")
     return max(1, round(span * 1e6)) if span else 0
 
 
@@ -64,7 +63,7 @@ def integer(what: str, value: Any) -> int:
 
 def limit(value: Any, what: str = "limit") -> int:
     if integer(what, value) < 1:
-        raise ValueError(f"{what}={value}: must be 1 or more")
+        raise ValueError(f"{what}={shortened(value)}: must be 1 or more")
     return int(value)
 
 
@@ -104,7 +103,7 @@ def bound(name: str, per_what: str, concurrency: int | None, rate: Any) -> Limit
 
 def _claims(what: str, value: Any) -> int:
     if limit(value, what) > MOST_CLAIMS:
-        raise ValueError(f"{what}={value}: must be {MOST_CLAIMS} at most")
+        raise ValueError(f"{what}={shortened(value)}: must be {MOST_CLAIMS} at most")
     return int(value)
 
 
@@ -207,7 +206,7 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"max_attempts must be an int, not {type(attempts).__name__}")
         if not 1 <= attempts < 2**31:
-            raise ValueError(f"max_attempts={attempts}: must be from 1 to {2**31 - 1}")
+            raise ValueError(f"max_attempts={shortened(attempts)}: must be from 1 to {2**31 - 1}")
     rank = rank_of(JobPriority.convert(given.priority))
     job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
     if given.key_for is None and given.on_key == "keep":

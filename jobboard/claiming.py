@@ -14,10 +14,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
 
 from jobboard import arguments, codec, logs, notifier, outcomes, retry
 from jobboard.base import BATCH, UNREADABLE, about
+from jobboard.conf import shortened
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.finishing import Finishing
 from jobboard.forks import ForkGuard
-from jobboard.job import Act, Claim, Job
+from jobboard.job import Act, Claim, Job, check_longest
 from jobboard.primitives import POLL_CAP, Finish, Taken
 from jobboard.session import Session
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
@@ -406,5 +407,5 @@ def nothing_claimed(timeout: float | None) -> NotFound:
 def timeout_of(timeout: float | None) -> float | None:
     """:raises ValueError: it is none."""
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
-        raise ValueError(f"timeout={timeout!r}: must be 0 or more seconds, or None to wait for ever")
-    return timeout
+        raise ValueError(f"timeout={shortened(timeout)}: must be 0 or more seconds, or None to wait for ever")
+    return check_longest(timeout)

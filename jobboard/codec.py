@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgpack
 
+from jobboard.conf import shortened
 from jobboard.states import FAILURE_BYTES, Failure
 
 VERSION = 1
@@ -200,7 +201,7 @@ def _shaped_number(value: float, path: str) -> float:
     if isinstance(value, int):
         number = int(value)
         if not _LEAST <= number <= _MOST:
-            raise ValueError(f"{path}: {number} does not fit into 64 bits; post it as a str")
+            raise ValueError(f"{path}: {shortened(number)} does not fit into 64 bits; post it as a str")
         return number
     if not math.isfinite(value):
         raise ValueError(f"{path}: JSON has no {value}")

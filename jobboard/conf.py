@@ -23,6 +23,7 @@ ESCAPE = (
 )
 
 _SCHEME = re.compile(r"[a-z][a-z0-9_.-]*(\+[a-z0-9_.-]+)?")
+_SHOWN = 100
 _SECRET = re.compile("pass|secret|token|key")
 _URI = re.compile(r"([^/?#]*)([^?]*)\??(.*)", re.DOTALL)
 
@@ -78,6 +79,15 @@ class Target(NamedTuple):
     """What the query has more than once."""
 
 
+def shortened(value: Any) -> str:
+    """The repr of a value for an error: cut where it is long, and in hexadecimal where Python writes no decimal."""
+    try:
+        shown = repr(value)
+    except ValueError:
+        shown = hex(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"must be a str, not {type(value).__name__}")
@@ -110,6 +120,8 @@ def seconds(low: float = 0.0, high: float = 1e9) -> Callable[[Any], float]:
             number = float(value)
         except ValueError:
             raise ValueError("must be a number of seconds") from None
+        except OverflowError:
+            number = math.inf if value > 0 else -math.inf  # type: ignore[operator]
         if math.isnan(number) or not low <= number <= high:
             raise ValueError(f"must be from {low:g} to {high:g} seconds")
         return number
@@ -246,7 +258,7 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
         name = parts[part]
         other = where.query.get(name, value)
         if other != value:
-            shown = "" if options[name].secret else _shown(": {!r} and {!r}", value, other)
+            shown = "" if options[name].secret else _shown(": {} and {}", value, other)
             raise ValueError(
                 f"the URI's {part} and the option {name} in its query differ{shown}; leave one of them out"
             )
@@ -266,7 +278,7 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
             values[name] = option.parse(value)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            shown = "" if option.secret else _shown("={!r}", value)
+            shown = "" if option.secret else _shown("={}", value)
             raise kind(f"option {name}{shown}: {error}") from None
     secrets = frozenset(name for name, option in options.items() if option.secret)
     return Settings(where.scheme, where.driver, values, secrets)
@@ -277,13 +289,14 @@ def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
     hint = f"did you mean {near[0]!r}?" if near else "it takes " + ", ".join(sorted(options))
     # Beside a password that is in the query, it may be a piece of that, with an unescaped '&'.
     piece = name in where.query and any(_SECRET.search(other) for other in where.query)
-    shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {!r}", name)
+    shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {}", name)
     return f"a {where.scheme} board has no option{shown}; {hint}"
 
 
 def _shown(text: str, *values: Any) -> str:
     """``text`` with what a user wrote; nothing where that may be, or hold, a URI with a password."""
-    return "" if any(set(":@/") & set(str(value)) for value in values) else text.format(*values)
+    shown = [shortened(value) for value in values]
+    return "" if any(set(":@/") & set(each) for each in shown) else text.format(*shown)
 
 
 def bracketed(host: str) -> str:

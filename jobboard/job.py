@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from jobboard import forks
 from jobboard.codec import Content, Wire
+from jobboard.conf import shortened
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
 from jobboard.priorities import JobPriority, rank_of
@@ -23,6 +24,17 @@ from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Reco
 T = TypeVar("T")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+LONGEST = 3_155_760_000
+"""A hundred years in seconds: from now on, they end before the last instant that every backend stores."""
+
+
+def check_longest(timeout: float | None) -> float | None:
+    """:raises ValueError: a wait that would be longer than any, but for one without an end."""
+    if timeout is not None and LONGEST < timeout < math.inf:
+        raise ValueError(f"timeout={shortened(timeout)}: must be at most {LONGEST} seconds, or None to wait for ever")
+    return timeout
 
 
 def boottime() -> float:
@@ -442,6 +454,7 @@ class Job:
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
     ) -> Iterator[float | bool]:
         """To be asked after each look: for how long to sleep until the next one, or what :meth:`wait` answers."""
+        check_longest(timeout)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         return self._pauses(deadline, delay, delay_multiplier, max_delay)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
+from jobboard.conf import shortened
 from jobboard.primitives import RANKS
 
 T = TypeVar("T")
@@ -44,7 +45,9 @@ class JobPriority(int, enum.Enum):
         else:
             kind = TypeError
         names = ", ".join(cls.__members__)
-        raise kind(f"{value!r} is not a priority: give an integer from -100 to 100, or one of the names {names}")
+        raise kind(
+            f"{shortened(value)} is not a priority: give an integer from -100 to 100, or one of the names {names}"
+        )
 
     @classmethod
     def reorder(cls, *values: tuple[int | str, T]) -> Any:

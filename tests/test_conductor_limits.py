@@ -252,7 +252,7 @@ def test_limits_that_are_none(make_board: MakeBoard) -> None:
         Conductor("one", board).handles("a", timeout=-1)(print)
     with pytest.raises(ValueError, match="drain_timeout"):
         Conductor("one", board, print, drain_timeout=-1)
-    with pytest.raises(ValueError, match=r"^job_timeout=1000+: "):
+    with pytest.raises(ValueError, match=r"^job_timeout=1000+…: "):
         Conductor("one", board, print, job_timeout=10**400)
 
 

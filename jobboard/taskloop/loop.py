@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from jobboard import codec
+from jobboard.conf import shortened
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.sql.binds import Bind
 from jobboard.sql.dialects import Database
@@ -377,14 +378,14 @@ def number(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be a number, not {value!r}")
     # Nor is it NaN.
     if not abs(value) <= _FAR:
-        raise ValueError(f"{name} must be within 2**62 seconds, not {value!r}")
+        raise ValueError(f"{name} must be within 2**62 seconds, not {shortened(value)}")
     return math.ceil(value)
 
 
 def positive(name: str, value: Any) -> int:
     seconds = number(name, value)
     if value <= 0:
-        raise ValueError(f"{name} must be positive, not {value!r}")
+        raise ValueError(f"{name} must be positive, not {shortened(value)}")
     return seconds
 
 

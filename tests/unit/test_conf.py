@@ -1,5 +1,8 @@
 """Configurations: names, URIs and dicts; what is wrong with them is said, and a secret never is."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import redis.asyncio
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -210,6 +213,60 @@ def test_no_error_repeats_a_secret(uri: object) -> None:
 )
 def test_redacted(given: object, shown: str) -> None:
     assert redacted(given) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(10**400, "10{99}…"), (-(10**5000), "-0x"), ("9" * 400, "'9{99}…")],
+    ids=["int", "less", "text"],
+)
+@pytest.mark.parametrize(
+    ("scheme", "option", "highest"),
+    [
+        *(("memory", *each) for each in [("claim_ttl", 86400), ("retry_for", 3600), ("max_details", 2**30)]),
+        *[("memory", "keep_done", "1e\\+09"), ("redis", "port", 65535), ("redis", "socket_timeout", 3600)],
+        *[("zookeeper", "claim_ttl", ""), ("etcd", "timeout", 3600), ("postgresql", "connect_timeout", 3600)],
+    ],
+)
+def test_a_number_without_measure(scheme: str, option: str, highest: object, number: object, shown: str) -> None:
+    with pytest.raises(ValueError, match=f"^option {option}={shown}.*: must be .*{highest}") as failure:
+        jobboard.fetch("board", {"board": scheme, option: number})
+    assert len(str(failure.value)) < 200
+
+
+@pytest.mark.parametrize("number", [10**400, 10**5000, 1e308], ids=["int", "more", "float"])
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("delay", lambda board, number: board.post("a", delay=number)),
+        ("key_for", lambda board, number: board.post("a", key="k", key_for=number)),
+        ("expiry", lambda board, number: board.claim_next("anna", expiry=number)),
+        ("expiry", lambda board, number: board.extend(next(board.iterjobs()), "anna", number)),
+        ("timeout", lambda board, number: board.claim_next("anna", timeout=number)),
+        ("timeout", lambda board, number: board.claim_many("anna", 2, timeout=number)),
+        ("timeout", lambda board, number: board.wait(number)),
+        ("timeout", lambda board, number: board.working("anna", timeout=number).__enter__()),
+        ("timeout", lambda board, number: next(board.iterjobs()).wait(number)),
+        ("timeout", lambda board, number: next(board.iterjobs()).result(number)),
+        ("every", lambda board, number: board.schedule("s", every=number, name="a")),
+        ("older_than", lambda board, number: board.purge_trash(number)),
+        ("the seconds of rate", lambda board, number: board.set_limit("a", rate=(1, number))),
+        ("the claims of rate", lambda board, number: board.set_limit("a", rate=(int(number), 1))),
+        ("concurrency", lambda board, number: board.set_limit("a", concurrency=int(number))),
+        ("max_attempts", lambda board, number: board.post("a", max_attempts=int(number))),
+        (r"details\['n'\]", lambda board, number: board.post("a", details={"n": int(number)})),
+        ("", lambda board, number: board.post("a", priority=int(number))),
+    ],
+)
+def test_a_span_without_measure(argument: str, call: Callable[[Any, float], object], number: float) -> None:
+    with jobboard.backend("spans", "memory") as board:
+        job = board.post("a")
+        board.claim(job, "anna")
+        with pytest.raises(ValueError, match=f"^{argument}") as failure:
+            call(board, number)
+        assert len(str(failure.value)) < 300
+        assert "digits" not in str(failure.value)
+        board.consume(job, "anna")
 
 
 @pytest.mark.parametrize(
