@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobboard import logs
+from jobboard.forks import ForkGuard
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -154,8 +155,9 @@ class Notifier:
             event, details = item
             for listener in [*self._listeners.get(event, ()), *self._listeners.get(ANY, ())]:
                 try:
-                    if listener.accepts is None or listener.accepts(details):
-                        listener.callback(event, details, *listener.args, **listener.kwargs)
+                    with ForkGuard():
+                        if listener.accepts is None or listener.accepts(details):
+                            listener.callback(event, details, *listener.args, **listener.kwargs)
                 except BaseException:
                     # SystemExit, too, would end this thread, and with it all that others are told.
                     job = details.get("job")

@@ -1,4 +1,4 @@
-"""Handlers that fork, and whose child would leave them."""
+"""Handlers and listeners that fork, and whose child would leave them."""
 
 import contextlib
 import os
@@ -19,6 +19,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.taskloop import LoopConductor, TaskLoop
+from jobboard.testing import eventually
 from tests.test_conductor_forks import HANDLERS, around
 
 def conduct(board, workers):
@@ -61,6 +62,17 @@ def loop(board):
         assert conductor.tally.done == len(HANDLERS)
     board.consume_many(list(work.values()), "one")
 
+def listen(board):
+    def listener(event, told):
+        HANDLERS[told["job"].name](told["job"])
+        heard.append(told["job"])
+
+    heard = []
+    conductor = jobboard.Conductor("one", board, lambda job: None)
+    conductor.notifier.register("job_started", listener)
+    conductor.run(len(HANDLERS))
+    eventually(lambda: len(heard) == len(HANDLERS))
+
 MODES = {
     "threads": lambda board: conduct(board, "threads"),
     "processes": lambda board: conduct(board, "processes"),
@@ -70,6 +82,7 @@ MODES = {
     "decorated": work_by_decorator,
     "asyncio's working": lambda board: asyncio.run(work_async(board)),
     "task loop": loop,
+    "listeners": listen,
 }
 
 if __name__ == "__main__":
@@ -135,6 +148,7 @@ MODES = (
     "decorated",
     "asyncio's working",
     "task loop",
+    "listeners",
 )
 ENDS = ("returns run", "returns status 0", "raises run", "raises status 1", "exits run", "exits status 7")
 
