@@ -136,7 +136,7 @@ def test_claimed_jobs_stay_and_are_named(origin: Origin, target: JobBoard, run: 
     assert [each.uuid for each in target.iterjobs()] == [other.uuid]
     # It is the conductor's still.
     origin.consume(job, "anna")
-    assert run() == (DONE, f"There was nothing to move on {origin.source()!r}.\n", "")
+    assert run() == (DONE, f"There was nothing to move on {origin.source()}.\n", "")
 
 
 def test_waiting_has_a_limit(origin: Origin, run: Run) -> None:
