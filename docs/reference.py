@@ -25,6 +25,7 @@ TYPES = {
     "flag": "true or false",
     "mapping": "dict",
     "table_name": "text",
+    "_cert_reqs": "none or optional or required",
     "_clock": "callable",
     "_namespace": "text or bytes",
     "_hosts": "hosts, as a text or a list",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
@@ -178,6 +178,10 @@ def target(conf: str | Mapping[str, Any]) -> Target:
     else:
         raise TypeError(f"a board's configuration is a name, a URI or a dict, not {type(conf).__name__}")
     scheme, separator, rest = board.strip().partition("://")
+    if not separator:
+        # Options may follow a plain name, too, as in memory?keep_done=60.
+        scheme, separator, rest = scheme.partition("?")
+        rest = separator + rest
     scheme = scheme.strip().lower()
     if not _SCHEME.fullmatch(scheme):
         raise ValueError(
@@ -225,7 +229,9 @@ def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
             parts["port"] = number
         parts["host"] = unquote(host)
     parts["path"] = unquote(path[1:])
-    return {name: value for name, value in parts.items() if value}, parse_qsl(query, keep_blank_values=True)
+    # Some drivers write ssl-mode, others ssl_mode.
+    options = [(name.replace("-", "_"), value) for name, value in parse_qsl(query, keep_blank_values=True)]
+    return {name: value for name, value in parts.items() if value}, options
 
 
 def _host_and_port(hosts: str) -> tuple[str, str]:
@@ -285,12 +291,23 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
 
 
 def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
-    near = difflib.get_close_matches(name, options, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "it takes " + ", ".join(sorted(options))
+    hint = meant(name, options)
     # Beside a password that is in the query, it may be a piece of that, with an unescaped '&'.
     piece = name in where.query and any(_SECRET.search(other) for other in where.query)
     shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {}", name)
     return f"a {where.scheme} board has no option{shown}; {hint}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The way out of an unknown name: the known ones that may be meant, three at most."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    # Of a short name a longer one has all, as claim_ttl has ttl.
+    near += [each for each in names if len(name) > 2 and name in each and each not in near]
+    if not near:
+        return "docs/reference.rst has all that there are"
+    *others, last = map(repr, near[:3])
+    return f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?"
 
 
 def _shown(text: str, *values: Any) -> str:

@@ -11,12 +11,15 @@ from sqlalchemy.engine import URL
 
 # libpq gives no code for why there is no connection, only the server's text, which we know in English.
 _TEXT_OF_POSTGRESQL = re.compile(
+    r'invalid \S+ value|definition of service ".*" not found|service file ".*" not found|'
     r"authentication failed|no password supplied|pg_hba\.conf|permission denied for database|"
     r'(?:role|database) ".*" (?:does not exist|is not permitted to log in|is not currently accepting connections)'
 )
 _STATES_OF_POSTGRESQL = ("28", "3D000", "42501")
 # Access, database, host, privilege, password to be changed, account locked, TLS demanded.
 _OF_MYSQL = frozenset({1044, 1045, 1049, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
+# The number is that of any trouble with TLS.
+_WITHOUT_TLS = re.compile("SSL is required but the server doesn't support it")
 # PERM, READONLY, FULL, AUTH, NOTADB
 _OF_SQLITE = frozenset({3, 8, 13, 23, 26})
 
@@ -34,7 +37,9 @@ def _of_postgresql(error: BaseException, url: URL) -> str | None:
 
 
 def _of_mysql(error: BaseException, url: URL) -> str | None:
-    return str(error.args[-1]) if error.args and error.args[0] in _OF_MYSQL else None
+    if not error.args or not (error.args[0] in _OF_MYSQL or _WITHOUT_TLS.search(str(error))):
+        return None
+    return str(error.args[-1])
 
 
 def _of_sqlite(error: BaseException, url: URL) -> str | None:

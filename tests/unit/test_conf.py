@@ -54,6 +54,11 @@ def test_every_part_of_a_uri_counts() -> None:
     assert len(settings) == len(OPTIONS)
 
 
+def test_a_name_with_options() -> None:
+    assert parse("mine?claim-ttl=5&mode=many")["claim_ttl"] == 5
+    assert parse({"board": "mine?claim_ttl=5", "claim_ttl": 6})["claim_ttl"] == 6
+
+
 @pytest.mark.parametrize("given", ["mine", "MINE", {"board": "mine"}, "mine://", {"board": " mine "}])
 def test_a_plain_name(given: object) -> None:
     settings = parse(given)
@@ -104,7 +109,9 @@ def test_hosts(uri: str, host: str, port: int) -> None:
             "a mine board has no option 'claim_tll'; did you mean 'claim_ttl'",
         ),
         ("mine://h/d?durrable=1", ValueError, "'durrable'; did you mean 'durable'"),
-        ({"board": "mine", "zzz": 1}, ValueError, "'zzz'; it takes claim_ttl, database"),
+        ({"board": "mine", "zzz": 1}, ValueError, "'zzz'; docs/reference.rst has all"),
+        ({"board": "mine", "ttl": 1}, ValueError, r"'ttl'; did you mean 'claim_ttl'\?"),
+        ("mine?claim-ttl=0", ValueError, "claim_ttl='0': must be from 0.1"),
         ("mine://h/d?mode=one&mode=many", ValueError, "'mode' is given twice"),
         (
             "mine://h/d?database=e",
@@ -118,8 +125,8 @@ def test_hosts(uri: str, host: str, port: int) -> None:
         ("mine://h:0/d", ValueError, "port"),
         ("mine://h:-1/d", ValueError, "port"),
         ("mine://h:abc/d", ValueError, "port must be a whole number"),
-        ("mine://h/d?zzz=1", ValueError, "no option 'zzz'; it takes claim_ttl, database"),
-        ("mine://h/d?password=a&zzz=1", ValueError, "no option like one in the URI .*; it takes claim_ttl, database"),
+        ("mine://h/d?zzz=1", ValueError, "no option 'zzz'; docs/reference.rst has all"),
+        ("mine://h/d?password=a&zzz=1", ValueError, "no option like one in the URI .*; docs/reference.rst has all"),
         ({"board": "mine", "port": "x"}, ValueError, "port"),
         ({"board": "mine", "port": True}, TypeError, "port"),
         ({"board": "mine", "port": 1.5}, TypeError, "port"),
@@ -334,6 +341,45 @@ def test_an_async_client_is_refused() -> None:
     for bind in (asynchronous, asynchronous.sync_engine, asynchronous.connect()):
         with pytest.raises((TypeError, ValueError), match=r"async.*sync"):
             TaskLoop(bind, "loop")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgres://u:p@h/d?sslmode=require&channel_binding=require&application_name=app&options=-c%20geqo%3Doff",
+        "postgresql://h1:5432,h2,[::1]:5/d?target_session_attrs=read-write&keepalives=1&keepalives_idle=5",
+        "postgresql:///?service=mine",
+        "postgres://h/d?ssl=true",
+        "mysql://u:p@h/d?ssl-mode=REQUIRED&charset=utf8mb4",
+        "mariadb://h/d?ssl_mode=VERIFY_IDENTITY&ssl_ca=ca.pem",
+        "unix:///run/redis.sock?db=2",
+        "unix://u:p@/run/redis.sock",
+        "rediss://h/0?ssl_cert_reqs=CERT_NONE",
+        "etcd+http://h:2379/ns",
+        "etcd+https://h?ca=ca.pem",
+        "memory?keep_done=60",
+    ],
+)
+def test_a_uri_as_others_have_it(uri: str) -> None:
+    jobboard.fetch("board", uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "match"),
+    [
+        ("mysql://h/d?charset=latin1", "charset='latin1': must be one of utf8mb4"),
+        ("mysql://h/d?ssl-mode=on", "must be one of disabled, preferred, required"),
+        ("mysql://h/d?ssl_mode=VERIFY_CA", "set ssl_ca"),
+        ("mysql://h/d?ssl_mode=DISABLED&ssl_ca=ca.pem", "leave out ssl_ca"),
+        ("mysql://h/d?sslmode=require", "no option 'sslmode'; did you mean 'ssl_mode'"),
+        ("etcd+http://h?use_ssl=true", r"use etcd\+https://"),
+        ("etcd+ftp://h", r"takes no driver, as in etcd\+ftp"),
+        ("unix://run/redis.sock", "takes no host"),
+    ],
+)
+def test_the_way_out_of_an_option(uri: str, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        jobboard.fetch("board", uri)
 
 
 def test_a_socket_is_on_this_host() -> None:

@@ -53,10 +53,21 @@ OPTIONS: Mapping[str, Option] = {
 _TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
 
 
+_DRIVERS = ("http", "https")
+"""What etcd+http:// and etcd+https:// name."""
+
+
+def _is_tls(conf: Settings) -> bool:
+    return conf["use_ssl"] or conf.driver == "https"
+
+
 def check(conf: Settings) -> None:
     """:raises ValueError: options that don't go together."""
-    conf.check_no_driver()
-    if not conf["use_ssl"]:
+    if conf.driver not in _DRIVERS:
+        conf.check_no_driver()
+    if conf.driver == "http" and conf["use_ssl"]:
+        raise ValueError("option use_ssl=True: etcd+http:// has no TLS; use etcd+https://")
+    if not _is_tls(conf):
         for option in _TLS:
             if conf[option] != OPTIONS[option].default:
                 raise ValueError(f"option {option}: set use_ssl=true, too")
@@ -73,7 +84,7 @@ def members(conf: Settings) -> list[tuple[str, int]]:
 
 def tls(conf: Settings) -> ssl.SSLContext | None:
     """:raises ConnectionFailure: a file is missing, or is not what it should be."""
-    if not conf["use_ssl"]:
+    if not _is_tls(conf):
         return None
     try:
         context = ssl.create_default_context(cafile=conf["ca"])

@@ -1,5 +1,5 @@
 """The Redis board; found through its entry points."""
 
-from jobboard.backends.redis.engine import RedisEngine
+from jobboard.backends.redis.engine import RedisEngine, RedisSocketEngine
 
-__all__ = ["RedisEngine"]
+__all__ = ["RedisEngine", "RedisSocketEngine"]

@@ -35,6 +35,17 @@ def _hosts(value: Any) -> list[str]:
         raise TypeError("must name hosts, as in 'h1:26379' or ('h1', 26379)") from None
 
 
+def _cert_reqs(value: Any) -> str:
+    """Also as Python's ssl has it: CERT_NONE."""
+    named = value.lower().removeprefix("cert_") if isinstance(value, str) else value
+    return choice("none", "optional", "required")(named)
+
+
+def _socket_path(value: Any) -> str:
+    """An absolute path, of whose slashes a URI has taken the first."""
+    return "/" + text(value).lstrip("/")
+
+
 URI_PARTS: Mapping[str, str] = {
     "user": "username",
     "password": "password",
@@ -47,7 +58,7 @@ _TLS: Mapping[str, Option] = {
     "ssl_keyfile": Option(text, None, "TLS: the client's key"),
     "ssl_certfile": Option(text, None, "TLS: the client's certificate"),
     "ssl_password": Option(text, None, "TLS: the password of the client's key", secret=True),
-    "ssl_cert_reqs": Option(choice("none", "optional", "required"), None, "TLS: whether the server must prove itself"),
+    "ssl_cert_reqs": Option(_cert_reqs, None, "TLS: whether the server must prove itself"),
     "ssl_ca_certs": Option(text, None, "TLS: a file with the authority's certificate"),
     "ssl_ca_path": Option(text, None, "TLS: a folder with the authorities' certificates"),
     "ssl_ca_data": Option(text, None, "TLS: the authority's certificate itself, in PEM"),
@@ -75,6 +86,13 @@ OPTIONS: Mapping[str, Option] = {
     "allow_eviction": Option(flag, False, "put up with a server that drops keys when its memory is full"),
     "ssl": Option(flag, None, "TLS, as rediss:// has it"),
     **_TLS,
+}
+
+SOCKET_PARTS: Mapping[str, str] = {"user": "username", "password": "password", "path": "unix_socket_path"}
+"""Those of ``unix://``, as redis-py has it."""
+SOCKET_OPTIONS: Mapping[str, Option] = {
+    **OPTIONS,
+    "unix_socket_path": Option(_socket_path, None, "path of the server's socket"),
 }
 
 

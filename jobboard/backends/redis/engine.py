@@ -186,3 +186,10 @@ class RedisEngine(StoreEngine[RedisStore]):
 def _gone(mark: Side, now: int) -> State:
     """What a job that is not stored has become."""
     return TRASHED if mark.until is not None and mark.until > now else COMPLETE
+
+
+class RedisSocketEngine(RedisEngine):
+    """The same by a socket on this host, ``unix:///run/redis.sock?db=0``, as redis-py has it."""
+
+    options: ClassVar[Mapping[str, configuration.Option]] = clients.SOCKET_OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = clients.SOCKET_PARTS

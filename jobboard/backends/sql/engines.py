@@ -7,6 +7,7 @@ import math
 import os
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
-from jobboard.conf import Option, Settings, choice, flag, port, seconds, text
+from jobboard.conf import Option, Settings, choice, flag, meant, port, seconds, text
 from jobboard.exceptions import JobFailure, MissingDriver
 from jobboard.sql.clients import check_engine, is_in_memory
 
@@ -52,6 +53,15 @@ def table_name(value: Any) -> str:
     return value
 
 
+# What libpq takes in a URI, but for what would change the meaning of a board's own statements.
+_OF_LIBPQ = (
+    *("application_name", "channel_binding", "gssdelegation", "gssencmode", "gsslib", "hostaddr", "keepalives"),
+    *("keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts"),
+    *("max_protocol_version", "min_protocol_version", "options", "passfile", "require_auth", "requirepeer", "service"),
+    *("ssl_max_protocol_version", "ssl_min_protocol_version", "sslcertmode", "sslcompression", "sslcrl", "sslcrldir"),
+    *("sslnegotiation", "sslpassword", "sslsni", "target_session_attrs", "tcp_user_timeout"),
+)
+
 URI_PARTS: Mapping[str, str] = {
     "user": "user",
     "password": "password",
@@ -74,15 +84,24 @@ OPTIONS: Mapping[str, Option] = {
     "sslrootcert": Option(text, None, "PostgreSQL: the authority's certificate"),
     "sslcert": Option(text, None, "PostgreSQL: the client's certificate"),
     "sslkey": Option(text, None, "PostgreSQL: the client's key"),
+    **{name: Option(text, None, "PostgreSQL: as libpq has it", secret=name == "sslpassword") for name in _OF_LIBPQ},
+    "ssl": Option(flag, None, "PostgreSQL: true is sslmode=require; MariaDB, MySQL: ssl_mode=required"),
     "unix_socket": Option(text, None, "MariaDB, MySQL: path of the server's socket"),
     "ssl_ca": Option(text, None, "MariaDB, MySQL: the authority's certificate; turns TLS on"),
     "ssl_cert": Option(text, None, "MariaDB, MySQL: the client's certificate"),
     "ssl_key": Option(text, None, "MariaDB, MySQL: the client's key"),
+    "ssl_mode": Option(
+        choice("disabled", "preferred", "required", "verify_ca", "verify_identity"),
+        None,
+        "MariaDB, MySQL: required turns TLS on; verify_identity, or with ssl_ca any, checks certificate and host",
+    ),
+    "charset": Option(choice("utf8mb4", "utf8"), None, "MariaDB, MySQL: utf8mb4 whatever it says"),
 }
 
-_OF_POSTGRESQL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
-_OF_MYSQL = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
+_OF_POSTGRESQL = ("sslmode", "sslrootcert", "sslcert", "sslkey", "ssl", *_OF_LIBPQ)
+_OF_MYSQL = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "ssl", "charset")
 _OF_SERVERS = ("host", "port", "user", "password")
+_OF_SOME = frozenset((*_OF_SERVERS, *_OF_POSTGRESQL, *_OF_MYSQL))
 _OWN = {
     "sqlite": (),
     "postgresql": (*_OF_SERVERS, *_OF_POSTGRESQL),
@@ -98,18 +117,20 @@ _EXTRAS = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 def url_of(conf: Settings) -> URL:
     """:raises MissingDriver: the driver for it is not installed.
     :raises ValueError: an option does not fit the database."""
-    name = "sqlite" if conf.scheme == "sql" else conf.scheme
+    name = {"sql": "sqlite", "postgres": "postgresql"}.get(conf.scheme, conf.scheme)
     if name == "sqlite" and conf["host"] and not (conf["user"] or conf["password"] or conf["port"]):
         path = "/".join(filter(None, (conf["host"], conf["database"])))
         raise ValueError(
             f"a {conf.scheme} board has a file, and no host: write {conf.scheme}:///{path} for one in this folder, and "
             f"four slashes for an absolute path"
         )
-    for option in {*_OF_SERVERS, *_OF_POSTGRESQL, *_OF_MYSQL}.difference(_OWN[name]):
+    for option in _OF_SOME.difference(_OWN[name]):
         if conf[option] is not None:
-            raise ValueError(f"a {conf.scheme} board has no option {option!r}")
+            own = [each for each in OPTIONS if each in _OWN[name] or each not in _OF_SOME]
+            raise ValueError(f"a {conf.scheme} board has no option {option!r}; {meant(option, own)}")
     if conf["unix_socket"] is not None and (conf["port"] is not None or conf["host"] not in (None, "localhost")):
         raise ValueError("option unix_socket: it takes the place of host and port; leave them out")
+    _check_tls_of_mysql(conf)
     driver = conf.driver or _DRIVERS[name]
     _check_sync(name, driver)
     for option in _passed_on(conf):
@@ -145,6 +166,8 @@ def url_of(conf: Settings) -> URL:
             else f"install the driver {driver!r}"
         )
         raise MissingDriver(f"the driver of {name} is not installed: {hint}", error) from error
+    if name == "postgresql" and driver == "psycopg":
+        _check_libpq(conf)
     return url
 
 
@@ -164,7 +187,7 @@ def _check_sync(name: str, driver: str) -> None:
 
 def _passed_on(conf: Settings) -> list[str]:
     """The given options that only the driver understands."""
-    return [option for option in (*_OF_POSTGRESQL, *_OF_MYSQL) if conf[option] is not None]
+    return [option for option in dict.fromkeys((*_OF_POSTGRESQL, *_OF_MYSQL)) if conf[option] is not None]
 
 
 def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
@@ -186,15 +209,18 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
             "application_name": "jobboard",
             # Of a database in SQL_ASCII SQLAlchemy would read bytes, before anybody could be told.
             "client_encoding": "utf8",
-            **{option: conf[option] for option in _passed_on(conf)},
+            **_of_libpq(conf),
         }
     elif url.get_driver_name() == "pymysql":
         arguments = {"charset": "utf8mb4"}
         if conf["unix_socket"] is not None:
             arguments["unix_socket"] = conf["unix_socket"]
-        tls = {option[4:]: conf[option] for option in ("ssl_ca", "ssl_cert", "ssl_key") if conf[option] is not None}
+        tls = _tls_of_mysql(conf)
         if tls:
             arguments["ssl"] = tls
+        if conf["ssl_mode"] == "disabled":
+            # Later versions of PyMySQL use TLS by themselves where the server has it.
+            arguments["ssl_disabled"] = True
     engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
 
     def connect(dialect: Any, record: Any, args: Any, arguments: dict[str, Any]) -> Any:
@@ -224,6 +250,57 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
     return engine
 
 
+def _of_libpq(conf: Settings) -> dict[str, Any]:
+    """What stands in a connection string of libpq's beside the parts of the URL."""
+    arguments = {option: conf[option] for option in _passed_on(conf)}
+    if arguments.pop("ssl", False):
+        arguments.setdefault("sslmode", "require")
+    if "," in (conf["host"] or ""):
+        # Ports of their own, which libpq takes as a list beside that of the hosts.
+        split = [each.strip().rpartition(":") for each in conf["host"].split(",")]
+        alone = [not (colon and number.isdigit()) for _, colon, number in split]
+        arguments["host"] = ",".join(
+            "".join(each) if bare else each[0].strip("[]") for each, bare in zip(split, alone, strict=True)
+        )
+        arguments["port"] = ",".join(
+            str(conf["port"] or 5432) if bare else each[2] for each, bare in zip(split, alone, strict=True)
+        )
+    return arguments
+
+
+def _check_libpq(conf: Settings) -> None:
+    """:raises ValueError: the libpq that is installed does not know an option."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
+    for option, value in _of_libpq(conf).items():
+        try:
+            make_conninfo(**{option: value})
+        except ProgrammingError:
+            raise ValueError(f"option {option}: the libpq that is installed does not know it") from None
+
+
+def _ssl_mode(conf: Settings) -> str | None:
+    return conf["ssl_mode"] or ("required" if conf["ssl"] else None)
+
+
+def _check_tls_of_mysql(conf: Settings) -> None:
+    """:raises ValueError: options that don't go together."""
+    mode = _ssl_mode(conf)
+    if mode == "disabled" and any(conf[f"ssl_{part}"] is not None for part in ("ca", "cert", "key")):
+        raise ValueError("option ssl_mode='disabled': leave out ssl_ca, ssl_cert and ssl_key, or have it be 'required'")
+    if mode in ("verify_ca", "verify_identity") and conf["ssl_ca"] is None:
+        raise ValueError(f"option ssl_mode={mode!r}: set ssl_ca, the file of the authority's certificate, too")
+
+
+def _tls_of_mysql(conf: Settings) -> dict[str, Any]:
+    """As PyMySQL takes it, which checks the certificate where it has the authority's; empty: no TLS."""
+    tls = {part: conf[f"ssl_{part}"] for part in ("ca", "cert", "key") if conf[f"ssl_{part}"] is not None}
+    if _ssl_mode(conf) == "verify_ca" or (_ssl_mode(conf) == "required" and "ca" not in tls):
+        tls["check_hostname"] = False
+    return tls
+
+
 def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
     """PyMySQL's own limit ends when the socket is connected, and the server's greeting may never come."""
     limit = arguments["connect_timeout"]
@@ -243,6 +320,9 @@ def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
             connection.connect(sock)
         finally:
             timer.cancel()
+    if "ssl" in arguments and not isinstance(connection._sock, ssl.SSLSocket):
+        connection.close()
+        raise pymysql.OperationalError(3159, "the server has no TLS, which is asked for")
     return connection
 
 

@@ -30,8 +30,11 @@ DIALECTS = {
 
 _PARTS = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 _TAKEN = {
-    "postgresql": ("sslmode", "sslrootcert", "sslcert", "sslkey"),
-    "mysql": ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key"),
+    "postgresql": (
+        *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding"),
+        *("options", "service", "passfile", "target_session_attrs"),
+    ),
+    "mysql": ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode"),
     "sqlite": (),
 }
 """The ``OPTIONS`` that the board has by the same name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
@@ -94,6 +93,4 @@ def _policy(given: object) -> RetryPolicy:
 def _check_names(who: str, given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(known))}"
-            raise ValueError(f"{who} has no option {name!r}; {hint}")
+            raise ValueError(f"{who} has no option {name!r}; {configuration.meant(name, known)}")

@@ -165,7 +165,7 @@ _ETCD = _Dialect(
 )
 
 _DIALECTS = {
-    **dict.fromkeys(("redis", "rediss", "valkey"), _REDIS),
+    **dict.fromkeys(("redis", "rediss", "valkey", "unix"), _REDIS),
     **dict.fromkeys(("zookeeper", "zk"), _ZOOKEEPER),
     "etcd": _ETCD,
 }

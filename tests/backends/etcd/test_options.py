@@ -46,6 +46,13 @@ def test_a_uri_says_it_all() -> None:
     assert "secret" not in repr(board.engine) + repr(board.engine._conf)
 
 
+def test_the_protocol_beside_the_scheme(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
+    job = make_board().post("a")
+    assert make_board(board=board_conf["board"].replace("etcd:", "etcd+http:")).get(job.uuid) == job
+    link = jobboard.fetch("board", "etcd+https://h").engine._make_store().link
+    assert link._context is not None
+
+
 def test_a_board_that_is_not_there(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
     make_board("picture")
     with pytest.raises(JobFailure, match="boards there: 'picture'; `jobboard setup` creates it"):

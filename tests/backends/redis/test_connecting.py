@@ -49,6 +49,8 @@ def test_a_plain_name_and_options(server: Redis, open_board: Open) -> None:
 def test_a_unix_socket(server: Redis, open_board: Open) -> None:
     job = open_board(f"redis:///2?unix_socket_path={quote(str(server.unix_socket))}").post("resize")
     assert take(open_board(f"redis://127.0.0.1:{server.port}/2")) == job
+    again = open_board(f"unix://{quote(str(server.unix_socket))}?db=2").post("resize")
+    assert take(open_board(f"redis://127.0.0.1:{server.port}/2")) == again
 
 
 def test_databases_are_apart(server: Redis, open_board: Open) -> None:

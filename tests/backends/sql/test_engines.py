@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.pool import AssertionPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 import jobboard
-from jobboard.exceptions import JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import TaskLoop
+from jobboard.testing.server import TLSDaemon
 from jobboard.testing.servers import MariaDB
 
 AS_MYSQLDB = """
@@ -42,6 +44,67 @@ def test_pymysql_in_the_place_of_mysqldb() -> None:
     a process of its own, as nothing undoes that."""
     done = subprocess.run([sys.executable, "-c", AS_MYSQLDB], capture_output=True, text=True, check=True)
     assert "127.0.0.1" in done.stdout
+
+
+@pytest.mark.backends("postgresql")
+def test_a_connection_as_libpq_has_it(
+    board_conf: dict[str, Any], engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = engine.url
+    options = "application_name=app&target_session_attrs=read-write&keepalives_idle=5&options=-c%20search_path%3Dtenant"
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA tenant")
+    # The first host is not there.
+    uri = f"postgres://{url.username}@127.0.0.1:1,127.0.0.1:{url.port}/{url.database}?{options}"
+    with jobboard.backend("board", {**board_conf, "board": uri}) as board, engine.begin() as connection:
+        job = board.post("a")
+        names = connection.exec_driver_sql("SELECT application_name FROM pg_stat_activity").scalars()
+        assert "app" in list(names)
+        assert sa.inspect(engine).has_table(board.table.name, "tenant")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    (tmp_path / "services").write_text(
+        f"[mine]\nhost={url.host}\nport={url.port}\nuser={url.username}\ndbname={url.database}\n"
+        "options=-c search_path=tenant\n"
+    )
+    with jobboard.backend("board", {**board_conf, "board": "postgresql://?service=mine"}) as board:
+        assert board.get(job.uuid) == job
+    for wrong in ("service=yours", "channel_binding=maybe"):
+        with pytest.raises(ConnectionFailure) as failure:
+            jobboard.fetch("board", f"postgresql://{url.host}:{url.port}/{url.database}?{wrong}").connect()
+        assert failure.value.refused
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA tenant CASCADE")
+
+
+class Secure(MariaDB, TLSDaemon):
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._certify()
+
+    def _command(self) -> list[Any]:
+        return [*super()._command(), f"--ssl-cert={self.cert_file}", f"--ssl-key={self.key_file}"]
+
+
+@pytest.mark.backends("mariadb")
+def test_tls_as_mysqls_clients_have_it(private_server: Callable[..., Any], board_conf: dict[str, Any]) -> None:
+    server = private_server(Secure)
+    ciphers = []
+    for options in (
+        "ssl-mode=REQUIRED",
+        "ssl=true",
+        f"ssl_mode=VERIFY_IDENTITY&ssl_ca={server.ca_file}",
+        "ssl-mode=DISABLED&charset=utf8mb4",
+    ):
+        with jobboard.backend("board", f"{server.uri}?{options}") as board:
+            cipher = board.engine._opened.links.run(
+                lambda link: link.connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'").one()[1]
+            )
+            ciphers.append(bool(cipher))
+    assert ciphers == [True, True, True, False]
+    # Not in the clear where the server has none.
+    with pytest.raises(ConnectionFailure, match=r"has no TLS|SSL is required") as failure:
+        jobboard.fetch("board", {**board_conf, "ssl_mode": "REQUIRED"}).connect()
+    assert failure.value.refused
 
 
 @pytest.mark.backends("mariadb")

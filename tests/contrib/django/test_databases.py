@@ -44,6 +44,19 @@ def test_tls_of_mysqls(database: Any, monkeypatch: pytest.MonkeyPatch, options: 
     assert [conf[f"ssl_{part}"] for part in ("ca", "cert", "key")] == ["ca.pem", "cert.pem", "key.pem"]
 
 
+TAKEN: dict[str, dict[str, Any]] = {
+    "postgresql": {"options": "-c search_path=tenant", "service": "mine", "target_session_attrs": "read-write"},
+    "mariadb": {"ssl_mode": "REQUIRED"},
+}
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_what_the_board_has_too(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(monkeypatch, **TAKEN[backend]) == []
+    conf = joining.conf_of("project")
+    assert {option: conf[option] for option in TAKEN[backend]} == TAKEN[backend]
+
+
 OF_ONE = {
     "postgresql": {"pool": True, "isolation_level": 1, "server_side_binding": True, "sslmode": "prefer"},
     "mariadb": {"charset": "utf8mb4", "init_command": "SET sql_mode=''", "isolation_level": None, "ssl": {}},
@@ -57,11 +70,10 @@ def test_what_changes_nothing_for_the_board(database: Any, backend: str, monkeyp
 
 ELSEWHERE: dict[str, list[dict[str, Any]]] = {
     "postgresql": [
-        *({"options": "-c search_path=tenant"}, {"service": "mine"}, {"passfile": "/pass"}, {"assume_role": "owner"}),
-        *({"host": "other"}, {"target_session_attrs": "read-write"}, {"sslcrl": "crl.pem"}),
+        *({"assume_role": "owner"}, {"host": "other"}, {"require_auth": "scram-sha-256"}),
     ],
     "mariadb": [
-        *({"ssl_mode": "REQUIRED"}, {"ssl": True}, {"read_default_file": "/my.cnf"}, {"user": "other"}),
+        *({"ssl": True}, {"read_default_file": "/my.cnf"}, {"user": "other"}),
         {"ssl": {"ca": "ca.pem", "cipher": "AES256-SHA"}},
     ],
     "sqlite": [{"database": "other.sqlite3"}],
