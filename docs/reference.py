@@ -135,7 +135,7 @@ _SAID = {
     "Job.key": "as posted: at most one live job has it",
     "Job.created": "whether the post that this answers has made it; False where another job had its key",
     "Job.replaced": "whether that job has got what this post brings, by ``on_key='replace'``",
-    "Job.max_attempts": "as posted: with which failure it goes to the trash; None for never",
+    "Job.max_attempts": "as posted: with which failure or lapse it goes to the trash; None for never",
     "Job.created_on": "when it was posted, an aware datetime on the server's clock",
     "Job.last_modified": "when it last changed, likewise",
     "Job.book_name": "the name of the book that was posted with it",

@@ -77,7 +77,8 @@ class JobBoard(Claiming, Ruling, Scheduling):
         :param key: at most one live job has it; posting it again answers that job, unchanged.
         :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim it.
         :param due: the same as an aware datetime; one in the past is due at once.
-        :param max_attempts: with which claim the job goes to the trash unless that one consumes it.
+        :param max_attempts: with which claim the job goes to the trash unless that one consumes it. A claim that has
+            lapsed counts, as after the death of a worker; a :class:`~jobboard.outcomes.Retry` does not.
         :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
             most 16 KiB of JSON. ``board.tracing`` may add to it.
         :param group: whose work it is, a customer's for instance; at most 255 characters.

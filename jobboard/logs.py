@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 from jobboard.job import Job
+from jobboard.states import TRASHED, Record
 
 Fields = dict[str, str | int | None]
 
@@ -29,6 +30,18 @@ def of_claim(uuid: str, token: int, job_name: str | None = None, who: str | None
     return {"job": uuid, "job_name": job_name, "who": who, "token": token}
 
 
+def tell_of_lapse(settled: Record) -> None:
+    """Log a lapse that has just been written down; ``settled`` is the job after the lapse."""
+    LOG.warning(
+        "job %s: the claim of %r, attempt %d, has lapsed%s",
+        settled.uuid,
+        settled.who,
+        settled.attempts,
+        ", and the job goes to the trash: its attempts are used up" if settled.state == TRASHED else "",
+        extra=of_claim(settled.uuid, settled.token, settled.name, settled.who),
+    )
+
+
 class Log(logging.LoggerAdapter[logging.Logger]):
     """The logger of a module whose threads must not end of what a filter or a handler of the program's raises: that is
     shown on standard error, as :mod:`logging` shows what a handler could not write, and goes no further."""
@@ -44,3 +57,6 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             if logging.raiseExceptions:
                 with contextlib.suppress(Exception):
                     traceback.print_exc()
+
+
+LOG = Log(__name__)

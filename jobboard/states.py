@@ -117,8 +117,12 @@ class Status(enum.StrEnum):
 
 OK = Status.OK
 
+LAPSED = "the claim lapsed: its holder has died, or has not extended it in time"
+"""The error of an attempt whose claim has lapsed."""
+
 EXHAUSTED = "the claim lapsed and the job's attempts are used up"
-"""The error of a job that is trashed by the lapse of its last allowed claim, unless it has one already."""
+"""The same of the last allowed attempt, with which the job goes to the trash. An operator's release of that attempt has
+this error only if the job has no other."""
 
 FAILURES = 10
 """How many of its failures a job remembers."""
@@ -237,7 +241,7 @@ def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Rec
 
 
 def settle(record: Record, now: int) -> Record:
-    """The record as it stands at ``now``, after leases that lapsed and times that came."""
+    """Return the record as of ``now``, with lapsed leases and passed due times applied."""
     until = record.lock_until
     if until is None or until > now:
         return record
@@ -247,11 +251,11 @@ def settle(record: Record, now: int) -> Record:
 
 
 def lapse(record: Record, at: int) -> Record:
-    """A claimed record after its claim has lapsed; ``at`` is when it lapsed, or was first met where nothing stamps
-    that."""
+    """Return a claimed record after the lapse of its claim, which is one more failure. ``at`` is the instant of the
+    lapse, or of the read that found it where nothing stamps that instant."""
     if record.exhausted:
-        return _worn_out(record, at, record.who)
-    return record._replace(state=UNCLAIMED, lock_until=None)
+        return _trashed(failed(record, at, record.who, EXHAUSTED), at)
+    return failed(record, at, record.who, LAPSED)._replace(state=UNCLAIMED, lock_until=None)
 
 
 def claim(
@@ -288,7 +292,9 @@ def check(record: Record | None, holder: Holder, now: int) -> Status:
 def extend(
     record: Record | None, holder: Holder, now: int, keeper: str | None, lock_until: int | None
 ) -> tuple[Status, Record | None]:
-    """CLAIMED -> CLAIMED until later; revives a lapsed claim that nobody has taken since."""
+    """CLAIMED -> CLAIMED until later; revives a lapsed claim that nobody has taken since.
+
+    Of a record as it is stored, a revived claim shows no lapse unless a sweep has written the lapse down."""
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
@@ -363,7 +369,7 @@ def release(
         record = failed(record, now, None, error)
     record = record._replace(token=next_token(record.token, now))
     if record.exhausted:
-        return OK, _worn_out(record, now, None)
+        return OK, _trashed(record if record.errors else failed(record, now, None, EXHAUSTED), now)
     return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now)
 
 
@@ -397,11 +403,6 @@ def purge(record: Record | None, now: int) -> tuple[Status, Record | None]:
         return Status.ABSENT, None
     record = settle(record, now)
     return (OK, None) if record.state == TRASHED else (Status.LIVE, record)
-
-
-def _worn_out(record: Record, at: int, who: str | None) -> Record:
-    """Trashed because its attempts are used up, which is told unless something else is known of it."""
-    return _trashed(record if record.errors else failed(record, at, who, EXHAUSTED), at)
 
 
 def _trashed(record: Record, at: int) -> Record:

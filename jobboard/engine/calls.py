@@ -13,6 +13,7 @@ from jobboard import notifier, retry
 from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
+from jobboard.logs import tell_of_lapse
 from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Status, Verb, lapse, settle
 
@@ -302,7 +303,13 @@ class Committer:
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
         """Write down what has ended by itself; not what somebody else has written down meanwhile."""
         stored = self.apart([sweeping(each, now) for each in overdue])
-        return [change.after for change in stored if isinstance(change.after, Record)]
+        swept: list[Record] = []
+        for before, after, _ in stored:
+            if isinstance(after, Record):
+                swept.append(after)
+                if before is not None and before.record.state == CLAIMED:
+                    tell_of_lapse(after)
+        return swept
 
 
 class EnginePart(abc.ABC):

@@ -34,6 +34,7 @@ from jobboard.engine.rules import GATE, Rules
 from jobboard.engine.scheduling import ScheduleEngine, Schedules
 from jobboard.engine.store import Change, Found, Look, Mark, Side, Stale, Store, Stored
 from jobboard.exceptions import ConnectionFailure
+from jobboard.logs import tell_of_lapse
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Oddity, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import (
     CLAIMED,
@@ -225,7 +226,10 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
     # Claiming
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+        lapsed: list[Record] = []
+
         def plan() -> Plan:
+            nonlocal lapsed
             found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
@@ -236,9 +240,10 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
                     status = Status.PAUSED
                 elif rooms.full(after):
                     status = Status.LIMITED
-            if status != OK or after is None or stored is None:
+            if status != OK or after is None or stored is None or record is None:
                 return Plan([], [Deed(status, uuid)])
             rooms.enter(after)
+            lapsed = [record] if stored.record.state == CLAIMED else []
             change = change_by(Verb.CLAIM, stored, after)
             made = Plan([change], [Deed(OK, uuid, after.token)], checks=found.sides)
             return made._replace(marks=rooms.marks(), timely=rooms.timely)
@@ -247,6 +252,8 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
         status = result.done[0].status
         if status != OK:
             return Claimed(status, None, None)
+        for each in lapsed:
+            tell_of_lapse(each)
         records, margin = self._claims(result, expiry)
         return Claimed(OK, records[0], margin) if records else Claimed(Status.LOST, None, None)
 
@@ -339,7 +346,8 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
                 return made
-            change = change_by(Verb.EXTEND, stored, after)
+            # A lapse that no sweep has written down is not to show.
+            change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
             if record.state == CLAIMED:
                 return made._replace(changes=[change])
             revival = reviving(self._committer, after)

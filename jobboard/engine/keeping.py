@@ -52,7 +52,9 @@ class ClaimKeeper:
                     # A clock that lags shows more than there is.
                     unkept.append((*claim, Seen.at(found.now + store.precision, record).stands))
                 else:
-                    after = record._replace(state=CLAIMED, lock_until=found.now + ttl if leased else None)
+                    until = found.now + ttl if leased else None
+                    # A lapse that no sweep has written down is not to show.
+                    after = record._replace(state=CLAIMED, lock_until=until, errors=stored.record.errors)
                     if after != stored.record or not stored.alive or stored.passing:
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)

@@ -16,6 +16,7 @@ from jobboard.backends.redis.bells import Wish
 from jobboard.backends.redis.records import packed_act, packed_draft, record_of
 from jobboard.backends.redis.store import RedisStore
 from jobboard.engine import Seat, Side, StoreEngine
+from jobboard.logs import tell_of_lapse
 from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
 from jobboard.states import COMPLETE, OK, TRASHED, Holder, Record, State, Status, Verb, settle
 
@@ -81,9 +82,10 @@ class RedisEngine(StoreEngine[RedisStore]):
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         lease, keeper = self._terms(expiry, nonce)
-        status, _, margin, _, _, taken = self._live.change("take", nonce, who, 1, lease, keeper, 0, None, uuid)
+        status, _, margin, _, _, taken, lapsed = self._live.change("take", nonce, who, 1, lease, keeper, 0, None, uuid)
         if status != b"ok":
             return Claimed(Status(status.decode()), None, None)
+        _tell_of(lapsed)
         return Claimed(OK, record_of(*taken[0]), margin)
 
     def _terms(self, expiry: int | None, nonce: Nonce) -> tuple[int, str | None]:
@@ -109,7 +111,8 @@ class RedisEngine(StoreEngine[RedisStore]):
         buried: list[Record] = []
         while True:
             answer = store.change("take", nonce, who, limit, wish.lease, wish.keeper, readable, names)
-            status, replayed, margin, event, trashed, taken = answer
+            status, replayed, margin, event, trashed, taken, lapsed = answer
+            _tell_of(lapsed)
             buried += [record_of(*job) for job in trashed]
             if status != b"again":
                 return Taken([record_of(*job) for job in taken], margin, buried, event or None, wish, replayed)
@@ -181,6 +184,11 @@ class RedisEngine(StoreEngine[RedisStore]):
         self._live.run("enlist", "entity", None, None, handle)
         # A repetition may have found nothing, and written nothing.
         self._live.secure()
+
+
+def _tell_of(lapsed: Sequence[Any]) -> None:
+    for job in lapsed:
+        tell_of_lapse(record_of(*job))
 
 
 def _gone(mark: Side, now: int) -> State:

@@ -18,7 +18,7 @@ from jobboard.engine import GATE
 from jobboard.engine.calls import DAY, HOUR
 from jobboard.engine.limits import AHEAD, REMEMBERED
 from jobboard.primitives import RANKS, Limit
-from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES
+from jobboard.states import EXHAUSTED, FAILURE_BYTES, FAILURES, LAPSED
 
 READ_ONLY = frozenset({"read", "listed", "newest", "remembered", "look", "page", "trash_page", "counts", "examine"})
 """These write nothing."""
@@ -46,6 +46,7 @@ _WORDS = {
     "FAILURES": str(FAILURES),
     "FAILURE_BYTES": str(FAILURE_BYTES),
     "EXHAUSTED": f'"{EXHAUSTED}"',
+    "LAPSED": f'"{LAPSED}"',
     "AHEAD": str(AHEAD),
     "GATE": f"'{GATE[0]}\\0{GATE[1]}'",
     "REMEMBERED": str(REMEMBERED),

@@ -58,11 +58,11 @@ def logical_state(jobs: sa.Table) -> sa.ColumnElement[str]:
 
 
 def held(jobs: sa.Table) -> sa.ColumnElement[bool]:
-    """The claim stands, or has lapsed without its attempts being used up; to be compared with the token. Not that of a
-    job whose key outlives it: that is to be kept, which one statement can't do."""
+    """The claim stands, or a sweep has written its lapse down; to be compared with the token. A lapse that is not
+    written down is for the engine. So is a job whose key outlives it: one statement can't keep that key."""
     c = jobs.c
     window = sa.or_(c.key_until.is_(None), c.key_until <= now)
-    stands = sa.and_(c.state == literal(CLAIMED), sa.or_(c.lock_until > now, not_exhausted(jobs)))
+    stands = sa.and_(c.state == literal(CLAIMED), c.lock_until > now)
     return sa.and_(c.who.is_not(None), sa.or_(c.state == literal(UNCLAIMED), stands), window)
 
 

@@ -19,10 +19,11 @@ from jobboard.backends.sql.tables import MAX_ATTEMPTS, MAX_TOKEN, RECORD
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import GATE, Change, Side, Stale, Stored
 from jobboard.exceptions import JobFailure
+from jobboard.logs import tell_of_lapse
 from jobboard.primitives import Renewed, Seen
 from jobboard.sql.links import Contended
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner
-from jobboard.states import CLAIMED, OK, TRASHED, UNCLAIMED, Holder, Record, Status, serving_order
+from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Status, serving_order
 
 LOG = logging.getLogger(__name__)
 
@@ -101,7 +102,8 @@ class RowWriter:
             rows = run.rows(self.st.overdue, {**self._board, "p_since": since})
         else:
             rows = run.rows(self.st.overdue_ids, {"p_ids": ids}) if ids else []
-        freed, refiled, trashed = [], [], []
+        freed, refiled = list[int](), list[int]()
+        lapsed = list[tuple[Record, Record]]()
         for row in rows:
             was, now = record_of(row), row[RECORD]
             if was is None:
@@ -111,10 +113,10 @@ class RowWriter:
             if record is was:
                 # A heartbeat has moved the end of the lease on.
                 refiled.append(was.sequence)
-            elif record.state == UNCLAIMED:
-                freed.append(was.sequence)
+            elif was.state == CLAIMED:
+                lapsed.append((record, was))
             else:
-                trashed.append(record)
+                freed.append(was.sequence)
         if self._fenced:
             self._sweep_fenced(run, rows)
         else:
@@ -124,10 +126,13 @@ class RowWriter:
             ):
                 if ids:
                     run.count(statement, {"p_ids": ids})
-            if trashed:
-                run.many(self.st.store, [changed(each, each._replace(state=CLAIMED)) for each in trashed])
+            if lapsed:
+                run.many(self.st.store, [changed(record, was) for record, was in lapsed])
+        trashed = [record for record, _ in lapsed if record.state == TRASHED]
         for record in trashed:
             self._sides.remember(run, record)
+        for record, _ in lapsed:
+            tell_of_lapse(record)
         return (len(rows), trashed), DONE if rows else []
 
     def _sweep_fenced(self, run: Runner, rows: Sequence[Row]) -> None:
@@ -162,10 +167,11 @@ class RowWriter:
             elif not locked:
                 missed.append((uuid, token))
             else:
-                settled = states.settle(record, now)
-                (standing if settled.state == CLAIMED else lapsed).add(record.sequence)
-                if settled.state != CLAIMED:
-                    revival = settled._replace(state=CLAIMED, lock_until=now + ttl)
+                stands = states.settle(record, now).state == CLAIMED
+                (standing if stands else lapsed).add(record.sequence)
+                if not stands:
+                    # As it is stored: a lapse that no sweep has written down is not to show.
+                    revival = record._replace(state=CLAIMED, lock_until=now + ttl)
                     revived[uuid, token] = Change(Stored(record, None), revival)
         if lapsed and self._ruled(run):
             lapsed = set()

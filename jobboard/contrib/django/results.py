@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from jobboard.done import Outcome
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
-from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Failure
+from jobboard.states import CLAIMED, COMPLETE, EXHAUSTED, LAPSED, SCHEDULED, TRASHED, UNCLAIMED, Failure
 
 STATUSES = {
     SCHEDULED: TaskResultStatus.READY,
@@ -30,7 +30,7 @@ STATUSES = {
 }
 
 LOST_WORKER = "lost"
-"""Stands for a worker of which nothing is known but that its claim has lapsed."""
+"""Stands for a worker of which nothing is known any more."""
 
 _NOTE = re.compile(r"\nThe task failed by (\S+), begun at (\S+): .*\n?\Z")
 _SAID = 300
@@ -119,10 +119,10 @@ def put(result: TaskResult, **values: Any) -> None:
 
 
 def _workers(job: Job) -> list[str]:
-    """One for each attempt. Of a claim that has lapsed the board remembers no more than that there was one."""
+    """One for each attempt. Of an attempt whose error is gone the board remembers no more than that there was one."""
     known = [failure.who for failure in job.errors if failure.who is not None]
     who = job._record.who
-    if who is not None and job.seen_state != TRASHED:
+    if who is not None and job.seen_state in (CLAIMED, COMPLETE):
         known.append(who)
     return [*[LOST_WORKER] * (job.attempts - len(known)), *known]
 
@@ -147,6 +147,8 @@ def task_error(error: BaseException) -> TaskError:
 
 def error_of(failure: Failure) -> TaskError:
     found = _NOTE.search(failure.text)
+    if failure.text in (LAPSED, EXHAUSTED):
+        return TaskError(exception_class_path="jobboard.exceptions.ClaimLost", traceback=failure.text)
     if found is None:
         return TaskError(exception_class_path=_path_in(failure.text), traceback=failure.text)
     return TaskError(exception_class_path=found[1], traceback=failure.text[: found.start() + 1])

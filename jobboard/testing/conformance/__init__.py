@@ -78,7 +78,7 @@ from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, T
 from jobboard.testing.conformance.contention import TestContention  # noqa: E402
 from jobboard.testing.conformance.damaging import TestDamagedGate  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
-from jobboard.testing.conformance.errors import TestErrors, TestFailures  # noqa: E402
+from jobboard.testing.conformance.errors import TestErrors, TestFailures, TestLapseErrors  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
 from jobboard.testing.conformance.examining import TestExamining, TestExaminingDamage  # noqa: E402
 from jobboard.testing.conformance.failures import (  # noqa: E402
@@ -189,6 +189,7 @@ __all__ = [
     "TestKeptAndFixed",
     "TestKeys",
     "TestLapse",
+    "TestLapseErrors",
     "TestLateOnTheWire",
     "TestLateRequests",
     "TestLife",

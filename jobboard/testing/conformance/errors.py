@@ -8,8 +8,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.job import Act, Job
-from jobboard.states import EXHAUSTED, FAILURE_BYTES, TRASHED, moment
-from jobboard.testing.conformance.support import let_lapse, take, trash_one
+from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, UNCLAIMED, moment
+from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, take, trash_one
 
 ASIDE = datetime.timedelta(minutes=1)
 """By how much this machine's clock may differ from the server's."""
@@ -106,7 +106,8 @@ class TestFailures:
         let_lapse(board, board.get(told_before.uuid))
         found = [board.get(job.uuid) for job in (lapsed, released, told_before)]
         assert [job.seen_state for job in found] == [TRASHED] * 3
-        expected = [[("anna", 1, EXHAUSTED)], [(None, 1, EXHAUSTED)], [("anna", 1, "broken")]]
+        expected = [[("anna", 1, EXHAUSTED)], [(None, 1, EXHAUSTED)]]
+        expected.append([("anna", 1, "broken"), ("anna", 2, EXHAUSTED)])
         assert [told(job) for job in found] == expected
         assert found[0].errors[0].when == found[0].last_modified
         # And once a sweep has written it down.
@@ -141,3 +142,87 @@ class TestFailures:
         board.abandon(take(board), "anna", error="broken")
         [trashed], [live] = list(board.trashed()), list(board.iterjobs())
         assert (told(trashed), told(live)) == ([("anna", 1, "no use")], [("anna", 1, "broken")])
+
+
+class TestLapseErrors:
+    """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
+
+    def test_a_lapse_is_one_of_the_errors(self, board: JobBoard, other: JobBoard) -> None:
+        before = board.engine.now()
+        job = board.post("resize")
+        let_lapse(board, job)
+        seen = other.get(job.uuid)
+        assert (seen.seen_state, told(seen), seen.error) == (UNCLAIMED, [("anna", 1, LAPSED)], LAPSED)
+        assert moment(before) < seen.errors[0].when <= moment(board.engine.now())
+        [listed] = other.iterjobs()
+        taken = take(board, "bert")
+        assert (taken, taken.attempts) == (job, 2)
+        found = [each.errors for each in (listed, taken, other.get(job.uuid))]
+        assert found == [seen.errors] * 3
+
+    def test_a_sweep_that_gives_the_job_to_nobody(self, board: JobBoard, other: JobBoard) -> None:
+        lapsed, behind = board.post_many([{"name": "resize"}, {"name": "later"}])
+        let_lapse(board, lapsed)
+        seen = other.get(lapsed.uuid).errors
+        assert len(seen) == 1
+        assert take(board, "bert", names=["later"]) == behind
+        assert other.get(lapsed.uuid).errors == seen
+        assert take(board, "bert").errors == seen
+
+    def test_a_claim_of_the_job_itself(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        theirs = other.get(job.uuid)
+        seen = theirs.errors
+        other.claim(theirs, "bert")
+        assert (told(theirs), theirs.errors) == ([("anna", 1, LAPSED)], seen)
+        assert board.get(job.uuid).errors == seen
+
+    def test_the_last_ten_lapses(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        for _ in range(11):
+            let_lapse(board, board.get(job.uuid))
+        found = board.get(job.uuid)
+        assert told(found) == [("anna", number, LAPSED) for number in range(2, 12)]
+        assert take(board).errors == found.errors
+
+    def test_lapses_use_the_attempts_up(self, board: JobBoard) -> None:
+        job = board.post("resize", max_attempts=3)
+        for _ in range(3):
+            let_lapse(board, board.get(job.uuid))
+        found = board.get(job.uuid)
+        expected = [("anna", 1, LAPSED), ("anna", 2, LAPSED), ("anna", 3, EXHAUSTED)]
+        assert (found.seen_state, told(found)) == (TRASHED, expected)
+        assert board.claim_next("bert") is None
+        assert board.get(job.uuid).errors == found.errors
+        [trashed] = board.trashed()
+        assert trashed.errors == found.errors
+
+    def test_an_extension_before_a_sweep_leaves_no_lapse(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        let_lapse(board, job)
+        assert told(other.get(job.uuid)) == [("anna", 1, LAPSED)]
+        board.extend(job, "anna", LONG)
+        found = other.get(job.uuid)
+        assert (found.seen_state, told(found)) == (CLAIMED, [])
+
+    def test_an_extension_after_a_sweep_keeps_the_lapse(self, board: JobBoard, other: JobBoard) -> None:
+        job, _ = board.post_many([{"name": "resize"}, {"name": "later"}])
+        let_lapse(board, job)
+        take(other, "bert", names=["later"])
+        board.extend(job, "anna", LONG)
+        found = other.get(job.uuid)
+        assert (found.seen_state, told(found)) == (CLAIMED, [("anna", 1, LAPSED)])
+
+    def test_an_end_after_the_lapse(self, make_board: MakeBoard) -> None:
+        board, other = make_board(keep_done=LONG), make_board()
+        abandoned, trashed, consumed = board.post_many({"name": name} for name in "abc")
+        for job in (abandoned, trashed, consumed):
+            let_lapse(board, job)
+        board.abandon(abandoned, "anna", error="late")
+        board.trash(trashed, "anna", reason="no use")
+        board.consume(consumed, "anna")
+        assert told(other.get(abandoned.uuid)) == [("anna", 1, LAPSED), ("anna", 1, "late")]
+        assert told(other.get(trashed.uuid)) == [("anna", 1, LAPSED), ("anna", 1, "no use")]
+        outcome = other.outcome(consumed)
+        assert ([failure[1:] for failure in outcome.errors], outcome.workers) == ([("anna", 1, LAPSED)], ("anna",))

@@ -427,12 +427,6 @@ class TestAttempts:
             assert "attempts" in trashed.error
             board.purge(job)
 
-    def test_lapse_keeps_an_earlier_error(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=2)
-        board.abandon(take(board), "anna", error="broken")
-        let_lapse(board, job)
-        assert (job.state, job.error) == (TRASHED, "broken")
-
     def test_extend_by_name_of_the_last(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
         board.claim(job, "anna", expiry=LONG)

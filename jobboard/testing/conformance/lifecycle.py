@@ -135,6 +135,9 @@ class Case(NamedTuple):
             Verb.PURGE: lambda: states.purge(record, now),
         }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error))()
         if status == OK:
+            if verb == Verb.EXTEND and after is not None and record is not None and record.state == states.UNCLAIMED:
+                # No sweep comes before the extension, which so leaves no lapse. What was read shows the lapse as last.
+                after = after._replace(errors=record.errors[:-1])
             return None, after
         if status == Status.ABSENT and verb in HOLDERS_VERBS and mine is not None and not mine.ended:
             status = Status.LOST

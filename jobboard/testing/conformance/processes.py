@@ -19,7 +19,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobBoardError
 from jobboard.job import Posting, boottime
-from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
+from jobboard.states import CLAIMED, COMPLETE, LAPSED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
     HELD,
@@ -72,6 +72,7 @@ class TestOtherProcesses:
         assert taken.claim is not None
         assert taken.claim.token > token
         assert taken.attempts == 2
+        assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
         """Its claim is lost by its own clock; what it still does is refused, although the next holder has its name."""

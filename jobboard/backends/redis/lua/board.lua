@@ -311,20 +311,17 @@ local function bury(record, at)
   record[STATE], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'T', false, false, at
 end
 
--- Into the trash for want of attempts, which is told unless something else is known of it.
-local function wear_out(record, at, who)
-  if not record[ERRORS][1] then failed(record, at, who, EXHAUSTED) end
-  bury(record, at)
-end
-
--- The job as it stands now, though nobody has swept; written down by store() alone.
+-- The job as it stands now, though nobody has swept; written down by store() alone. A lapse is one more failure.
 local function settle(job)
   local record = job and job.record
   local till = record and record[LOCK_UNTIL]
   if till and till <= now then
+    job.lapsed = record[STATE] == 'C'
     if clock_of(record) == FINAL then
-      wear_out(record, till, record[WHO])
+      failed(record, till, record[WHO], EXHAUSTED)
+      bury(record, till)
     else
+      if job.lapsed then failed(record, till, record[WHO], LAPSED) end
       record[STATE], record[LOCK_UNTIL] = 'U', false
     end
   end
@@ -457,8 +454,10 @@ local function claimed(job, who, lease, keeper)
   job.blob = nil
 end
 
--- Whether a claim that is to be prolonged has its slots: one that has lapsed has to enter its scopes anew.
+-- Whether a claim that is to be prolonged has its slots: one that has lapsed has to enter its scopes anew. A lapse that
+-- no sweep has written down is not to show.
 local function revived(job)
+  if job.lapsed then job.record[ERRORS] = cmsgpack.unpack(job.blob)[ERRORS] end
   local found = job.record[STATE] ~= 'C' and rules()
   if not found then return true end
   if found.damaged or found.limits and not limits().has_room(job.record, true) then return false end

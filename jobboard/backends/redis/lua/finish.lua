@@ -97,7 +97,8 @@ function verbs.release(job, record, reason)
   take_away(job, record, reason)
   tell('RELEASED', job)
   if exhausted(record) then
-    wear_out(record, now)
+    if not record[ERRORS][1] then failed(record, now, nil, EXHAUSTED) end
+    bury(record, now)
   else
     record[STATE], record[WHO], record[KEEPER], record[LOCK_UNTIL], record[MODIFIED_ON] = 'U', false, false, false, now
   end

@@ -1,9 +1,9 @@
 -- Claim the first jobs in order, after bringing back what has lapsed or come due; or one job, if it is unclaimed now.
 -- args: slot, call, try, who, how many, lease in µs, keeper, readable version, names, uuid of the one
--- Answers [status, replayed, µs that they stand, µs to the next event, [trashed], [taken]]; a job is [uuid, record,
--- posting]. 'again': nothing could be taken as far as it has swept, or looked; call once more with the same nonce.
+-- Answers [status, replayed, µs that they stand, µs to the next event, [trashed], [taken], [lapsed]]; a job is [uuid,
+-- record, posting]: lapsed are those whose lapses it has written down, as they are then. 'again': nothing could be taken as far as it has swept, or looked; call once more with the same nonce.
 
-local taken, trashed, status, stands, parts = {}, {}, 'ok', args[6], {}
+local taken, trashed, lapsed, status, stands, parts = {}, {}, {}, 'ok', args[6], {}
 local one = args[10]
 
 local function claim(job)
@@ -32,6 +32,7 @@ elseif one then
   status = not job and 'absent' or job.record[STATE] == 'U' and 'ok' or STATUS[job.record[STATE]]
   if status == 'ok' and is_paused(job.record) then status = 'paused' end
   if status == 'ok' and limited() and not limits().has_room(job.record) then status = 'limited' end
+  if status == 'ok' and job.lapsed then lapsed[1] = {one, cmsgpack.pack(job.record), ''} end
   if status == 'ok' then claim(job) else parts[1] = done(status, one, 0) end
   if status == 'ok' or args[3] > 1 then answer(parts) end
 else
@@ -39,6 +40,7 @@ else
   local met = overdue(OVERDUE)
   for _, job in ipairs(met) do
     store(job)
+    if job.lapsed then lapsed[#lapsed + 1] = {job.id, job.blob, ''} end
     if job.state == 'T' then trashed[#trashed + 1] = job end
   end
   local unsure = false
@@ -59,4 +61,4 @@ else
 end
 for _, job in ipairs(aside or {}) do trashed[#trashed + 1] = job end
 local event = not (one or taken[1]) and next_event()
-return reply({status, stored and true or false, stands, event, all_shown(trashed), all_shown(taken)})
+return reply({status, stored and true or false, stands, event, all_shown(trashed), all_shown(taken), lapsed})

@@ -25,7 +25,7 @@ from jobboard.backends.sql.postgresql.parts import ZERO, Parts, pair
 from jobboard.backends.sql.rows import record_in
 from jobboard.backends.sql.scopes import exits_of
 from jobboard.backends.sql.shortcuts import OWN, Ended, Scopes, Shortcuts, alike, of_one_token
-from jobboard.backends.sql.statements import Statements, claimable, held
+from jobboard.backends.sql.statements import Statements, held, now
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import RECORD, literal
 from jobboard.engine import Limits
@@ -261,7 +261,10 @@ class Single(Parts):
         c = self.jobs.c
         # Where there are rules, it goes the general way.
         unruled = self._statements.gate() == ZERO
-        mine = (c.uuid == text("uuid"), self._statements.mine_too, claimable(self.jobs), unruled)
+        # A lapse is for the engine to write down.
+        due = sa.and_(c.state == literal(SCHEDULED), c.lock_until <= now)
+        ready = sa.or_(c.state == literal(UNCLAIMED), due)
+        mine = (c.uuid == text("uuid"), self._statements.mine_too, ready, unruled)
         taken = self.claimed(sa.and_(*mine))
         return Prepared(sa.select(taken).add_cte(self.answer(taken, pair(taken.c.uuid, taken))))
 

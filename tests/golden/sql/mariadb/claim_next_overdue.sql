@@ -65,8 +65,13 @@ FROM jobboard FORCE INDEX (jobboard_wake)
 WHERE jobboard.board = %(p_board)s AND jobboard.wake_at >= %(p_since)s AND jobboard.wake_at <=
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
-UPDATE jobboard FORCE INDEX (PRIMARY) SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL,
-  returned=TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) WHERE jobboard.id IN (…);
+-- with many rows
+UPDATE jobboard FORCE INDEX (PRIMARY) SET state=%(p_state)s, attempts=%(p_attempts)s, token=%(p_token)s,
+  who=%(p_who)s, keeper=%(p_keeper)s, lock_until=%(p_lock_until)s, modified_on=%(p_modified_on)s,
+  errors=%(p_errors)s, retries=%(p_retries)s, live_key=%(p_live_key)s, wake_at=%(p_wake_at)s, returned=CASE WHEN
+  (%(p_state)s = 'UNCLAIMED') THEN TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) END,
+  spare='', gone_on=%(p_gone_on)s WHERE jobboard.id = %(p_id)s AND jobboard.token = %(p_was_token)s AND
+  jobboard.state = %(p_was_state)s;
 COMMIT;
 BEGIN NOT ATOMIC
 DECLARE l_now, l_event, l_id, l_token BIGINT; DECLARE l_told LONGTEXT CHARACTER SET utf8mb4;

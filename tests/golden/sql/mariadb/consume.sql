@@ -9,10 +9,9 @@ INSERT INTO jobboard_answers (handle, slot, `call`, answer, stamp) VALUES (%(p_h
 END IF;
 DELETE jobboard FROM jobboard FORCE INDEX (jobboard_uuid) WHERE jobboard.uuid IN (%(p_uuids_1)s, …) AND
   jobboard.board = %(p_board)s AND jobboard.token = %(p_token)s AND jobboard.who IS NOT NULL AND (jobboard.state =
-  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01
-  00:00:00', UTC_TIMESTAMP(6)) OR jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts)) AND
-  (jobboard.key_until IS NULL OR jobboard.key_until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
-  UTC_TIMESTAMP(6)));
+  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01
+  00:00:00', UTC_TIMESTAMP(6))) AND (jobboard.key_until IS NULL OR jobboard.key_until <= TIMESTAMPDIFF(MICROSECOND,
+  '1970-01-01 00:00:00', UTC_TIMESTAMP(6)));
 IF ROW_COUNT() <> %(p_count)s THEN
   SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062, MESSAGE_TEXT = 'not all of these claims stand';
 END IF;

@@ -6,9 +6,8 @@ taken_jobboard AS
   token=greatest(jobboard.token + %(token_1)s::BIGINT, clock_jobboard.now), who=%(p_who)s::VARCHAR,
   keeper=%(p_keeper)s::VARCHAR, lock_until=(clock_jobboard.now + %(p_ttl)s::BIGINT), modified_on=clock_jobboard.now,
   wake_at=(clock_jobboard.now + %(p_ttl)s::BIGINT) FROM clock_jobboard WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND
-  coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.lock_until <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AND (jobboard.state = 'SCHEDULED' OR
-  jobboard.state = 'CLAIMED' AND (jobboard.max_attempts IS NULL OR jobboard.attempts < jobboard.max_attempts))) AND
+  coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR jobboard.state =
+  'SCHEDULED' AND jobboard.lock_until <= CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) AND
   coalesce((SELECT jobboard_sides.version
 FROM jobboard_sides
 WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = 'gate' AND jobboard_sides.place =
@@ -24,7 +23,7 @@ answer_jobboard AS
   AS anon_5
 FROM taken_jobboard ON CONFLICT (handle, slot) DO UPDATE SET call = CASE WHEN (jobboard_answers.call <
   excluded.call) THEN excluded.call END, answer = excluded.answer, stamp = CASE WHEN (jobboard_answers.stamp <
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_8)s::BIGINT) THEN
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) - %(param_7)s::BIGINT) THEN
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ELSE jobboard_answers.stamp END)
  SELECT taken_jobboard.uuid, taken_jobboard.name, taken_jobboard.priority, taken_jobboard.id, taken_jobboard.key,
   taken_jobboard.version, taken_jobboard.posting, taken_jobboard.state, taken_jobboard.attempts,

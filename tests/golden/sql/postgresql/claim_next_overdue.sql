@@ -56,8 +56,13 @@ FROM jobboard
 WHERE jobboard.board = %(p_board)s::VARCHAR AND jobboard.wake_at >= %(p_since)s::BIGINT AND jobboard.wake_at <=
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) ORDER BY jobboard.wake_at
  LIMIT 100 FOR UPDATE SKIP LOCKED;
-UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL, returned=txid_current() WHERE jobboard.id IN
-  (%(p_ids_1)s::BIGINT, …);
+-- with many rows
+UPDATE jobboard SET state=%(p_state)s::VARCHAR, attempts=%(p_attempts)s::INTEGER, token=%(p_token)s::BIGINT,
+  who=%(p_who)s::VARCHAR, keeper=%(p_keeper)s::VARCHAR, lock_until=%(p_lock_until)s::BIGINT,
+  modified_on=%(p_modified_on)s::BIGINT, errors=%(p_errors)s::VARCHAR, retries=%(p_retries)s::INTEGER,
+  live_key=%(p_live_key)s::VARCHAR, wake_at=%(p_wake_at)s::BIGINT, returned=CASE WHEN (%(p_state)s::VARCHAR =
+  'UNCLAIMED') THEN txid_current() END, gone_on=%(p_gone_on)s::BIGINT WHERE jobboard.id = %(p_id)s::BIGINT AND
+  jobboard.token = %(p_was_token)s::BIGINT AND jobboard.state = %(p_was_state)s::VARCHAR;
 COMMIT;
 WITH clock_jobboard AS MATERIALIZED
 (SELECT CASE WHEN (txid_current() IS NOT NULL) THEN CAST(date_part('epoch', clock_timestamp()) * 1000000 AS BIGINT)

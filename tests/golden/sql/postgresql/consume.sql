@@ -1,9 +1,8 @@
 WITH taken_jobboard AS
 (DELETE FROM jobboard WHERE jobboard.uuid = %(p_uuid)s::VARCHAR AND coalesce(jobboard.board, '') =
   %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS NOT NULL AND (jobboard.state =
-  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
-  jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(date_part('epoch',
+  'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until > CAST(date_part('epoch', statement_timestamp())
+  * 1000000 AS BIGINT)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(date_part('epoch',
   statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.id),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,

@@ -1,15 +1,14 @@
 WITH taken_jobboard AS
 (DELETE FROM jobboard WHERE jobboard.uuid = ANY (string_to_array(%(p_uuids)s::VARCHAR, ',')) AND
   coalesce(jobboard.board, '') = %(p_board)s::VARCHAR AND jobboard.token = %(p_token)s::BIGINT AND jobboard.who IS
-  NOT NULL AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until >
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR
-  jobboard.attempts < jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
-  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) RETURNING jobboard.uuid, jobboard.name,
-  jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting, jobboard.state,
-  jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper, jobboard.lock_until,
-  jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries, jobboard.job_group,
-  jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned, jobboard.spare,
-  jobboard.gone_on),
+  NOT NULL AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until >
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) AND (jobboard.key_until IS NULL OR
+  jobboard.key_until <= CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) RETURNING
+  jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.key, jobboard.version, jobboard.posting,
+  jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who, jobboard.keeper,
+  jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors, jobboard.retries,
+  jobboard.job_group, jobboard.key_until, jobboard.board, jobboard.live_key, jobboard.wake_at, jobboard.returned,
+  jobboard.spare, jobboard.gone_on),
 answer_jobboard AS
 (INSERT INTO jobboard_answers (handle, slot, call, answer, stamp) SELECT %(p_handle)s::VARCHAR AS anon_1,
   %(p_slot)s::INTEGER AS anon_2, %(p_call)s::BIGINT AS anon_3, CASE WHEN (count(*) =

@@ -3,10 +3,9 @@ WITH wanted_jobboard AS
 FROM unnest(string_to_array(%(p_uuids)s::VARCHAR, ','), CAST(string_to_array(%(p_tokens)s::VARCHAR, ',') AS
   BIGINT[]), CAST(string_to_array(%(p_results)s::VARCHAR, chr(30), chr(31)) AS TEXT[])) AS anon_6(uuid, token,
   result) JOIN LATERAL (SELECT jobboard.id AS id, jobboard.token AS token, jobboard.who IS NOT NULL AND
-  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until > CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) OR jobboard.max_attempts IS NULL OR jobboard.attempts <
-  jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <= CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT)) AS held
+  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until > CAST(date_part('epoch',
+  statement_timestamp()) * 1000000 AS BIGINT)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
+  CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)) AS held
 FROM jobboard
 WHERE jobboard.uuid = anon_6.uuid AND coalesce(jobboard.board, '') = %(p_board)s::VARCHAR
  LIMIT 1 FOR UPDATE) AS found ON true

@@ -38,7 +38,9 @@ FROM jobboard
 WHERE jobboard.board = ? AND jobboard.wake_at >= ? AND jobboard.wake_at <= CAST(ROUND((julianday('now') - 2440587.5)
   * 86400000) * 1000 AS INTEGER) ORDER BY jobboard.wake_at
  LIMIT 100 OFFSET ?;
-UPDATE jobboard SET state='UNCLAIMED', lock_until=NULL, wake_at=NULL WHERE jobboard.id IN (?, …);
+-- with many rows
+UPDATE jobboard SET state=?, attempts=?, token=?, who=?, keeper=?, lock_until=?, modified_on=?, errors=?, retries=?,
+  live_key=?, wake_at=?, gone_on=? WHERE jobboard.id = ? AND jobboard.token = ? AND jobboard.state = ?;
 COMMIT;
 BEGIN IMMEDIATE;
 UPDATE jobboard SET state='CLAIMED', attempts=CASE WHEN (typeof(jobboard.attempts) = ? AND typeof(jobboard.token) =

@@ -9,15 +9,13 @@ INSERT INTO jobboard_outcomes (uuid, board, name, priority, id, "key", version, 
 FROM jobboard
 WHERE jobboard.uuid IN (SELECT anon_5.value
 FROM json_each(?) AS anon_5) AND jobboard.board = ? AND jobboard.token = ? AND jobboard.who IS NOT NULL AND
-  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until >
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) OR jobboard.max_attempts IS NULL OR
-  jobboard.attempts < jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
+  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until > CAST(ROUND((julianday('now')
+  - 2440587.5) * 86400000) * 1000 AS INTEGER)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER));
 DELETE FROM jobboard WHERE jobboard.uuid IN (SELECT anon_1.value
 FROM json_each(?) AS anon_1) AND jobboard.board = ? AND jobboard.token = ? AND jobboard.who IS NOT NULL AND
-  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND (jobboard.lock_until >
-  CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) OR jobboard.max_attempts IS NULL OR
-  jobboard.attempts < jobboard.max_attempts)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
+  (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'CLAIMED' AND jobboard.lock_until > CAST(ROUND((julianday('now')
+  - 2440587.5) * 86400000) * 1000 AS INTEGER)) AND (jobboard.key_until IS NULL OR jobboard.key_until <=
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER));
 UPDATE jobboard_answers SET call=?, answer=?, stamp=CASE WHEN (jobboard_answers.stamp < CAST(ROUND((julianday('now')
   - 2440587.5) * 86400000) * 1000 AS INTEGER) - ?) THEN CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000
