@@ -183,6 +183,9 @@ class Claiming(Finishing):
         ``@board.working(who)`` makes a function of a job into one that does so with each call: the job is its first
         argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
 
+        A claim of a job without an attempt left puts the job into the trash, and the body does not run: every claim
+        counts as an attempt, those of dead workers included. A job has the ``max_attempts`` of its posting, else 25.
+
         A child that the body forks ends where it would leave the body, as by ``os._exit``: the code behind the block is
         the parent's. Its status is 0, or Python's own for an exception.
 
@@ -201,9 +204,15 @@ class Claiming(Finishing):
         job: Job | None = None
         try:
             try:
-                job = self.claim_next(who, **wish)
-                if job is None:
-                    raise nothing_claimed(wish["timeout"])
+                for each in wishes(wish):
+                    job = self.claim_next(who, **each)
+                    if job is None:
+                        raise nothing_claimed(wish["timeout"])
+                    verdict = outcomes.refused_work(job)
+                    if verdict is None:
+                        break
+                    self._refuse(job, verdict)
+                assert job is not None
                 with self._work_on(job):
                     yield job
             except BaseException as error:
@@ -216,6 +225,21 @@ class Claiming(Finishing):
                 # Interrupted before the end of the claim began, nobody else lets go of it.
                 self._let_lapse(_claim_of(job), self._session)
             raise
+
+    def _refuse(self, job: Job, verdict: outcomes.Verdict) -> None:
+        """End the claim of a job whose work is not to run.
+
+        :raises JobBoardError: the claim could not be ended, and nobody else has taken the job.
+        """
+        claim = _claim_of(job)
+        try:
+            self._conclude(claim, verdict)
+        except JobBoardError as error:
+            self._let_lapse(claim, self._session)
+            if not isinstance(error, ClaimLost | NotFound):
+                raise
+        else:
+            LOG.warning("%s is in the trash: %s", job, verdict.error, extra=logs.fields(job))
 
     @contextlib.contextmanager
     def _work_on(self, job: Job) -> Iterator[None]:
@@ -398,6 +422,15 @@ class Claiming(Finishing):
 def _claim_of(job: Job) -> Claim:
     assert job.claim is not None
     return job.claim
+
+
+def wishes(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the arguments of one claim after another. Each claim waits for what is left of the first one's timeout."""
+    begun, timeout = time.monotonic(), wish["timeout"]
+    yield wish
+    while True:
+        left = None if timeout is None else max(0.0, begun + timeout - time.monotonic())
+        yield {**wish, "timeout": left}
 
 
 def nothing_claimed(timeout: float | None) -> NotFound:

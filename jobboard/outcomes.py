@@ -36,9 +36,10 @@ else may slow it down, as it uses up no attempts."""
 class Retry(Exception):
     """Raise it to give the job back: after ``delay`` seconds (or a timedelta), or (None) the usual backoff.
 
-    That uses up no attempt: ``job.retries`` counts it instead, and :class:`RetryPolicy` may bound that.
+    A retry uses up no attempt: ``job.retries`` counts the retry instead, and :class:`RetryPolicy` may bound retries. A
+    failure uses up an attempt, and so does the lapse of a claim, as after the death of a worker.
 
-    :param count: it does use up an attempt, as a failure does.
+    :param count: the retry uses up an attempt, too.
     :raises ValueError, TypeError: a delay that is none.
     """
 
@@ -63,6 +64,14 @@ class Reject(Exception):
         self.reason = reason
 
 
+class _Default(int):
+    """A limit that nobody has set: it yields to the limit of a posting, even a higher one."""
+
+
+ATTEMPTS = _Default(25)
+"""How many attempts a job has unless its posting or a :class:`RetryPolicy` says otherwise."""
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     """When a job comes back whose work has failed, or raised :class:`Retry` without a delay.
@@ -70,8 +79,10 @@ class RetryPolicy:
     :param base: about how many seconds after the first time; twice that after the second, and so on: failures and
         retries (``job.attempts`` and ``job.retries``) count alike.
     :param cap: never more seconds than this. The second half of each delay is at random.
-    :param max_attempts: with which failed attempt the job goes to the trash instead, whatever it was posted with; None
-        leaves that to the posting's own ``max_attempts``.
+    :param max_attempts: the number of attempts that a job has. With the last failed attempt the job goes to the trash.
+        Every claim counts as an attempt, those of dead workers included: a claim beyond the last attempt puts the job
+        into the trash, and its work does not run. Of this number and the ``max_attempts`` of the posting the lower one
+        counts. The default of 25 binds only jobs that were posted without ``max_attempts``. None sets no limit.
     :param max_retries: how often :class:`Retry` may give a job back without using up an attempt; the next time it goes
         to the trash. None: for ever.
     :raises ValueError, TypeError: a value that does not fit.
@@ -79,7 +90,7 @@ class RetryPolicy:
 
     base: float = 1.0
     cap: float = 600.0
-    max_attempts: int | None = None
+    max_attempts: int | None = ATTEMPTS
     max_retries: int | None = None
 
     def __post_init__(self) -> None:
@@ -93,11 +104,26 @@ class RetryPolicy:
         """Seconds to wait when the work on a job was ended for the ``times``-th time without being done."""
         return backoff(times, self.base, self.cap)
 
+    def attempts_of(self, job: Job) -> int | None:
+        """Return how many attempts ``job`` has; None for any number."""
+        own, mine = job.max_attempts, self.max_attempts
+        if own is None or mine is None:
+            return mine if own is None else own
+        return own if isinstance(mine, _Default) else min(own, mine)
+
     def exhausted(self, job: Job, retry: bool) -> bool:
         """Whether this end of the work on ``job``, a free retry or a failed attempt, is one too many."""
         if retry:
             return self.max_retries is not None and job.retries >= self.max_retries
-        return self.max_attempts is not None and job.attempts >= self.max_attempts
+        most = self.attempts_of(job)
+        return most is not None and job.attempts >= most
+
+
+class OneFailure(RetryPolicy):
+    """A policy by which the first failure puts a job into the trash. A lapse is no such failure: the job runs again."""
+
+    def exhausted(self, job: Job, retry: bool) -> bool:
+        return super().exhausted(job, retry) if retry else True
 
 
 USUAL = RetryPolicy()
@@ -144,6 +170,18 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     if policy.exhausted(job, retry):
         return Verdict(Verb.TRASH, error=text)
     return Verdict(Verb.ABANDON, delay, text, retry=retry)
+
+
+def refused_work(job: Job, policy: RetryPolicy | None = None) -> Verdict | None:
+    """Return how to end the claim of a job that has no attempt left; None: its work may run.
+
+    The attempts before this claim have failed, or their claims have lapsed as if the work had killed its workers.
+    """
+    most = (policy or USUAL).attempts_of(job)
+    if most is None or job.attempts <= most:
+        return None
+    what = "its only attempt is" if most == 1 else f"its {most} attempts are"
+    return Verdict(Verb.TRASH, error=f"not run again: {what} used up, and claims of dead workers count as attempts")
 
 
 def last_line(error: str | None) -> str:

@@ -117,6 +117,11 @@ def crash(job: jobboard.Job) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def die(job: jobboard.Job) -> None:
+    note(job, job.attempts)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def hang(job: jobboard.Job) -> None:
     """With a process of its own, which is to end with it."""
     started = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])

@@ -14,15 +14,20 @@ from typing import Any
 
 import pytest
 
+from jobboard.states import LAPSED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import until_free
 
 pytestmark = pytest.mark.backends("sqlite")
 
 HANDLERS = """
-import threading
+import os, signal, sys, threading
 
 def resize(job):
     open(f"begun-{job.name}", "w").close()
+    if job.name == "poison":
+        print(f"ran {job.attempts}", file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGKILL)
     if job.name == "hang":
         threading.Event().wait()
     if job.name == "bad":
@@ -60,7 +65,8 @@ def work(tmp_path: Path, board_conf: dict[str, Any]) -> Iterator[Callable[..., W
     (tmp_path / "handlers.py").write_text(HANDLERS)
     made: list[Work] = []
 
-    def start(*args: str, uri: str = board_conf["board"]) -> Work:
+    def start(*args: str, uri: str = board_conf["board"], ttl: float | None = None) -> Work:
+        uri = uri if ttl is None else f"{uri}?claim_ttl={ttl}"
         made.append(Work(tmp_path, args, {"JOBBOARD_URL": uri, "JOBBOARD_NAME": "board"}))
         return made[-1]
 
@@ -238,3 +244,30 @@ def test_metrics_without_their_package(
     monkeypatch.delitem(sys.modules, "jobboard.contrib.prometheus", raising=False)
     assert main(["work", "os:getpid", "--metrics-port", "0"]) == 1
     assert "pip install '.[prometheus]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("before", "limits"), [(0, ("--max-attempts", "3")), (22, ())], ids=["said", "default"])
+def test_a_job_that_kills_its_worker(make_board: Any, work: Start, before: int, limits: tuple[str, ...]) -> None:
+    board = make_board()
+    job = board.post("poison")
+    for _ in range(before):
+        board.abandon(board.claim_next("anna"), "anna")
+    for number in range(1, 5):
+        running = work("handlers:resize", "--who", "me", "--jobs", "1", "--max-jobs", "1", *limits, ttl=1)
+        assert running.ends() == (0 if number == 4 else -signal.SIGKILL)
+        assert (f"ran {before + number}" in running.said) == (number < 4)
+        until_free(board, job)
+        if number > 1:
+            assert f"job {job.uuid}: the claim of 'me', attempt {before + number - 1}, has lapsed" in running.said
+    assert f"is in the trash: not run again: its {before + 3} attempts are used up" in running.said
+    [trashed] = board.trashed()
+    assert [failure[1:] for failure in trashed.errors[:3]] == [("me", before + n, LAPSED) for n in (1, 2, 3)]
+
+
+def test_work_without_a_limit_of_attempts(make_board: Any, work: Start) -> None:
+    board = make_board()
+    job = board.post("resize")
+    for _ in range(25):
+        board.abandon(board.claim_next("anna"), "anna")
+    assert work("handlers:resize", "--max-attempts", "0", "--max-jobs", "1").ends() == 0
+    assert job.state == "COMPLETE"

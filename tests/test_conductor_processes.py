@@ -15,6 +15,7 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor
+from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
 from tests import handlers
@@ -39,6 +40,7 @@ HANDLERS = {
         "hang",
         "until_lost",
         "until_there",
+        "die",
         "die_before_a_fork",
         "fork",
     )
@@ -413,3 +415,16 @@ def test_what_no_other_process_finds_is_refused(post: Any) -> None:
         conductor.run()
     with pytest.raises(ValueError, match="threads, processes"):
         Conductor("one", board, print, workers="fibres")  # type: ignore[arg-type]
+
+
+def test_a_job_that_kills_its_process_each_time(post: Any, notes: Any, start: Runner) -> None:
+    board, post_job = post
+    job = post_job("die")
+    retry = RetryPolicy(base=0.01, cap=0.01, max_attempts=3)
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=1, retry=retry))
+    eventually(lambda: conductor.tally.trashed == 1, 30)
+    assert notes() == ["1", "2", "3"]
+    [trashed] = board.trashed()
+    assert trashed == job
+    assert [(failure.who, failure.attempt) for failure in trashed.errors] == [("one", 1), ("one", 2), ("one", 3)]
+    assert all("SIGKILL" in failure.text for failure in trashed.errors)

@@ -1,5 +1,6 @@
 """Conductors in trouble: backends that go away, signals, and SIGKILL."""
 
+import json
 import logging
 import os
 import signal
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.board import JobBoard
 from jobboard.conductor import Conductor, finishing
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+from jobboard.states import LAPSED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, until_free
 from tests.conftest import Runner
@@ -392,3 +395,72 @@ def test_a_log_that_takes_its_time_loses_no_result(make_board: MakeBoard) -> Non
         log.removeFilter(linger)
         log.setLevel(level)
     assert conductor.tally == jobboard.conductor.Tally(dispatched=1, abandoned=1)
+
+
+# Work that kills its worker
+
+POISON = """
+import asyncio, json, os, signal, sys
+import jobboard, jobboard.aio
+from jobboard.conductor import Conductor
+
+def die(job):
+    with open(sys.argv[3], "a") as out:
+        out.write(f"{job.attempts}\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def die_on_the_loop(job):
+    die(job)
+
+conf = {**json.loads(sys.argv[1]), "claim_ttl": 1}
+retry = jobboard.RetryPolicy(max_attempts=3)
+if sys.argv[2] == "conductor":
+    Conductor("worker", jobboard.fetch("board", conf), die, retry=retry).run(1)
+elif sys.argv[2] == "asyncio":
+    board = jobboard.aio.fetch("board", conf)
+    asyncio.run(jobboard.aio.AsyncConductor("worker", board, die_on_the_loop, retry=retry).run(1))
+else:
+    with jobboard.backend("board", conf) as board:
+        try:
+            with board.working("worker", timeout=3) as job:
+                die(job)
+        except jobboard.NotFound:
+            pass
+"""
+
+
+@pytest.mark.backends("sqlite", "redis", "zookeeper")
+def test_work_that_kills_its_worker(make_board: MakeBoard, board_conf: dict[str, Any], tmp_path: Path) -> None:
+    runs_until_trashed(make_board(), board_conf, "conductor", tmp_path / "ran")
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("kind", ["asyncio", "working"])
+def test_other_work_that_kills_its_worker(
+    make_board: MakeBoard, board_conf: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    runs_until_trashed(make_board(), board_conf, kind, tmp_path / "ran")
+
+
+def runs_until_trashed(board: JobBoard, board_conf: dict[str, Any], kind: str, ran: Path) -> None:
+    """The work runs as often as it has attempts. Then its job lies in the trash, which shows each death."""
+    job = board.post("poison")
+    if kind == "working":
+        # There the limit is the default.
+        for _ in range(22):
+            board.abandon(board.claim_next("anna"), "anna")
+    before = board.get(job.uuid).attempts
+    command = [sys.executable, "-c", POISON, json.dumps(board_conf), kind, str(ran)]
+    ends = []
+    for _ in range(4):
+        ends.append(subprocess.run(command, timeout=60, check=False).returncode)
+        until_free(board, job)
+    assert ends == [-signal.SIGKILL] * 3 + [0]
+    attempts = [before + number for number in (1, 2, 3, 4)]
+    assert ran.read_text().split() == [f"{number}" for number in attempts[:3]]
+    [trashed] = board.trashed()
+    assert trashed == job
+    assert [failure[1:] for failure in trashed.errors[:3]] == [("worker", number, LAPSED) for number in attempts[:3]]
+    [last] = trashed.errors[3:]
+    assert (last.who, last.attempt) == ("worker", attempts[3])
+    assert f"its {attempts[2]} attempts are used up" in last.text

@@ -21,7 +21,7 @@ from jobboard.aio.together import Together
 from jobboard.backends import NAMESPACE
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import PAGE, JobBoard
-from jobboard.claiming import Turn, WantedJobs, nothing_claimed, timeout_of
+from jobboard.claiming import Turn, WantedJobs, nothing_claimed, timeout_of, wishes
 from jobboard.job import Claim, Job
 from jobboard.primitives import Characteristics
 from jobboard.tracing import Tracing
@@ -322,9 +322,15 @@ class AsyncJobBoard:
     async def _working(self, who: str, wish: dict[str, Any]) -> AsyncIterator[Job]:
         job: Job | None = None
         try:
-            job = await self.claim_next(who, **wish)
-            if job is None:
-                raise nothing_claimed(wish["timeout"])
+            for each in wishes(wish):
+                job = await self.claim_next(who, **each)
+                if job is None:
+                    raise nothing_claimed(wish["timeout"])
+                verdict = outcomes.refused_work(job)
+                if verdict is None:
+                    break
+                await see_through(self._threads.begin(self._board._refuse, job, verdict))
+            assert job is not None
             with self._board._work_on(job):
                 yield job
         except BaseException as error:

@@ -20,7 +20,7 @@ from jobboard.cli.common import BoardOptions, Duration, board_options, example, 
 from jobboard.cli.naming import refuse_read_only, warn_of_empty
 from jobboard.cli.output import log_to_stderr, say, say_json
 from jobboard.exceptions import ConnectionFailure
-from jobboard.outcomes import USUAL, RetryPolicy
+from jobboard.outcomes import ATTEMPTS, USUAL, OneFailure, RetryPolicy
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -47,7 +47,14 @@ NAMED = 10
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
 @click.option("--job-timeout", **SECONDS, help="Give a job up that takes longer, as a failure.")
 @click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Trash what has failed so often.  [default: never]")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(min=0),
+    help="Trash a job after so many attempts, those of dead workers included, or after its own limit if that is lower. "
+    f"0 sets no limit.  [default: {int(ATTEMPTS)}, for jobs posted without a limit]",
+)
+# For a framework whose tasks end with their first failure; --max-attempts takes its place.
+@click.option("--one-failure", is_flag=True, hidden=True)
 @click.option(
     "--max-retries",
     type=click.IntRange(min=1),
@@ -73,6 +80,7 @@ def work(
     job_timeout: float | None,
     drain_timeout: float | None,
     max_attempts: int | None,
+    one_failure: bool,
     max_retries: int | None,
     retry_base: float,
     retry_cap: float,
@@ -99,6 +107,8 @@ def work(
         raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
     who = who or worker_name()
     kind: Literal["processes", "threads"] = "processes" if processes else "threads"
+    policy = OneFailure if one_failure and max_attempts is None else RetryPolicy
+    attempts = ATTEMPTS if max_attempts is None else max_attempts or None
     try:
         conductor = Conductor(
             who,
@@ -109,7 +119,7 @@ def work(
             job_timeout=job_timeout,
             drain_timeout=drain_timeout,
             schedules=schedules,
-            retry=RetryPolicy(retry_base, retry_cap, max_attempts, max_retries),
+            retry=policy(retry_base, retry_cap, attempts, max_retries),
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None

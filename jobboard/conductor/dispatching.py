@@ -28,7 +28,7 @@ from jobboard.conductor.slots import Places, Run
 from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Claim, Job
 from jobboard.notifier import Notifier, check_callback
-from jobboard.outcomes import GIVEN_BACK, RetryPolicy
+from jobboard.outcomes import GIVEN_BACK, RetryPolicy, refused_work
 from jobboard.retry import outage_pause
 from jobboard.standing import Trigger
 from jobboard.threads import started
@@ -363,19 +363,24 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         return self._stopping.is_set() or self._handlers.names != names
 
     def _begin(self, jobs: list[Job]) -> None:
-        runs = [Run(job, self._handlers.of(job)) for job in jobs]
+        claimed = [Run(job, self._handlers.of(job)) for job in jobs]
+        # Each before it shows as work that is under way.
+        refused = {run: verdict for run in claimed if (verdict := refused_work(run.job, run.handling.retry))}
+        runs = [run for run in claimed if run not in refused]
         with self._changed:
             over = self._over
             if not over:
                 self._unhandled.update(runs)
-                self._open += len(runs)
-                self._counts["dispatched"] += len(runs)
+                self._open += len(jobs)
+                self._counts["dispatched"] += len(jobs)
         if over:
             # They came too late, after an outage: nobody is left to work on them.
             self._board._give_back(jobs)
             return
         try:
             self._tell((events.JOB_CLAIMED, job) for job in jobs)
+            for run, verdict in refused.items():
+                self._finisher.put(run.job, verdict)
             self._places.put(runs)
         except BaseException:
             self._give_back(runs)

@@ -1,7 +1,9 @@
 """What becomes of a job when its work ends, by what the work raised."""
 
 import contextvars
+import dataclasses
 import functools
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from jobboard.outcomes import (
     CONSUMED,
     IN_VAIN,
+    OneFailure,
     Reject,
     Retry,
     RetryPolicy,
@@ -19,14 +22,16 @@ from jobboard.outcomes import (
     judged,
     last_line,
     outcome_of,
+    refused_work,
     working_on,
 )
 from jobboard.states import Verb
 
 
-def job(attempts: int = 1, lost: bool = False, retries: int = 0) -> SimpleNamespace:
+def job(attempts: int = 1, lost: bool = False, retries: int = 0, max_attempts: int | None = None) -> SimpleNamespace:
     claim = SimpleNamespace(lost=lost, token=1, who="me")
-    return SimpleNamespace(uuid="its", name="a", attempts=attempts, retries=retries, claim=claim)
+    counts = {"attempts": attempts, "retries": retries, "max_attempts": max_attempts}
+    return SimpleNamespace(uuid="its", name="a", claim=claim, **counts)
 
 
 def test_work_that_returns() -> None:
@@ -74,10 +79,50 @@ def test_what_a_policy_bounds() -> None:
         RetryPolicy(max_retries=0)
 
 
+@pytest.mark.parametrize(
+    ("posted", "policy", "most"),
+    [
+        (None, RetryPolicy(), 25),
+        (50, RetryPolicy(), 50),
+        (3, RetryPolicy(), 3),
+        (None, RetryPolicy(max_attempts=30), 30),
+        (50, RetryPolicy(max_attempts=30), 30),
+        (20, RetryPolicy(max_attempts=30), 20),
+        # Said, and not left at the default.
+        (50, RetryPolicy(max_attempts=25), 25),
+        (None, RetryPolicy(max_attempts=None), None),
+        (50, RetryPolicy(max_attempts=None), 50),
+        # As they travel to a process, and as they are changed.
+        (50, pickle.loads(pickle.dumps(RetryPolicy())), 50),
+        (50, dataclasses.replace(RetryPolicy(), base=2), 50),
+        (None, OneFailure(), 25),
+    ],
+)
+def test_which_limit_of_attempts_counts(posted: int | None, policy: RetryPolicy, most: int | None) -> None:
+    assert policy.attempts_of(job(max_attempts=posted)) == most
+    if most is None:
+        assert outcome_of(ValueError("broken"), job(1000, max_attempts=posted), policy).verb == Verb.ABANDON
+        assert refused_work(job(1000, max_attempts=posted), policy) is None
+        return
+    last, beyond = job(most, max_attempts=posted), job(most + 1, max_attempts=posted)
+    assert outcome_of(ValueError("broken"), last, policy).verb == Verb.TRASH
+    assert outcome_of(Retry(), last, policy).verb == Verb.ABANDON
+    assert refused_work(last, policy) is None
+    refused = refused_work(beyond, policy)
+    assert refused.verb == Verb.TRASH
+    assert f"its {most} attempts are used up" in refused.error
+
+
+def test_the_first_failure_ends_it_and_no_lapse_does() -> None:
+    assert outcome_of(ValueError("broken"), job(), OneFailure()).verb == Verb.TRASH
+    assert outcome_of(Retry(), job(), OneFailure()).verb == Verb.ABANDON
+    assert refused_work(job(attempts=2), OneFailure()) is None
+
+
 @pytest.mark.parametrize(("attempts", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (4, 4, 8), (30, 300, 600)])
 def test_the_usual_backoff(attempts: int, least: float, most: float) -> None:
     for error in (Retry(), ValueError("broken")):
-        outcome = outcome_of(error, job(attempts))
+        outcome = outcome_of(error, job(attempts), RetryPolicy(max_attempts=None))
         assert outcome.verb == Verb.ABANDON
         assert outcome.delay is not None
         assert least <= outcome.delay <= most

@@ -11,7 +11,7 @@ from jobboard import backends
 from jobboard import conf as configuration
 from jobboard.contrib.django import joining
 from jobboard.exceptions import JobBoardError
-from jobboard.outcomes import RetryPolicy
+from jobboard.outcomes import OneFailure, RetryPolicy
 
 OWN = ("board", "name", "retry")
 """Those that are not the board's."""
@@ -23,7 +23,7 @@ POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 
 
 class TaskOptions(NamedTuple):
-    """The board's name and configuration, and when a task is run again that has failed: unless said, never.
+    """The board's name and configuration, and when a task is run again that has failed: never, unless said.
 
     ``database``: the alias of Django's own in which the board is; None where it is elsewhere. ``known_as``: what Django
     called that database at the time.
@@ -79,14 +79,12 @@ class TaskOptions(NamedTuple):
 
 
 def _policy(given: object) -> RetryPolicy:
-    # The first exception ends a task, as in Django's own backends; a claim that lapses is none.
+    # The first exception ends a task, as in Django's own backends. The death of a worker is no exception of the task.
     if given is None:
-        return RetryPolicy(max_attempts=1)
+        return OneFailure()
     if not isinstance(given, Mapping):
         raise TypeError(f"option retry must be a dict, as in {{'max_attempts': 5}}, not {type(given).__name__}")
     _check_names("option retry", given, POLICY)
-    if given.get("max_attempts") is None:
-        raise ValueError("option retry needs 'max_attempts': with which failed attempt a task is given up")
     return RetryPolicy(**given)
 
 

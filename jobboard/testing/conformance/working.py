@@ -59,6 +59,24 @@ class Never(Retry):
 class TestWorking:
     any_driver = True
 
+    def test_a_job_without_an_attempt_left(self, board: JobBoard) -> None:
+        """The job goes to the trash, its work does not run, and the next job is worked on."""
+        spent, allowed, last = board.post_many([{"name": "a"}, {"name": "b", "max_attempts": 50}, {"name": "c"}])
+        for job in (spent, allowed):
+            for _ in range(25):
+                board.abandon(take(board, names=[job.name]), "anna")
+        worked = []
+        for _ in range(2):
+            with board.working("bert", timeout=LIMIT) as job:
+                worked.append(job)
+        assert worked == [allowed, last]
+        with pytest.raises(NotFound), board.working("bert", timeout=0):
+            pass
+        [trashed] = board.trashed()
+        assert (trashed, trashed.attempts) == (spent, 26)
+        assert [failure[1:] for failure in trashed.errors] == [("bert", 26, trashed.error)]
+        assert "its 25 attempts are used up" in trashed.errors[0].text
+
     def test_a_body_that_ends_well(self, board: JobBoard) -> None:
         job = board.post("resize", details={"a": 1})
         with board.working("anna") as mine:

@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 from django.tasks import TaskResultStatus, task_backends
 
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 
 Use = Callable[..., Any]
@@ -75,6 +76,21 @@ def test_a_killed_worker_loses_no_task(tasks_on: Use, manage: Manage) -> None:
 
 
 @pytest.mark.backends("sqlite")
+def test_a_task_that_kills_its_worker(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
+    board = tasks_on(claim_ttl=1, retry={"max_attempts": 3}).board
+    result = tasks.die.enqueue(str(tmp_path / "notes"))
+    job = board.get(result.id)
+    for end in (-signal.SIGKILL, -signal.SIGKILL, -signal.SIGKILL, 0):
+        assert manage("jobboard", "work", "--who", "me", "--max-jobs", "1").wait(60) == end
+        until_free(board, job)
+    assert (tmp_path / "notes").read_text().split() == ["1", "2", "3"]
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [error.exception_class_path for error in result.errors[:3]] == ["jobboard.exceptions.ClaimLost"] * 3
+    assert "its 3 attempts are used up" in result.errors[3].traceback
+
+
+@pytest.mark.backends("sqlite")
 def test_tasks_in_processes(tasks_on: Use, manage: Manage) -> None:
     tasks_on(retry={"max_attempts": 2, "base": 0.01})
     good, bad = tasks.where.enqueue(), tasks.fail.enqueue()
@@ -115,6 +131,18 @@ def test_the_worker_keeps_to_all_of_the_retry_policy(tasks_on: Use) -> None:
     result.refresh()
     assert result.status == TaskResultStatus.FAILED
     assert [job.retries for job in backend.board.trashed()] == [2]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(("words", "runs"), [((), 1), (("--max-attempts", "2", "--retry-base", "0.01"), 2)])
+def test_the_worker_s_limit_unless_said(tasks_on: Use, words: tuple[str, ...], runs: int) -> None:
+    """The first exception ends a task, unless the command line says otherwise."""
+    tasks_on()
+    result = tasks.fail.enqueue()
+    call_command("jobboard", "work", *words, "--max-jobs", f"{runs}")
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [error.exception_class for error in result.errors] == [KeyError] * runs
 
 
 @pytest.mark.backends("sqlite")

@@ -16,7 +16,10 @@ from django.tasks.signals import task_finished, task_started
 
 from jobboard.contrib.django import worker
 from jobboard.contrib.django.results import LOST_WORKER
+from jobboard.exceptions import ClaimLost
+from jobboard.states import LAPSED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 
 Use = Callable[..., Any]
@@ -243,11 +246,38 @@ def test_a_claim_that_lapsed_is_an_attempt(tasks_on: Use) -> None:
     backend = tasks_on()
     result = tasks.fail.enqueue()
     job = backend.board.claim_next("first", expiry=0.01)
-    again = eventually(lambda: backend.board.claim_next("second"))
-    assert job == again
+    until_free(backend.board, job)
+    result.refresh()
+    assert (result.status, result.worker_ids) == (TaskResultStatus.READY, ["first"])
+    assert job == backend.board.claim_next("second")
+    result.refresh()
+    assert (result.status, result.worker_ids) == (TaskResultStatus.RUNNING, ["first", "second"])
+    [error] = result.errors
+    assert (error.exception_class, error.traceback) == (ClaimLost, LAPSED)
+
+
+def test_a_worker_that_is_forgotten(tasks_on: Use) -> None:
+    backend = tasks_on()
+    result = tasks.fail.enqueue()
+    backend.board.abandon(backend.board.claim_next("first"), "first")
+    backend.board.claim_next("second")
     result.refresh()
     assert result.worker_ids == [LOST_WORKER, "second"]
-    assert result.status == TaskResultStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [({}, 25), ({"retry": {"base": 1}}, 25), ({"retry": {"max_attempts": 3}}, 3)]
+)
+def test_a_task_without_an_attempt_left(tasks_on: Use, work: Use, options: dict[str, Any], most: int) -> None:
+    board = tasks_on(**options).board
+    result, last = tasks.nothing.enqueue(), tasks.add.enqueue(1)
+    for _ in range(most):
+        board.abandon(board.claim_next("first"), "first")
+    work(2)
+    result.refresh()
+    last.refresh()
+    assert (result.status, last.return_value) == (TaskResultStatus.FAILED, 2)
+    assert f"its {most} attempts are used up" in result.errors[-1].traceback
 
 
 def test_a_task_of_another_program_fails(tasks_on: Use, work: Use) -> None:

@@ -14,6 +14,7 @@ from django.tasks.exceptions import InvalidTaskBackend
 
 from jobboard.contrib.django.backend import JobboardBackend
 from jobboard.contrib.django.options import TaskOptions
+from jobboard.outcomes import ATTEMPTS, OneFailure
 
 
 class Command(BaseCommand):
@@ -53,10 +54,11 @@ def _work(alias: str, place: TaskOptions) -> list[str]:
     # What is said behind it counts instead.
     retry = place.retry
     given = {
-        "--max-attempts": retry.max_attempts,
+        "--max-attempts": None if retry.max_attempts is ATTEMPTS else retry.max_attempts or 0,
         "--max-retries": retry.max_retries,
         "--retry-base": retry.base,
         "--retry-cap": retry.cap,
     }
     options = (f"{name}={value}" for name, value in given.items() if value is not None)
-    return ["work", f"jobboard.contrib.django.worker:{alias}", *options]
+    once = ["--one-failure"] if isinstance(retry, OneFailure) else []
+    return ["work", f"jobboard.contrib.django.worker:{alias}", *once, *options]
