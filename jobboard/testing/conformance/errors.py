@@ -160,21 +160,27 @@ class TestLapseErrors:
         found = [each.errors for each in (listed, taken, other.get(job.uuid))]
         assert found == [seen.errors] * 3
 
-    def test_a_sweep_that_gives_the_job_to_nobody(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_sweep_that_gives_the_job_to_nobody(
+        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
         lapsed, behind = board.post_many([{"name": "resize"}, {"name": "later"}])
         let_lapse(board, lapsed)
         seen = other.get(lapsed.uuid).errors
         assert len(seen) == 1
         assert take(board, "bert", names=["later"]) == behind
+        assert f"job {lapsed.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
         assert other.get(lapsed.uuid).errors == seen
         assert take(board, "bert").errors == seen
 
-    def test_a_claim_of_the_job_itself(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_claim_of_the_job_itself(
+        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
         job = board.post("resize")
         let_lapse(board, job)
         theirs = other.get(job.uuid)
         seen = theirs.errors
         other.claim(theirs, "bert")
+        assert f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
         assert (told(theirs), theirs.errors) == ([("anna", 1, LAPSED)], seen)
         assert board.get(job.uuid).errors == seen
 
