@@ -7,6 +7,7 @@ The names below are loaded when they are first asked for, so that importing the 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from jobboard.priorities import JobPriority
     from jobboard.scheduling import Schedule
     from jobboard.states import Failure, State, Verb
+
+# redis-py imports this, and Python refuses to load it in a thread once the main thread has ended.
+with contextlib.suppress(RuntimeError):
+    importlib.import_module("concurrent.futures.thread")
 
 _HOMES = {
     "backends": ("backend", "fetch"),
