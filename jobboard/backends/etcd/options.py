@@ -19,6 +19,11 @@ def _hosts(value: Any) -> list[tuple[str, int | None]]:
         value = value.split(",")
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"must be a str or a list, not {type(value).__name__}")
+    schemes = [scheme for each in value if (scheme := text(each).strip().partition("://")[0]) in ("http", "https")]
+    if schemes:
+        # Of etcd://https://one the host is "https", and the rest is a path.
+        ssl = "?use_ssl=true" if "https" in schemes else ""
+        raise ValueError(f"leave out {schemes[0]}://, as in etcd://one:2379,two:2379{ssl}")
     matches = [_HOST.fullmatch(bracketed(text(each).strip())) for each in value]
     if not matches or None in matches:
         # Not shown: a password that was put before a host ends up here.

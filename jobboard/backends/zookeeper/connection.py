@@ -56,6 +56,12 @@ _NUDGE = 0.1
 
 _AT_ONCE = 1000
 
+_HEADER = 14
+"""The bytes of one read, beside its path."""
+
+_LARGE = 10_000
+"""From how many bytes on a request may be what has broken its connection."""
+
 _REFUSED_FOR = 2.0
 """After how many seconds without a connection the servers are asked how far they have come."""
 
@@ -291,9 +297,12 @@ class Connection:
 
     # Requests
 
-    def send(self, requests: Sequence[Request], patience: float | None = None, changes: bool = False) -> list[Any]:
+    def send(
+        self, requests: Sequence[Request], patience: float | None = None, changes: bool = False, size: int = 0
+    ) -> list[Any]:
         """Send these in one go, and wait for all of their answers; what was refused is answered by its exception.
 
+        :param size: about how many bytes the largest of the requests has.
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
         client = self.open()
@@ -305,7 +314,7 @@ class Connection:
                 raise ConnectionFailure("the board is closed")
             promises = [request(client) for request in requests]
             self.sent += len(promises)
-        return [self._answer(client, promise, deadline, changes) for promise in promises]
+        return [self._answer(client, promise, deadline, changes, size) for promise in promises]
 
     def _check_silence(self, client: KazooClient, deadline: float) -> None:
         """Send nothing while a server owes an answer for too long: kazoo notices that one is dead only where there is
@@ -322,7 +331,7 @@ class Connection:
                 raise ConnectionFailure("the ZooKeeper server does not answer")
         self._owed = None
 
-    def _answer(self, client: KazooClient, promise: Any, deadline: float, changes: bool) -> Any:
+    def _answer(self, client: KazooClient, promise: Any, deadline: float, changes: bool, size: int) -> Any:
         pause = _NUDGE
         try:
             while True:
@@ -338,10 +347,23 @@ class Connection:
         except kazoo.KazooException as error:
             if not isinstance(error, _BROKEN):
                 return error
-            raise _broken(error, changes) from error
+            raise self._broken(error, changes, size) from error
         except Exception as error:
             # kazoo gives a connection up whose replies it can't make out, and tells that in errors of any kind.
-            raise _broken(error, changes) from error
+            raise self._broken(error, changes, size) from error
+
+    def _broken(self, error: Exception, changes: bool, size: int) -> ConnectionFailure:
+        broke, latest = f"the connection to ZooKeeper broke: {type(error).__name__}", self._latest
+        if size > _LARGE:
+            # A server closes the connection of a request that is too large for it, without a word.
+            large = (
+                f". It broke at a request of {size} bytes: raise jute.maxbuffer if the servers have a smaller one, "
+                f"or post less at once"
+            )
+            broke += large
+            if latest is not None and not latest.connected:
+                latest.why = AWAY + large
+        return ConnectionFailure(broke, error, outcome="unknown" if changes else "none")
 
     def _nudge(self, client: KazooClient) -> None:
         """Ask for something else: a member of an ensemble may miss that a request can be answered, and sleep over it
@@ -366,7 +388,8 @@ class Connection:
         sent = [*before, *(read.send for read in watched), *(self._multi_read(some) for some in many)]
         if not sent:
             return []
-        answers = self.send(sent, patience)[len(before) :]
+        size = max((sum(len(path) + _HEADER for path, _ in some) for some in many), default=0)
+        answers = self.send(sent, patience, size=size)[len(before) :]
         told = iter([] if not watched else answers[: len(watched)])
         for each in answers[len(watched) :]:
             if isinstance(each, Exception):
@@ -406,7 +429,7 @@ class Connection:
         :raises Refused: one of them does not fit what is there.
         :raises JobFailure: it is refused for another reason, which another try would meet as well.
         """
-        [results] = self.send([self._multi(ops)], changes=True)
+        [results] = self.send([self._multi(ops)], changes=True, size=sum(op.size for op in ops))
         if isinstance(results, Exception):
             raise translated(results) from results
         for index, (op, result) in enumerate(zip(ops, results, strict=True)):
@@ -418,7 +441,9 @@ class Connection:
 
     def each(self, ops: Sequence[Op]) -> list[Any]:
         """Every one of these by itself, in one go; what was refused is answered by its exception."""
-        answers = self.send([self._multi([op]) for op in ops], changes=True)
+        answers = self.send(
+            [self._multi([op]) for op in ops], changes=True, size=max((op.size for op in ops), default=0)
+        )
         return [each[0] if isinstance(each, list) else each for each in answers]
 
     def make(self, ops: Sequence[Op]) -> list[Any]:
@@ -439,14 +464,6 @@ class Connection:
             if not self._closed and latest is not None and latest.connected:
                 for op in ops:
                     self._multi([op])(latest.client)
-
-
-def _broken(error: Exception, changes: bool) -> ConnectionFailure:
-    return ConnectionFailure(
-        f"the connection to ZooKeeper broke: {type(error).__name__}",
-        error,
-        outcome="unknown" if changes else "none",
-    )
 
 
 def translated(error: Exception, path: str = "") -> JobFailure:

@@ -132,3 +132,21 @@ def test_a_folder_in_which_nothing_may_be_made_is_named(
     caller.create(folder, acl=[others])
     with pytest.raises(JobFailure, match=f"ACLs forbid it at {folder}/jobboard$"):
         jobboard.fetch("board", f"zookeeper://{address}{folder}").connect()
+
+
+class Narrow(ZooKeeper):
+    """One that takes only small requests."""
+
+    def _command(self) -> list[str | Path]:
+        java, *more = super()._command()
+        return [java, "-Djute.maxbuffer=50000", *more]
+
+
+def test_a_request_that_is_too_large_for_the_servers_is_named(private_server: Callable[..., Any]) -> None:
+    """They close its connection without a word."""
+    with jobboard.backend("board", f"{private_server(Narrow).uri}?retry_for=0.5") as board:
+        job = board.post("resize", details={"text": "x" * 20_000})
+        with pytest.raises(ConnectionFailure, match=r"a request of 6\d{4} bytes: raise jute.maxbuffer") as failure:
+            board.post("resize", details={"text": "x" * 60_000})
+        assert failure.value.outcome == "unknown"
+        assert take(board) == job
