@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.util import object_state
 from sqlalchemy.util import await_only
 
 from jobboard.heartbeat import Beats, Heartbeat
@@ -40,7 +41,7 @@ class Batch(list[M], Generic[M]):
 
 
 def _is_held(row: Any) -> bool:
-    return row.acquisition is not None and not sa.inspect(row).was_deleted
+    return row.acquisition is not None and not object_state(row).was_deleted
 
 
 def acquiring(session: Session, model: type[M], wish: verbs.Wanted) -> Generator[Batch[M]]:

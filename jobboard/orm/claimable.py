@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, cast, overload
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm.util import object_state
 
 from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost
@@ -70,7 +71,7 @@ class Claimable(Fenced):
     def acquisition(self) -> Acquisition | None:
         """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
         acquired, or was given back."""
-        held: Acquisition | None = sa.inspect(self).info.get(verbs.HELD)
+        held: Acquisition | None = object_state(self).info.get(verbs.HELD)
         return held
 
     # fmt: off

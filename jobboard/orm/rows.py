@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.util import object_state
 
 from jobboard.exceptions import ClaimLost
 from jobboard.sql.claims import locking
@@ -38,7 +39,7 @@ def table_of(mapper: Mapper[Any]) -> sa.Table:
 
 def key_of(row: Any) -> Key:
     """The primary key of a row that has been stored."""
-    identity = sa.inspect(row).identity
+    identity = object_state(row).identity
     if identity is None:
         raise ValueError(f"{type(row).__name__} has not been stored yet: flush the session first")
     return tuple(identity)

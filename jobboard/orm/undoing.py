@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.util import object_state
 
 _UNDO = "jobboard.undo"
 """Where a session keeps what to do if its transaction is rolled back."""
@@ -22,7 +23,7 @@ def on_rollback(session: Session, undo: Callable[[], object]) -> None:
 
 def remember(session: Session, row: Any, key: str, value: object) -> None:
     """Keep this with an object, where no expiry empties it; once rolled back, what was there before."""
-    info = sa.inspect(row).info
+    info = object_state(row).info
     on_rollback(session, partial(info.__setitem__, key, info.get(key)))
     info[key] = value
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.util import object_state
 
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
@@ -267,7 +268,7 @@ def _in_hand(session: Session, model: type[Any], who: str) -> list[Any]:
 
 def _hold(session: Session, row: Any, acquisition: Acquisition) -> None:
     # Rolled back, it stays with the object, which nobody may write to as if it had not been acquired.
-    sa.inspect(row).info[HELD] = acquisition
+    object_state(row).info[HELD] = acquisition
     on_rollback(session, acquisition.taken_away)
     reload_on_rollback(session, row, *_COLUMNS)
 

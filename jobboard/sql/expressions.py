@@ -18,21 +18,21 @@ XACT = "CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END"
 """Has PostgreSQL give the transaction its id; a server that takes no writes refuses these in its own words."""
 
 
-class Now(ColumnElement[int]):
+class Now(FunctionElement[int]):
     """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
 
     type = sa.BigInteger()
     inherit_cache = True
 
 
-class UtcNow(ColumnElement[datetime.datetime]):
+class UtcNow(FunctionElement[datetime.datetime]):
     """The same as a timestamp in UTC, which does not say so."""
 
     type = sa.DateTime()
     inherit_cache = True
 
 
-class Seconds(ColumnElement[int]):
+class Seconds(FunctionElement[int]):
     """The same in whole seconds."""
 
     type = sa.BigInteger()

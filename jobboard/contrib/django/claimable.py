@@ -28,7 +28,6 @@ from jobboard.orm import Reacquired, verbs
 from jobboard.orm.holding import Acquisition
 from jobboard.orm.rows import BATCH, lock_held
 from jobboard.orm.undoing import hand_over, on_rollback
-from jobboard.sql.prepared import chunks
 from jobboard.states import moment
 
 
@@ -368,7 +367,7 @@ class ClaimableModel(models.Model):
             keys = list(acquired.values_list("pk", flat=True).distinct())
             return sum(
                 work.twin.unacquire_timed_out(work.session, where=work.twin.key.in_(some), now=now)
-                for some in chunks(keys, BATCH)
+                for some in (keys[start : start + BATCH] for start in range(0, len(keys), BATCH))
             )
 
     @classmethod
