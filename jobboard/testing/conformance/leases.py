@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
-from jobboard.job import Job, Posting
+from jobboard.job import Job, Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
@@ -244,6 +244,30 @@ class TestKeptAndFixed:
         assert LONG - 60 < mine <= LONG
         with pytest.raises(NotFound):
             free.expires_in()
+
+    @pytest.mark.parametrize("primitive", ["claim", "take", "extend"])
+    def test_a_deadline_counts_from_before_the_request(self, board: JobBoard, primitive: str) -> None:
+        job = board.post("resize")
+        if primitive == "extend":
+            board.claim(job, "anna")
+        answered: list[float] = []
+
+        def reply_late(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            answer = original(*args, **kwargs)
+            answered.append(boottime())
+            eventually(lambda: boottime() > answered[0] + SHORT)
+            return answer
+
+        with replaced(board, primitive, reply_late):
+            if primitive == "claim":
+                board.claim(job, "anna", expiry=LONG)
+            elif primitive == "take":
+                job = take(board, expiry=LONG)
+            else:
+                board.extend(job, "anna", LONG)
+        assert job.claim is not None
+        assert job.claim.deadline is not None
+        assert job.claim.deadline < answered[0] + LONG
 
     def test_one_turns_into_the_other(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
