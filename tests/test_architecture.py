@@ -44,7 +44,7 @@ ONLY = {
 # These are imported by nobody else.
 USERS = {
     "": {"cli", "contrib", "testing"},
-    "sql": {"backends.sql", "taskloop", "orm"},
+    "sql": {"backends.sql", "taskloop", "orm", "contrib"},
     "testing": set(),
 }
 DRIVERS = {

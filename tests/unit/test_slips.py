@@ -59,7 +59,7 @@ def test_an_option_in_the_place_of_an_argument(fetch: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("uri", "meant"), [("postgres://h/db", "postgresql"), ("sqlite3:///x.db", "sqlite"), ("maria", "mariadb")]
+    ("uri", "meant"), [("mariadbs://h/db", "mariadb"), ("sqlite3:///x.db", "sqlite"), ("maria", "mariadb")]
 )
 def test_another_word_for_a_backend(uri: str, meant: str) -> None:
     with pytest.raises(jobboard.NotFound, match=f"did you mean '{meant}'"):
