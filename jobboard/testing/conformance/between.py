@@ -295,20 +295,13 @@ class TestBetweenLookAndCommit:
         """Its lease counts from the server's time; its holder's idea of it from before the request was sent."""
         if not wire:
             return
-        began = boottime()
 
-        def prepare(board: JobBoard) -> Job:
-            nonlocal began
-            job = board.post("resize")
-            began = boottime()
-            return job
+        def outlast(board: JobBoard, job: Job) -> None:
+            stopped = boottime()
+            eventually(lambda: boottime() > stopped + SHORT)
 
         for job, mine, _ in at_each_request(
-            board,
-            wire,
-            prepare,
-            lambda board, _: take(board, expiry=SHORT),
-            lambda board, _: eventually(lambda: boottime() > began + SHORT),
+            board, wire, lambda board: board.post("resize"), lambda board, _: take(board, expiry=SHORT), outlast
         ):
             assert mine == job
             assert mine.claim is not None

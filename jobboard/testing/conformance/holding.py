@@ -191,3 +191,23 @@ class TestHolding:
         beat(board)
         assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])
         assert other.find_owner(other.get(job.uuid)) == "anna"
+
+    def test_a_claim_of_a_later_batch_that_is_read_as_lost(
+        self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A beat that has begun asks for the renewal of no claim that was read as lost meanwhile."""
+        monkeypatch.setattr("jobboard.base.RENEW_BATCH", 1)
+        board = make_board(claim_ttl=HELD)
+        first, second = kept(board)[1], kept(board)[1]
+        if second.deadline is None:
+            return
+        renewed: list[str] = []
+
+        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
+            renewed.extend(uuid for uuid, _ in asked)
+            eventually(lambda: second.lost, LIMIT)
+            return original(handle, asked, ttl)
+
+        with replaced(board, "renew", late):
+            eventually(lambda: not second.kept, LIMIT)
+        assert renewed == [first.uuid]
