@@ -427,6 +427,8 @@ def _claim_of(job: Job) -> Claim:
 def wishes(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Give the arguments of one claim after another. Each claim waits for what is left of the first one's timeout."""
     begun, timeout = time.monotonic(), wish["timeout"]
+    # They may come from an iterator, which gives them once.
+    wish = {**wish, "names": arguments.names(wish["names"])}
     yield wish
     while True:
         left = None if timeout is None else max(0.0, begun + timeout - time.monotonic())

@@ -67,7 +67,7 @@ class TestWorking:
                 board.abandon(take(board, names=[job.name]), "anna")
         worked = []
         for _ in range(2):
-            with board.working("bert", timeout=LIMIT) as job:
+            with board.working("bert", names=iter("abc"), timeout=LIMIT) as job:
                 worked.append(job)
         assert worked == [allowed, last]
         with pytest.raises(NotFound), board.working("bert", timeout=0):
