@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import time
@@ -125,11 +126,12 @@ class Finishing(Keeping):
         holder = self._holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
         session = self._live()
-        (status, margin), start = session.mutate(self.engine.extend, job.uuid, holder, span)
-        if status != OK:
-            raise self._refusal(status, job, claim)
-        if claim is not None:
-            session.extended(claim, None if margin is None else start + margin / 1e6, span is None)
+        with contextlib.nullcontext() if claim is None else session.extending(claim):
+            (status, margin), start = session.mutate(self.engine.extend, job.uuid, holder, span)
+            if status != OK:
+                raise self._refusal(status, job, claim)
+            if claim is not None:
+                session.extended(claim, None if margin is None else start + margin / 1e6, span is None)
         self._notify(notifier.EXTENDED, job)
 
     def _end(

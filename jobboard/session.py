@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from oslo_utils import uuidutils
@@ -75,6 +76,9 @@ class Session:
         self._held: dict[Claim, float] = {}
         # Whether each is to be kept again if that comes to nothing.
         self._ending: dict[Claim, bool] = {}
+        self._extending: list[Claim] = []
+        # Held while a claim is let go of as lost, and told of: no extension of the claim begins in between.
+        self._losing = threading.Lock()
         self._slots: deque[Nonce] = deque()
         self._slot_count = 0
         self._lock = threading.Lock()
@@ -209,6 +213,17 @@ class Session:
             self._ending[claim] = False
         return kept
 
+    @contextlib.contextmanager
+    def extending(self, claim: Claim) -> Iterator[None]:
+        """Within, the holder asks for an extension: the heartbeat does not let go of the claim as lost. If the
+        extension fails, the next beat does."""
+        with self._losing:
+            self._extending.append(claim)
+        try:
+            yield
+        finally:
+            self._extending.remove(claim)
+
     def extended(self, claim: Claim, deadline: float | None, kept: bool) -> None:
         """Its holder has extended a claim: from now on it is kept, or not; whatever a renewal under way may find."""
         with self._lock:
@@ -319,12 +334,14 @@ class Session:
             renew(self)
         finally:
             # Whoever is told that a claim is lost may drop it: renewed any further, it would never come back.
-            with self._lock:
-                lost = self._let_go([claim for claim in self._held if claim._is_lost()])
+            with self._losing:
+                with self._lock:
+                    asked = [claim for claim in self._held if claim._is_lost() and claim not in self._extending]
+                    lost = self._let_go(asked)
+                    for claim in lost:
+                        claim.kept = False
                 for claim in lost:
-                    claim.kept = False
-            for claim in lost:
-                self._on_lost(claim)
+                    self._on_lost(claim)
 
     # Waiters.
 

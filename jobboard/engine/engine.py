@@ -357,8 +357,8 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
 
         # To extend again does no harm, and what has lapsed since the first try is revived by it.
         calls = self._call(nonce)
-        self._keeper.wanted_again(uuid, holder.token)
-        result = calls.do(nonce, plan, lambda answer: plan())
+        with self._keeper.wanted_again(uuid, holder.token):
+            result = calls.do(nonce, plan, lambda answer: plan())
         self._recent.learn(result.stored)
         return result.done[0].status, self._margin(expiry)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobboard import states
 from jobboard.engine.calls import Committer, change_by, standing
@@ -72,10 +73,18 @@ class ClaimKeeper:
         self._forsaken.add((uuid, token))
         self._errands.add(functools.partial(self._free, uuid, token))
 
-    def wanted_again(self, uuid: str, token: int | None) -> None:
-        """The holder of a claim that counted as lost extends it after all."""
+    @contextlib.contextmanager
+    def wanted_again(self, uuid: str, token: int | None) -> Iterator[None]:
+        """Within, the holder of a claim that counted as lost extends it after all. If that fails, nobody keeps it."""
+        forsaken = token is not None and (uuid, token) in self._forsaken
         if token is not None:
             self._forsaken.discard((uuid, token))
+        try:
+            yield
+        except BaseException:
+            if token is not None and forsaken:
+                self.forsake(uuid, token)
+            raise
 
     def _free(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():

@@ -230,6 +230,23 @@ class TestForsaken:
         eventually(lambda: board.engine._keeper._errands._thread is None)
         assert board.get(claim[0]).seen_state == CLAIMED
 
+    def test_what_its_holder_could_not_extend(self, make: Any) -> None:
+        """The session lives on, and nobody keeps the claim any more."""
+        board = make(Engine)
+        [claim] = claimed(board)
+
+        def broken() -> None:
+            raise ConnectionFailure("away")
+
+        board.engine._opened.breaks = [broken] * 3
+        board.engine.forsake(*claim)
+        eventually(lambda: len(board.engine._opened.breaks) == 2)
+        board.engine._opened.breaks = [broken]
+        with pytest.raises(ConnectionFailure):
+            board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+        board.engine.reconnected()
+        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
+
     def test_not_another_claim(self, make: Any) -> None:
         board = make(Engine)
         [claim] = claimed(board)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -211,3 +212,32 @@ class TestHolding:
         with replaced(board, "renew", late):
             eventually(lambda: not second.kept, LIMIT)
         assert renewed == [first.uuid]
+
+    def test_extended_while_the_heartbeat_finds_it_lost(self, make_board: MakeBoard) -> None:
+        """The extension has succeeded: what the heartbeat does about the loss takes the job away no more."""
+        board, other = make_board(claim_ttl=HELD), make_board()
+        _, claim = kept(board)
+        if claim.deadline is None:
+            return  # as in memory, where the process itself is the lease
+        extended, forsaken = threading.Event(), threading.Event()
+
+        def fail(original: Callable[..., Any], *args: Any) -> None:
+            raise ConnectionFailure("no server answers")
+
+        def forsake(original: Callable[..., Any], *args: Any) -> None:
+            extended.wait(LIMIT)
+            original(*args)
+            forsaken.set()
+
+        def extend(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            extended.set()
+            forsaken.wait(SHORT)
+            return answer
+
+        with replaced(board, "forsake", forsake), replaced(board, "renew", fail):
+            eventually(lambda: claim.lost, LIMIT)
+            with replaced(board, "extend", extend):
+                claim.extend()
+            assert other.claim_next("bert", timeout=SHORT) is None
+        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])
