@@ -14,7 +14,7 @@ from jobboard.exceptions import NotFound
 from jobboard.job import Job
 from jobboard.primitives import Oddity
 from jobboard.session import Session
-from jobboard.states import COMPLETE, LAPSED, Failure, moment
+from jobboard.states import COMPLETE, Failure, moment, workers
 
 LOG = logging.getLogger(__name__)
 
@@ -90,11 +90,7 @@ class Outcome:
     @property
     def workers(self) -> tuple[str, ...]:
         """Who has worked on it, one for each attempt that is known: those of :attr:`errors`, and the last one."""
-        earlier = self.errors
-        if earlier and earlier[-1].text == LAPSED and earlier[-1].attempt == self.attempts:
-            # The last claim lapsed before its holder consumed the job.
-            earlier = earlier[:-1]
-        return tuple(who for who in (*(failure.who for failure in earlier), self.who) if who is not None)
+        return tuple(workers(self.errors, self.who, self.attempts))
 
     @property
     def posted_on(self) -> datetime.datetime:

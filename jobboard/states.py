@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import datetime
 import enum
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -216,6 +218,20 @@ def failed(record: Record, on: int, who: str | None, text: str) -> Record:
     while len(sizes) > 1 and sum(sizes) > FAILURE_BYTES:
         del sizes[0]
     return record._replace(errors=errors[-len(sizes) :])
+
+
+def workers(failures: Sequence[Failure], last: str | None, attempt: int) -> list[str]:
+    """Return who has worked on a job, once for each attempt that is known.
+
+    A claim that has lapsed may still be ended or extended by its holder, which is no further attempt.
+
+    :param last: the holder of the last attempt, if that has not failed.
+    :param attempt: the number of that attempt.
+    """
+    ends = [(each.who, each.attempt, each.text == LAPSED) for each in failures]
+    pairs = itertools.pairwise([*ends, (last, attempt, False)])
+    earlier = [who for (who, number, lapsed), then in pairs if not (lapsed and then[:2] == (who, number))]
+    return [who for who in (*earlier, last) if who is not None]
 
 
 def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Record | None]:

@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from jobboard.done import Outcome
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
-from jobboard.states import CLAIMED, COMPLETE, EXHAUSTED, LAPSED, SCHEDULED, TRASHED, UNCLAIMED, Failure
+from jobboard.states import CLAIMED, COMPLETE, EXHAUSTED, LAPSED, SCHEDULED, TRASHED, UNCLAIMED, Failure, workers
 
 STATUSES = {
     SCHEDULED: TaskResultStatus.READY,
@@ -120,10 +120,8 @@ def put(result: TaskResult, **values: Any) -> None:
 
 def _workers(job: Job) -> list[str]:
     """One for each attempt. Of an attempt whose error is gone the board remembers no more than that there was one."""
-    known = [failure.who for failure in job.errors if failure.who is not None]
-    who = job._record.who
-    if who is not None and job.seen_state in (CLAIMED, COMPLETE):
-        known.append(who)
+    at_work = job.seen_state in (CLAIMED, COMPLETE)
+    known = workers(job.errors, job._record.who if at_work else None, job.attempts)
     return [*[LOST_WORKER] * (job.attempts - len(known)), *known]
 
 

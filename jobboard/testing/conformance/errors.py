@@ -232,3 +232,14 @@ class TestLapseErrors:
         assert told(other.get(trashed.uuid)) == [("anna", 1, LAPSED), ("anna", 1, "no use")]
         outcome = other.outcome(consumed)
         assert ([failure[1:] for failure in outcome.errors], outcome.workers) == ([("anna", 1, LAPSED)], ("anna",))
+
+    def test_one_worker_for_an_attempt_that_lapsed_and_ended(self, make_board: MakeBoard) -> None:
+        board = make_board(keep_done=LONG)
+        job = board.post("resize")
+        let_lapse(board, job)
+        board.abandon(job, "anna", error="late")
+        again = take(board, "anna")
+        board.consume(again, "anna")
+        outcome = board.outcome(job)
+        assert [failure[1:] for failure in outcome.errors] == [("anna", 1, LAPSED), ("anna", 1, "late")]
+        assert (outcome.workers, outcome.attempts) == (("anna", "anna"), 2)

@@ -256,6 +256,21 @@ def test_a_claim_that_lapsed_is_an_attempt(tasks_on: Use) -> None:
     assert (error.exception_class, error.traceback) == (ClaimLost, LAPSED)
 
 
+def test_a_claim_that_lapsed_and_was_extended_is_one_attempt(tasks_on: Use) -> None:
+    backend = tasks_on()
+    result = tasks.fail.enqueue()
+    job = backend.board.claim_next("first", expiry=0.01)
+    until_free(backend.board, job)
+    backend.board.claim_next("second", names=["nothing"])  # whose sweep writes the lapse down
+    job.claim.extend(60)
+    result.refresh()
+    assert len(result.errors) == 1
+    assert (result.status, result.worker_ids, result.attempts) == (TaskResultStatus.RUNNING, ["first"], 1)
+    job.claim.abandon(error="broken")
+    result.refresh()
+    assert (result.worker_ids, result.attempts) == (["first"], 1)
+
+
 def test_a_worker_that_is_forgotten(tasks_on: Use) -> None:
     backend = tasks_on()
     result = tasks.fail.enqueue()
