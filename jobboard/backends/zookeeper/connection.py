@@ -240,6 +240,8 @@ class Connection:
         A server refuses such a client without a word, as it does while there is no quorum. So a new client has a look,
         and as long as the servers have not forgotten anything, the session may still be there."""
         while (latest := self._latest) is not None and not self._ended.wait(_REFUSED_FOR):
+            # Before the look: what the client sees later may be newer than what the look has seen.
+            known = latest.client.last_zxid
             if latest.connected:
                 return
             try:
@@ -255,7 +257,7 @@ class Connection:
                 seen = seen_by(probe, self.patience) if probe.connected else 0
             finally:
                 let_go(probe)
-            if 0 < seen < latest.client.last_zxid and not latest.connected:
+            if 0 < seen < known and not latest.connected:
                 self._start_from_zero(latest)
 
     def _start_from_zero(self, latest: OneClient) -> None:

@@ -13,6 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import jobboard
 from jobboard import codec
+from jobboard.backends.zookeeper.clients import seen_by
 from jobboard.engine import Mark, Side, Stale
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.job import Entity, Posting, boottime
@@ -20,6 +21,7 @@ from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, replaced, take
+from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.puppet import Puppet
 from tests.backups import Backup
 
@@ -336,6 +338,45 @@ def test_a_session_outlives_servers_that_have_forgotten_nothing(
     assert connection.session_id == session
     board.extend(job, "anna")
     assert not claim.lost
+
+
+def test_a_session_outlives_a_second_interruption_while_another_client_looks(
+    make_board: Any, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the board has seen in between is newer than what that client has seen."""
+    host, _, number = address.partition(":")
+    with FaultyProxy(host, int(number)) as proxy:
+        board, other = make_board(board=f"zookeeper://{proxy.host}:{proxy.port}", claim_ttl=40), make_board()
+        claim = board.claim(board.post("resize"), "anna")
+        connection = board.engine._opened.connection
+        session, first = connection.session_id, connection._latest
+        looked: list[int] = []
+
+        def interrupt() -> None:
+            proxy.refuse()
+            proxy.cut()
+
+        def look(*args: Any) -> int:
+            seen = seen_by(*args)
+            if not looked:
+                proxy.restore()
+                eventually(lambda: board.connected)
+                other.post("resize")
+                board.post("resize")
+                interrupt()
+                eventually(lambda: not board.connected)
+            looked.append(seen)
+            return seen
+
+        monkeypatch.setattr("jobboard.backends.zookeeper.connection.seen_by", look)
+        monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 0.01)
+        connection._make = lambda: KazooClient(address)
+        interrupt()
+        eventually(lambda: len(looked) > 1 or connection._latest is not first)
+        proxy.restore()
+        eventually(lambda: board.connected)
+        assert connection.session_id == session
+        claim.extend()
 
 
 def test_a_callers_client_that_older_servers_refuse_is_named(private_board: Any, tmp_path: Path) -> None:
