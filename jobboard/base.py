@@ -227,17 +227,25 @@ class BoardBase(Board):
         :param left: for how many seconds to wait for that; None for as long as it takes.
         :raises ConnectionFailure: the backend can't be reached.
         """
-        with self._lifecycle:
-            opened = self._session is None
-            self.connect()
-            session = self._live()
-            counts = opened or session.borrowers > 0
-            session.borrowers += counts
+        borrowed: Session | None = None
         try:
+            with self._lifecycle:
+                opened = self._session is None
+                try:
+                    self.connect()
+                    session = self._live()
+                except BaseException:
+                    # Interrupted, the board may be connected all the same.
+                    if opened:
+                        self.close()
+                    raise
+                if opened or session.borrowers > 0:
+                    session.borrowers += 1
+                    borrowed = session
             yield
         finally:
-            if counts:
-                self._return(session, left())
+            if borrowed is not None:
+                self._return(borrowed, left())
 
     def _return(self, session: Session, seconds: float | None) -> None:
         def end() -> None:

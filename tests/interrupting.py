@@ -1,6 +1,6 @@
 """A program that interrupts blocks at each of their moments: ``python -m tests.interrupting BLOCK TIMES URL``.
 
-The signal is a real SIGINT. Python acts on signals where a function begins and where a function written in C returns.
+The signal is a real SIGINT, or a SIGALRM where the block has a handler of its own for SIGINT. Python acts on signals where a function begins and where a function written in C returns.
 So the signal is sent at each of these moments in turn, as far as they lie in code of the library's own: once in the
 whole block, or, with TIMES ``twice``, in the body and again while the rows are given back.
 
@@ -12,6 +12,8 @@ import os
 import pathlib
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 import jobboard
+from jobboard.conductor import Conductor
 from tests.orm.models import Job, Picture, Status
 
 LIBRARY = pathlib.Path(jobboard.__file__).parent
@@ -29,6 +32,9 @@ class Subject(Protocol):
 
     code: tuple[str, ...]
     """Whose moments are counted: beginnings of paths."""
+    number: int = signal.SIGINT
+    until: str = ""
+    """The function that ends the count where it begins."""
 
     def free(self) -> None:
         """Have something there that can be held, and nothing that is."""
@@ -38,7 +44,7 @@ class Subject(Protocol):
     def held(self) -> list[Any]: ...
 
 
-class Rows:
+class Rows(Subject):
     code = (str(LIBRARY / "orm"), contextlib.__file__)
 
     def __init__(self, url: str) -> None:
@@ -68,7 +74,7 @@ class Started(Rows):
         return Job.start(self.engine, "job", *Status, expire=60, max_retry=3)
 
 
-class Working:
+class Working(Subject):
     code = (str(LIBRARY / "claiming.py"), contextlib.__file__)
 
     def __init__(self, uri: str) -> None:
@@ -92,27 +98,61 @@ class Working:
         return session.held()
 
 
-SUBJECTS: dict[str, Any] = {"acquiring": Acquiring, "start": Started, "working": Working}
+class Run(Subject):
+    """The start of a conductor."""
+
+    code = (str(LIBRARY / "conductor"), str(LIBRARY / "base.py"), str(LIBRARY / "threads.py"), contextlib.__file__)
+    number = signal.SIGALRM
+    until = "_wait_for_work"
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def free(self) -> None:
+        self.board = jobboard.fetch("interrupted", self.uri)
+        self.conductor = Conductor("anna", self.board, {"a": print})
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        self.conductor.stop()
+        self.conductor.run()
+        yield
+
+    def held(self) -> list[Any]:
+        """What the end of ``run()`` waits for has ended; the claimer's thread ends by itself."""
+        return [
+            *(["dispatching"] if self.conductor.dispatching else []),
+            *([] if self.board.closed else [self.board]),
+            *([] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else ["SIGINT"]),
+            *(each for each in threading.enumerate() if each.name.startswith(("anna-finisher", "anna-signals"))),
+        ]
+
+
+SUBJECTS: dict[str, Any] = {"acquiring": Acquiring, "start": Started, "working": Working, "run": Run}
 
 
 class Interrupter:
     """Interrupts this thread at its moment number ``at``, counted from the call of ``since``, or from the start."""
 
-    def __init__(self, code: tuple[str, ...], at: int, since: tuple[str, ...] = ()) -> None:
+    def __init__(self, subject: Subject, at: int, since: tuple[str, ...] = ()) -> None:
         self.left = at
         self.where = ""
-        self._code = code
+        self._subject = subject
         self._since = since
 
     def see(self, frame: FrameType, event: str, arg: object) -> None:
-        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(self._code):
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(self._subject.code):
+            if frame.f_code.co_name == self._subject.until:
+                sys.setprofile(None)
+                return
             if self._since and frame.f_code.co_name not in self._since:
                 return
             self._since = ()
             self.left -= 1
             if self.left == 0:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} ({event} {arg})"
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), self._subject.number)
 
 
 def run(subject: Subject, interrupter: Interrupter, twice: bool) -> None:
@@ -133,7 +173,7 @@ def main(name: str, times: str, url: str) -> None:
     while True:
         number += 1
         subject.free()
-        interrupter = Interrupter(subject.code, number, ("give_back", "_fall_back") if twice else ())
+        interrupter = Interrupter(subject, number, ("give_back", "_fall_back") if twice else ())
         run(subject, interrupter, twice)
         if interrupter.left > 0:
             break

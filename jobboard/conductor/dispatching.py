@@ -220,20 +220,24 @@ class Dispatcher(abc.ABC, Generic[Posted]):
             raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
         if self._board._conf["read_only"]:
             raise ValueError(f"{self._board} is opened for looking only: leave out read_only to work on it")
-        with self._changed:
-            if self._dispatching:
-                raise RuntimeError(f"the conductor {self._name!r} is running already: make another to run beside it")
-            self._dispatching = True
-            self._context = contextvars.copy_context()
+        ours = False
         try:
+            with self._changed:
+                if self._dispatching:
+                    raise RuntimeError(
+                        f"the conductor {self._name!r} is running already: make another to run beside it"
+                    )
+                ours = self._dispatching = True
+            self._context = contextvars.copy_context()
             with contextlib.ExitStack() as stack:
                 if signals:
                     stack.enter_context(stopped_by_signals(self._name, self.stop, lambda: len(self._unhandled)))
                 yield limit
         finally:
-            with self._changed:
-                self._dispatching, self._ran = False, True
-                self._changed.notify_all()
+            if ours:
+                with self._changed:
+                    self._dispatching, self._ran = False, True
+                    self._changed.notify_all()
 
     def stop(self) -> None:
         """Claim no more; ``run()`` returns once the work at hand is done.
@@ -262,6 +266,7 @@ class Dispatcher(abc.ABC, Generic[Posted]):
         self._places = self._make_places()
         scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
         try:
+            self._finisher.start()
             if self._schedules:
                 scheduler.start()
             # Not on this thread: a request that the backend does not answer must not hold up the end.
@@ -273,6 +278,13 @@ class Dispatcher(abc.ABC, Generic[Posted]):
                 self.stop()
                 self._wait_for_work()
                 raise
+        except RuntimeError:
+            # No thread could be started.
+            raise
+        except BaseException:
+            # Nobody is left to work on the jobs that the claimer takes.
+            self.stop()
+            raise
         finally:
             scheduler.stop()
             with self._changed:

@@ -73,7 +73,11 @@ class Finisher:
         # Set when nobody is working any more: what can't be handed over now is given up.
         self._hurry = threading.Event()
         self._then: Callable[[], None] = lambda: None
-        self._thread = started(f"{name}-finisher", self._run)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """On a thread of its own."""
+        self._thread = started(f"{self._name}-finisher", self._run)
 
     def put(self, job: Job, outcome: Verdict) -> None:
         self._done.put(_Handover(job, outcome))
@@ -83,6 +87,8 @@ class Finisher:
         self._then = then
         self._hurry.set()
         self._done.put(None)
+        if self._thread is None:
+            return
         self._thread.join(seconds)
         if self._thread.is_alive():
             LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self._name)

@@ -53,15 +53,19 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
                 again = "; again to end now" if number == signal.SIGINT else ""
                 LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 
-    watcher = started(f"{name}-signals", watch)
-    # What a shell has had ignored, as it does for SIGINT in the background, stays ignored.
-    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    watcher: threading.Thread | None = None
     try:
+        watcher = started(f"{name}-signals", watch)
+        for number, old in previous.items():
+            # What a shell has had ignored, as it does for SIGINT in the background, stays ignored.
+            if old != signal.SIG_IGN:
+                signal.signal(number, handler)
         yield
     finally:
         for number, old in previous.items():
             # None: not installed from Python, and so not to be put back from there.
             signal.signal(number, signal.SIG_DFL if old is None else old)
         came.put(0)
-        watcher.join()
+        if watcher is not None:
+            watcher.join()

@@ -35,6 +35,11 @@ def test_a_job_that_is_worked_on_is_given_back_too(tmp_path: pathlib.Path) -> No
     assert left_by("working", "once", f"sqlite:///{tmp_path}/jobs.db") == []
 
 
+@pytest.mark.backends("sqlite")
+def test_a_conductor_that_is_interrupted_at_its_start_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    assert left_by("run", "once", f"sqlite:///{tmp_path}/jobs.db") == []
+
+
 @pytest.mark.backends("sqlite", "postgresql", "mariadb")
 def test_rows_are_given_back_when_their_renewal_can_not_start(
     engine: sa.Engine, other: Session, refused: Refused
