@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
@@ -64,6 +65,8 @@ def integer(what: str, value: Any) -> int:
 def limit(value: Any, what: str = "limit") -> int:
     if integer(what, value) < 1:
         raise ValueError(f"{what}={shortened(value)}: must be 1 or more")
+    if value > sys.maxsize:
+        raise ValueError(f"{what}={shortened(value)}: must be {sys.maxsize} at most")
     return int(value)
 
 
@@ -95,7 +98,7 @@ def bound(name: str, per_what: str, concurrency: int | None, rate: Any) -> Limit
     if rate is None:
         return Limit(name, per_what, concurrency)
     if not isinstance(rate, (tuple, list)) or len(rate) != 2:
-        raise TypeError(f"rate={rate!r}: must be how many claims and within how many seconds, as in (100, 60)")
+        raise TypeError(f"rate={shortened(rate)}: must be how many claims and within how many seconds, as in (100, 60)")
     span = seconds("the seconds of rate", rate[1], positive=True)
     assert span is not None
     return Limit(name, per_what, concurrency, (_claims("the claims of rate", rate[0]), span))

@@ -222,6 +222,8 @@ def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
             parts["password"] = unquote(password)
     # Several hosts (h1:2181,h2:2181) stay one text, for the backend to take apart.
     if "," in hosts:
+        for each in hosts.split(","):
+            _host_and_port(each)
         parts["host"] = hosts
     else:
         host, number = _host_and_port(hosts)
@@ -241,9 +243,14 @@ def _host_and_port(hosts: str) -> tuple[str, str]:
     host, _, number = hosts.rpartition(":") if ":" in hosts else (hosts, "", "")
     if bracketed is not None:
         host, number = bracketed[1], bracketed[2] or ""
+    # Of a URI whose '@' was forgotten, the port is the password, or the host holds the password.
     if number and not re.fullmatch("-?[0-9]+", number):
-        # Of a URI whose '@' was forgotten, it is the password.
         raise ValueError(f"the URI's port must be a whole number; it is not shown, as it may be a password: {ESCAPE}")
+    if bracketed is None and ":" in host:
+        raise ValueError(
+            "the URI's host can't be read: it has a ':', and is not shown, as it may hold a password: a '@' stands "
+            "behind a password, and an IPv6 address in brackets, as in [::1]:5432"
+        )
     return host, number
 
 

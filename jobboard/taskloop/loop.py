@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -194,8 +195,8 @@ class TaskLoop:
         min_loop_time = number("min_loop_time", min_loop_time)
         if not isinstance(limit, int):
             raise TypeError(f"limit must be an integer, not {limit!r}")
-        if limit < 0:
-            raise ValueError(f"limit must not be negative, as {limit!r} is")
+        if not 0 <= limit <= sys.maxsize:
+            raise ValueError(f"limit={shortened(limit)}: must be from 0 to {sys.maxsize}")
         if who is not None:
             codec.check_text("who", who)
         taken: dict[Any, int] = {}

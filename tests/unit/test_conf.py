@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import jobboard
 from jobboard import conf
+from jobboard.conductor import Conductor
 from jobboard.conf import Option
 from jobboard.exceptions import NotFound
+from jobboard.outcomes import RetryPolicy
 from jobboard.taskloop import TaskLoop
 
 OPTIONS = {
@@ -181,6 +184,9 @@ def test_secrets_are_never_shown(given: object) -> None:
     "uri",
     [
         "mine://user:sesame@h:abc/d",
+        "mine://user:sesame.h:1/d",
+        "mine://user:sesame.h1:1,h2:2/d",
+        "mine://user:@h1:sesame,h2/d",
         "mine://user:sesame@h/d?nonsense=1",
         "mine://user:sesame@h/d?claim_ttl=x",
         "mine://user:sesame@[::1/d",
@@ -261,6 +267,11 @@ def test_a_number_without_measure(scheme: str, option: str, highest: object, num
         ("the claims of rate", lambda board, number: board.set_limit("a", rate=(int(number), 1))),
         ("concurrency", lambda board, number: board.set_limit("a", concurrency=int(number))),
         ("max_attempts", lambda board, number: board.post("a", max_attempts=int(number))),
+        ("max_attempts", lambda board, number: RetryPolicy(max_attempts=int(number))),
+        ("max_retries", lambda board, number: RetryPolicy(max_retries=int(number))),
+        ("limit", lambda board, number: board.claim_many("anna", int(number))),
+        ("max_simultaneous_jobs", lambda board, number: Conductor("a", board, max_simultaneous_jobs=int(number))),
+        ("limit", lambda board, number: TaskLoop(sa.create_engine("sqlite:///loop.db"), "loop").get(int(number))),
         (r"details\['n'\]", lambda board, number: board.post("a", details={"n": int(number)})),
         ("", lambda board, number: board.post("a", priority=int(number))),
     ],
