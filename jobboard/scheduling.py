@@ -16,7 +16,7 @@ from jobboard.primitives import Draft, KeptStats
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.session import Session
 from jobboard.states import OK, Record, moment
-from jobboard.timetable import Missed, Timetable
+from jobboard.timetable import Missed, Timetable, zone
 
 LOG = logs.Log(__name__)
 
@@ -95,6 +95,8 @@ class Scheduling(BoardBase):
             raise TypeError(f"tz must be the name of a time zone, not {type(tz).__name__}")
         timetable = Timetable(cron, arguments.micros("every", every, positive=True), tz, missed)
         timetable.check()
+        # With every=, too, which needs no zone: a mistyped one would show among the schedules.
+        zone(tz)
         posting = Posting(
             name, None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
         )

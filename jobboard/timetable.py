@@ -134,7 +134,7 @@ def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
         fields = _NICKNAMES.get(cron.lower(), cron)
         if len(fields.split()) != 5:
             raise CronSimError(f"it has not the {_FIELDS}; every= is for other spans")
-        times = CronSim(fields, datetime.datetime.fromtimestamp(instant // _SECOND, _zone(tz)))
+        times = CronSim(fields, datetime.datetime.fromtimestamp(instant // _SECOND, zone(tz)))
     except CronSimError as error:
         raise ValueError(f"cron={cron!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     for time in times:
@@ -145,7 +145,8 @@ def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
 
 
 @functools.lru_cache(64)
-def _zone(tz: str) -> datetime.tzinfo:
+def zone(tz: str) -> datetime.tzinfo:
+    """:raises ValueError: there is no such time zone."""
     if tz == "UTC":
         return datetime.UTC
     try:

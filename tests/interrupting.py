@@ -1,8 +1,9 @@
 """A program that interrupts blocks at each of their moments: ``python -m tests.interrupting BLOCK TIMES URL``.
 
-The signal is a real SIGINT, or a SIGALRM where the block has a handler of its own for SIGINT. Python acts on signals where a function begins and where a function written in C returns.
-So the signal is sent at each of these moments in turn, as far as they lie in code of the library's own: once in the
-whole block, or, with TIMES ``twice``, in the body and again while the rows are given back.
+The signal is a real SIGINT, or a SIGALRM where the block handles SIGINT itself. Python acts on signals where a function
+begins and where a function written in C returns. So the signal is sent at each of these moments in turn, as far as they
+lie in code of the library's own: once in the whole block, or, with TIMES ``twice``, in the body and again while the
+rows are given back.
 
 Prints how many moments there were, and each one after which something was still held.
 """

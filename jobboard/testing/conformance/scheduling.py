@@ -319,6 +319,7 @@ class TestSchedules:
             ({"every": "5"}, "every"),
             ({"cron": "* * * * *", "tz": "Europe/Berln"}, "'Europe/Berlin'"),
             ({"cron": "* * * * *", "tz": None}, "tz"),
+            ({"every": 60, "tz": "Moon/Base"}, "'Moon/Base' is not the name of a time zone"),
             ({"every": 60, "missed": "some"}, "missed"),
             ({"every": 60, "missed": ["one"]}, "missed=\\['one'\\]"),
             ({"every": 60, "details": {"a": object()}}, "details"),
