@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgpack
 
@@ -79,6 +79,8 @@ def asked(acts: Sequence[Finish]) -> list[tuple[str, str]]:
 class DoneEngine(EnginePart):
     """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for outcomes."""
 
+    most_kept: ClassVar[int | None]
+
     def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
         found = self._call(None).store.read([], [(KIND, uuid) for uuid in uuids])
         return [Done.of(side) if side.stands(found.now) else None for side in found.sides]
@@ -96,6 +98,9 @@ class DoneEngine(EnginePart):
         return page[:limit]
 
     def keep(self, dones: Sequence[Done]) -> int:
+        most = max(map(len, (done.packed() for done in dones)), default=0)
+        if self.most_kept is not None and most > self.most_kept:
+            raise ValueError(f"the outcome takes {most} bytes, and {self.most_kept} fit here")
         there = self.outcomes([done.record.uuid for done in dones])
         return _keep(self._call(None), [done for done, known in zip(dones, there, strict=True) if known is None])
 

@@ -13,6 +13,7 @@ import jobboard
 from jobboard import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Entity
+from jobboard.moving import Mover
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
@@ -150,3 +151,17 @@ def test_a_request_that_is_too_large_for_the_servers_is_named(private_server: Ca
             board.post("resize", details={"text": "x" * 60_000})
         assert failure.value.outcome == "unknown"
         assert take(board) == job
+
+
+def test_an_outcome_that_is_too_large_is_left_behind_and_named(make_board: Callable[..., Any]) -> None:
+    with jobboard.backend("moved", {"board": "memory", "keep_done": 600, "max_details": 2**21}) as source:
+        source.post_many([{"name": "a"}] * 3)
+        large, *others = [(source.claim_next("anna"), size) for size in (1_000_000, 1, 2)]
+        for job, size in (large, *others):
+            source.consume(job, "anna", result="x" * size)
+        target = make_board("moved")
+        moved = Mover(source, target).run()
+        assert [(each.uuid, each.why.partition(",")[0]) for each in moved.left] == [
+            (large[0].uuid, "the outcome takes 1000128 bytes")
+        ]
+        assert {each.uuid for each in target.outcomes()} == {job.uuid for job, _ in others}
