@@ -311,6 +311,7 @@ def test_post_from_a_file(board: Any, run: Run, tmp_path: Path) -> None:
         ('{"name": "a", "delay": "soon"}', "delay"),
         ('{"name": "a", "due": "2030-01-01T00:00:00"}', "zone"),
         ('{"name": "a", "due": "soon"}', "due: 'soon' is not a time"),
+        ('{"name": "a", "due": 1893456000}', "due: 1893456000 is not a time"),
         ('{"name": "a\\u001b[31m"}', "control"),
         ('{"name": "a", "details": {"x": "' + 70_000 * "x" + '"}}', "max_details"),
         ('{"name": "a", "details": ' + 60_000 * "[" + "}", "too deeply"),

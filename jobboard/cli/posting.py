@@ -272,10 +272,10 @@ def _posting(text: str) -> Posting:
                 fields[name] = age(fields[name])
             except click.BadParameter as error:
                 raise ValueError(f"{name}: {error.message}") from None
-    if isinstance(given := fields.get("due"), str):
+    if (given := fields.get("due")) is not None:
         try:
             fields["due"] = datetime.datetime.fromisoformat(given)
-        except ValueError:
+        except (TypeError, ValueError):
             raise ValueError(f"due: {given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
     # In a file, a field that is null is one that was left out.
     return Posting(**{name: value for name, value in fields.items() if value is not None or name == "name"})
