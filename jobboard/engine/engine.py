@@ -159,6 +159,12 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
     def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         store = self._live
         holders: dict[str, Record] = {}
+        made = Plan([], [])
+
+        def plan(drafts: Sequence[Draft] = drafts) -> Plan:
+            nonlocal made
+            made = self._posting(drafts, holders)
+            return made
 
         def again(answer: Answer) -> Plan | None:
             """A draft that another job's key kept out is tried anew if that job has gone meanwhile, by a later try than
@@ -174,11 +180,15 @@ class StoreEngine(ScheduleEngine, LimitEngine, DoneEngine, KeyEngine, Engine, Ge
                 and uuid not in mine
                 and ((holder := standing(stored, found.now)) is None or holder.state not in LIVE)
             }
-            made = self._posting([drafts[index] for index in sorted(gone)], holders)
-            done = iter(made.done)
-            return made._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
+            anew = plan([drafts[index] for index in sorted(gone)])
+            done = iter(anew.done)
+            return anew._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
 
-        result = self._call(nonce).do(nonce, lambda: self._posting(drafts, holders), again)
+        result = self._call(nonce).do(nonce, plan, again)
+        for before, after, _ in made.changes:
+            if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
+                # A job that another posting replaces begins anew.
+                tell_of_lapse(after if after.state == TRASHED else before.record)
         # A short answer leaves out the uuids of the jobs that it has posted.
         deeds = [done._replace(uuid=done.uuid or draft.uuid) for done, draft in zip(result.done, drafts, strict=True)]
         records = {stored.record.uuid: stored.record for stored in result.stored}

@@ -67,7 +67,8 @@ class RedisEngine(StoreEngine[RedisStore]):
     def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
         postings = [draft.posting for draft in drafts if isinstance(draft.posting, bytes)]
         packed = [packed_draft(draft) for draft in drafts]
-        now, answers = self._live.change("insert", nonce, packed, postings=postings)
+        now, answers, lapsed = self._live.change("insert", nonce, packed, postings=postings)
+        _tell_of(lapsed)
         results: list[Posted] = []
         for draft, answer in zip(drafts, answers, strict=True):
             if isinstance(answer, int):

@@ -172,6 +172,27 @@ class TestLapseErrors:
         assert other.get(lapsed.uuid).errors == seen
         assert take(board, "bert").errors == seen
 
+    def test_a_post_that_needs_the_key(
+        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        job = board.post("resize", key="k", max_attempts=1)
+        let_lapse(board, job)
+        seen = other.get(job.uuid).errors
+        assert board.post("resize", key="k").created
+        written = f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed, and the job goes to the trash"
+        assert [message for message in caplog.messages if message.startswith(written)]
+        assert other.get(job.uuid).errors == seen
+
+    def test_a_post_that_replaces_the_job(
+        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        job = board.post("resize", key="k")
+        let_lapse(board, job)
+        seen = other.get(job.uuid).errors
+        assert board.post("resize", details={"width": 1}, key="k", on_key="replace").replaced
+        assert f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
+        assert other.get(job.uuid).errors == seen
+
     def test_a_claim_of_the_job_itself(
         self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -387,6 +387,8 @@ end
 
 -- Who holds this key: the uuid of a job that lives, or whose window runs, and that job, unless it has left the board.
 local store
+-- Lapses that this script writes down for the sake of a key.
+local lapses = {}
 local function holder_of(key)
   local field = 'key\0' .. key
   local held = side_of(field)
@@ -394,6 +396,7 @@ local function holder_of(key)
   -- One that has lapsed for good lets go of it.
   if job and job.record[STATE] == 'T' and job.state ~= 'T' then
     store(job)
+    if job.lapsed then lapses[#lapses + 1] = {job.id, job.blob, ''} end
     held = side_of(field)
   end
   if held and held.till then

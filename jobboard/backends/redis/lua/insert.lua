@@ -45,6 +45,7 @@ for index, draft in ipairs(drafts) do
       local job = post(draft, ARGV[index + 1], false, #drafts - index)
       status, whose, answers[index], made[id] = 'ok', id, job.record[SEQUENCE], true
     elseif draft[11] and job and (job.record[STATE] == 'U' or job.record[STATE] == 'S') then
+      if job.lapsed then lapses[#lapses + 1] = {holder, cmsgpack.pack(job.record), ''} end
       replace(job, draft, ARGV[index + 1])
       status, whose, renewed[holder] = 'replaced', holder, true
     else
@@ -60,4 +61,4 @@ for index, each in ipairs(told) do
   end
 end
 if not stored or args[3] > tried then answer(parts) end
-return reply({now, answers})
+return reply({now, answers, lapses})
