@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,8 +23,11 @@ Condition = sa.ColumnElement[bool]
 Held = Mapping[Key, Mapping[str, Any]]
 """For each row by its key, what it has as long as it is held: values by the names of their columns."""
 
+Failed = dict[object, "type[Fenced] | None"]
+"""For each state of an object that was checked, the first fence that it failed; None if it passed."""
+
 _ASKED = "jobboard.asked"
-"""Where a session keeps, for one flush, which of its objects were found to hold their rows."""
+"""Where a session keeps its :data:`Failed` for one flush."""
 
 BATCH = 100
 """How many rows one statement locks at most: of more, planners read whole tables."""
@@ -69,8 +72,15 @@ def keyed(mapper: Mapper[Any], keys: Iterable[Key]) -> Condition:
     """The rows with these keys."""
     columns = mapper.primary_key
     if len(columns) == 1:
-        return columns[0].in_([key[0] for key in keys])
+        return _among(columns[0], [key[0] for key in keys])
     return sa.or_(sa.false(), *(sa.and_(*(c == part for c, part in zip(columns, key, strict=True))) for key in keys))
+
+
+def _among(column: sa.ColumnElement[Any], values: Collection[Any]) -> Condition:
+    if len(values) > 1:
+        # In a plain list SQLAlchemy examines each value, as each could be an expression.
+        return column.in_(sa.bindparam(None, list(values), type_=column.type, expanding=True))
+    return sa.or_(sa.false(), *(column == value for value in values))
 
 
 def change(mapper: Mapper[Any], keys: Iterable[Key], *conditions: Condition) -> sa.Update:
@@ -122,14 +132,14 @@ def _held_as_said(
         # To compare each row with its own values here costs less than to say so in SQL, a condition for each. These
         # lists keep us from waiting for nearly all rows that are others' by now.
         likely = [
-            column.in_({held[key][name] for key in some})
+            _among(column, {held[key][name] for key in some})
             for name, column in zip(names, columns, strict=True)
             if all(name in held[key] for key in some)
         ]
         select = sa.select(*mapper.primary_key, *columns, Now()).where(keyed(mapper, some), *likely, *conditions)
         for row in connection.execute(reading(select)):
-            key, values = tuple(row[:width]), dict(zip(names, row[width:-1], strict=True))
-            if all(values[name] == value for name, value in held[key].items()):
+            key = tuple(row[:width])
+            if held[key].items() <= dict(zip(names, row[width:-1], strict=True)).items():
                 found[key] = row[-1]
     return found
 
@@ -161,28 +171,33 @@ def check_fence(mapper: Mapper[Any], connection: Connection, row: Fenced) -> Non
 
     :raises ClaimLost: it holds it no more.
     """
-    for fence in type(row).__mro__:
-        if issubclass(fence, Fenced) and "_hold" in vars(fence) and fence._hold(row) is not None:
-            _check(fence, mapper, connection, row)
-
-
-def _check(fence: type[Fenced], mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
-    state = sa.inspect(row)
-    asked: dict[object, bool] = state.session.info.setdefault(_ASKED, {})
-    if (fence, state) not in asked:
-        alike = {state: row, **{sa.inspect(each): each for each in (*state.session.dirty, *state.session.deleted)}}
-        held = {
-            each: hold
-            for each, other in alike.items()
-            # Others may be in another database.
-            if each.mapper is mapper and each.identity_token == state.identity_token and (fence, each) not in asked
-            if (hold := fence._hold(other)) is not None
-        }
-        begin_writing(connection, table_of(mapper))
-        locked = lock_held(connection, mapper, {each.identity: hold for each, hold in held.items()})
-        asked.update(((fence, each), each.identity in locked) for each in held)
-    if not asked[fence, state]:
+    state: Any = object_state(row)
+    failed: Failed = state.session.info.setdefault(_ASKED, {})
+    if state not in failed:
+        failed.update(_check(mapper, connection, row, failed))
+    if (fence := failed[state]) is not None:
         raise fence._lose(row)
+
+
+def _check(mapper: Mapper[Any], connection: Connection, row: Fenced, known: Container[object]) -> Failed:
+    own: Any = object_state(row)
+    states = {object_state(each): each for each in (row, *own.session.dirty, *own.session.deleted)}
+    alike = {
+        each: other
+        for each, other in states.items()
+        # Others may be in another database.
+        if each.mapper is mapper and each.identity_token == own.identity_token and each not in known
+    }
+    failed: Failed = dict.fromkeys(alike)
+    for fence in type(row).__mro__:
+        if not (issubclass(fence, Fenced) and "_hold" in vars(fence)):
+            continue
+        held = {key_of(other): hold for other in alike.values() if (hold := fence._hold(other)) is not None}
+        if held:
+            begin_writing(connection, table_of(mapper))
+            lost = held.keys() - lock_held(connection, mapper, held).keys()
+            failed.update((each, failed[each] or fence) for each in alike if each.identity in lost)
+    return failed
 
 
 @sa.event.listens_for(Session, "before_flush")

@@ -389,7 +389,7 @@ class StatusTracker(Fenced):
         lock = uuid.uuid4().hex
         if not self._changed(session, sa.and_(*same), {**values, "lock": lock, "lock_at": now}):
             raise _locked(self)
-        remember(session, self, _LOCK, lock)
+        remember(session, [self], _LOCK, lock)
         return lock, now
 
     def _finish(self, session: Session, values: dict[str, Any]) -> None:
@@ -398,7 +398,7 @@ class StatusTracker(Fenced):
             return
         now = session.scalar(sa.select(UtcNow()))
         self._write(session, {**values, "update_at": now, "lock": None})
-        remember(session, self, _LOCK, None)
+        remember(session, [self], _LOCK, None)
 
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write the values, if this object still has the lock that it had taken."""
@@ -421,7 +421,7 @@ class StatusTracker(Fenced):
                 return False
             if not lock(connection, mapper, sa.and_(keyed(mapper, [key]), condition), skip=False):
                 return False
-        show(session, self, values)
+        show(session, [self], values)
         return True
 
     def _key_in(self, session: Session) -> Key:

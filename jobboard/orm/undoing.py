@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,30 +21,38 @@ def on_rollback(session: Session, undo: Callable[[], object]) -> None:
     session.info.setdefault(_UNDO, []).append((within, undo))
 
 
-def remember(session: Session, row: Any, key: str, value: object) -> None:
-    """Keep this with an object, where no expiry empties it; once rolled back, what was there before."""
-    info = object_state(row).info
-    on_rollback(session, partial(info.__setitem__, key, info.get(key)))
-    info[key] = value
+def remember(session: Session, rows: Sequence[Any], key: str, value: object) -> None:
+    """Keep this with objects, where no expiry empties it; once rolled back, what was there before."""
+    infos = [object_state(row).info for row in rows]
+    on_rollback(session, partial(_put_back, key, [(info, info.get(key)) for info in infos]))
+    for info in infos:
+        info[key] = value
 
 
-def show(session: Session, row: Any, values: Mapping[str, Any]) -> None:
-    """Have an object show what was written to its row, which the session has had no part in."""
-    for name, value in values.items():
-        set_committed_value(row, name, value)
-    reload_on_rollback(session, row, *values)
+def _put_back(key: str, before: Iterable[tuple[dict[str, Any], object]]) -> None:
+    for info, value in before:
+        info[key] = value
 
 
-def reload_on_rollback(session: Session, row: Any, *names: str) -> None:
-    """After a rollback to a savepoint, too, ask for what the row has. Of that the session expires only what itself has
-    written."""
-    on_rollback(session, partial(_expire, session, row, names))
+def show(session: Session, rows: Sequence[Any], values: Mapping[str, Any]) -> None:
+    """Have objects show what was written to their rows, which the session has had no part in."""
+    for row in rows:
+        for name, value in values.items():
+            set_committed_value(row, name, value)
+    reload_on_rollback(session, rows, *values)
 
 
-def _expire(session: Session, row: Any, names: tuple[str, ...]) -> None:
-    state = sa.inspect(row)
-    if state.session is session and state.persistent:
-        session.expire(row, names)
+def reload_on_rollback(session: Session, rows: Sequence[Any], *names: str) -> None:
+    """After a rollback to a savepoint, too, ask for what the rows have. Of that the session expires only what itself
+    has written."""
+    on_rollback(session, partial(_expire, session, rows, names))
+
+
+def _expire(session: Session, rows: Iterable[Any], names: tuple[str, ...]) -> None:
+    for row in rows:
+        state = object_state(row)
+        if state.session is session and state.persistent:
+            session.expire(row, names)
 
 
 def hand_over(session: Session) -> list[Callable[[], object]]:

@@ -90,7 +90,10 @@ def acquire(session: Session, model: type[Any], wish: Wanted) -> list[Any]:
         token, instant = taken[key]
         begun = instant if wish.instant is None else wish.instant
         deadline = asked + (begun + wish.timeout - instant) / SECOND
-        _hold(session, row, Acquisition(wish.who, token + 1, deadline))
+        # Rolled back, it stays with the object, which nobody may write to as if it had not been acquired.
+        object_state(row).info[HELD] = acquisition = Acquisition(wish.who, token + 1, deadline)
+        on_rollback(session, acquisition.taken_away)
+    reload_on_rollback(session, list(objects.values()), *_COLUMNS)
     return [objects[key] for key in taken if key in objects]
 
 
@@ -228,10 +231,11 @@ def unacquire(session: Session, model: type[Any], who: str, rows: Sequence[Any] 
         released = list(lock_held(connection, mapper, held, *where))
         release(connection, mapper, released)
     gone = set(released)
+    forgotten = [row for row in rows if key_of(row) in gone]
+    remember(session, forgotten, HELD, None)
+    show(session, forgotten, {"acquired_by": None, "acquired_at": None, "acquired_until": None})
     for row in rows:
-        if key_of(row) in gone:
-            _forget(session, row)
-        elif row.acquisition is not None and not where:
+        if key_of(row) not in gone and row.acquisition is not None and not where:
             row.acquisition.taken_away()
     return len(released)
 
@@ -266,22 +270,9 @@ def _in_hand(session: Session, model: type[Any], who: str) -> list[Any]:
     return [row for row in mine if row.acquisition is not None and row.acquisition.who == who]
 
 
-def _hold(session: Session, row: Any, acquisition: Acquisition) -> None:
-    # Rolled back, it stays with the object, which nobody may write to as if it had not been acquired.
-    object_state(row).info[HELD] = acquisition
-    on_rollback(session, acquisition.taken_away)
-    reload_on_rollback(session, row, *_COLUMNS)
-
-
 def _extended(session: Session, row: Any, who: str, begun: int, timeout: int, deadline: float) -> None:
-    show(session, row, {"acquired_at": moment(begun), "acquired_until": moment(begun + timeout)})
+    show(session, [row], {"acquired_at": moment(begun), "acquired_until": moment(begun + timeout)})
     if row.acquisition is None:
-        remember(session, row, HELD, Acquisition(who, row.acquired_token, deadline))
+        remember(session, [row], HELD, Acquisition(who, row.acquired_token, deadline))
     else:
         on_rollback(session, row.acquisition.extended(deadline))
-
-
-def _forget(session: Session, row: Any) -> None:
-    """The object holds its row no more."""
-    remember(session, row, HELD, None)
-    show(session, row, {"acquired_by": None, "acquired_at": None, "acquired_until": None})
