@@ -211,7 +211,8 @@ class Claiming(Finishing):
                     verdict = outcomes.refused_work(job)
                     if verdict is None:
                         break
-                    self._refuse(job, verdict)
+                    refused, job = job, None
+                    self._refuse(refused, verdict)
                 assert job is not None
                 with self._work_on(job):
                     yield job
@@ -234,7 +235,7 @@ class Claiming(Finishing):
         claim = _claim_of(job)
         try:
             self._conclude(claim, verdict)
-        except JobBoardError as error:
+        except BaseException as error:
             self._let_lapse(claim, self._session)
             if not isinstance(error, ClaimLost | NotFound):
                 raise

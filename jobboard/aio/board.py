@@ -329,7 +329,8 @@ class AsyncJobBoard:
                 verdict = outcomes.refused_work(job)
                 if verdict is None:
                     break
-                await see_through(self._threads.begin(self._board._refuse, job, verdict))
+                refused, job = job, None
+                await see_through(self._threads.begin(self._board._refuse, refused, verdict))
             assert job is not None
             with self._board._work_on(job):
                 yield job
