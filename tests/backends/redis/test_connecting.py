@@ -116,7 +116,7 @@ def test_a_namespace_of_bytes(server: Redis, open_board: Open) -> None:
         ("redis://h", {"sentinel_kwargs": {"passwort": SECRET}, "sentinel": "s"}, "sentinel_kwargs.*passwort"),
         ("redis://h?sentinel=", {}, "sentinel=''"),
         ("redis://h1:1,h2:2", {}, "host"),
-        ("redis://h1:x,h2:2", {"cluster": True}, "host"),
+        ("redis://h1:x,h2:2", {"cluster": True}, "port"),
         ("redis://h", {"unix_socket_path": "/s"}, "unix_socket_path"),
         ("redis", {"unix_socket_path": "/s", "port": 1}, "unix_socket_path"),
         ("redis", {"unix_socket_path": "/s", "sentinel": "s"}, "unix_socket_path"),
