@@ -144,7 +144,7 @@ def extras(
 
 
 def _near(name: object, known: Iterable[str], otherwise: str = "") -> str:
-    """What may be meant by a name that is not known."""
+    """Return a hint at the known name that an unknown one may mean."""
     near = difflib.get_close_matches(str(name), known, n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
 

@@ -165,18 +165,18 @@ class Claim:
         return self._standing in TOLD or self._is_lost()
 
     def _is_lost(self) -> bool:
-        """By what the server, the clock or the holder says; one that was given up stands meanwhile, and is renewed."""
+        """Return whether the server, the clock or the holder says so. A claim that was given up is still renewed."""
         if self._is_found_lost():
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline
 
     def _is_found_lost(self) -> bool:
-        """Whether the heartbeat is to leave the claim out: its holder may have dropped the job."""
+        """Return whether the heartbeat leaves the claim out, as its holder may have dropped the job."""
         return self._standing == Standing.LOST or self.inherited
 
     @property
     def seen_lost(self) -> bool:
-        """Whether :attr:`lost` has been true before now: it was read so, or the board was told of the loss, and no
+        """True if :attr:`lost` has been true before now: it was read so, or the board was told of the loss, and no
         :meth:`extend` has succeeded since. This reads no clock, so it may be False while :attr:`lost` is true."""
         return self._standing in TOLD
 

@@ -69,7 +69,7 @@ class _Default(int):
 
 
 ATTEMPTS = _Default(25)
-"""How many attempts a job has unless its posting or a :class:`RetryPolicy` says otherwise."""
+"""The attempts of a job for which neither its posting nor a :class:`RetryPolicy` sets a limit."""
 
 
 @dataclass(frozen=True)

@@ -215,8 +215,8 @@ class Session:
 
     @contextlib.contextmanager
     def extending(self, claim: Claim) -> Iterator[None]:
-        """Within, the holder asks for an extension: the heartbeat does not let go of the claim as lost. If the
-        extension fails, the next beat does."""
+        """Keep the heartbeat from letting go of a claim as lost, while its holder asks for an extension. If the
+        extension fails, the next beat lets go of the claim."""
         with self._losing:
             self._extending.append(claim)
         try:
@@ -272,8 +272,10 @@ class Session:
             return list(self._held)
 
     def renewable(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Those of the claims that are still kept, and that nobody has found lost: a holder who has read that a claim
-        is lost may have dropped its job, which nobody else would get if the claim were renewed."""
+        """Return the claims that are still kept and were not found lost.
+
+        A holder that has read a claim as lost may have dropped the job. Nobody else would get the job if the claim were
+        renewed."""
         with self._lock:
             return [claim for claim in claims if claim in self._held and not claim._is_found_lost()]
 

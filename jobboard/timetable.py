@@ -32,7 +32,7 @@ LONGEST = 255
 """The most characters of a cron expression, and of a time zone's name."""
 
 _SHOWN = 40
-"""How many characters of a longer one an error shows."""
+"""The characters that an error shows of a text that is too long."""
 
 _SECOND = 1_000_000
 _WINDOW = 3600 * _SECOND

@@ -359,7 +359,7 @@ class WaitingLine(Generic[T]):
         await outlast(self._thread.begin(self._board.engine.forgo))
 
     def _left_of(self, party: _Party[T]) -> list[_Waiting[T]]:
-        """Those of its waiters who still wait."""
+        """Return the waiters of a party that still wait."""
         return [waiter for waiter in party.present if waiter in self._waiters and not waiter.served.done()]
 
     def _still_owed(self, slept: _Party[T]) -> _Party[T] | None:
@@ -395,7 +395,7 @@ class WaitingLine(Generic[T]):
         return turn, self._board._peek(turn.session, names)
 
     def _plan(self, waiters: Iterable[_Waiting[T]] | None = None) -> list[_Party[T]]:
-        """For whom to look, of all who wait or of these, the party of who came first being the first."""
+        """Return the parties to look for, of all waiters or of these. The party of the first waiter comes first."""
         plan: list[_Party[T]] = []
         filling: dict[_Key, _Party[T]] = {}
         homes: dict[_Key, _Party[T]] = {}

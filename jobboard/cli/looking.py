@@ -212,5 +212,5 @@ def of_metadata(entity: Entity) -> tuple[object, ...]:
 
 
 def _as_text(value: object) -> str:
-    """What an entity says of itself is of JSON's shape, and is shown so."""
+    """Return a value of an entity's metadata as text: JSON, but for a str."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -76,7 +76,7 @@ class Finisher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """On a thread of its own."""
+        """Start the thread of the finisher."""
         self._thread = started(f"{self._name}-finisher", self._run)
 
     def put(self, job: Job, outcome: Verdict) -> None:

@@ -134,7 +134,7 @@ class Engine(abc.ABC):
 
     @property
     def has_replicas(self) -> bool:
-        """Whether a replica may take the place of the server, as far as is known."""
+        """Return whether a replica may take the place of the server, as far as the board knows."""
         return False
 
     @property

@@ -1,5 +1,5 @@
-"""What is odd about a board, whatever its store: weaknesses of its server, side records that can't be read, and keys
-that jobs have and do not hold. Each with what repairs it."""
+"""Oddities of a board on any store: weaknesses of its server, unreadable side records, and keys that jobs have and do
+not hold. Each names its repair."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ClaimKeeper:
 
     @contextlib.contextmanager
     def wanted_again(self, uuid: str, token: int | None) -> Iterator[None]:
-        """Within, the holder of a claim that counted as lost extends it after all. If that fails, nobody keeps it."""
+        """Call the errand off that frees a lost claim, while its holder extends it. If that fails, nobody keeps it."""
         forsaken = token is not None and (uuid, token) in self._forsaken
         if token is not None:
             self._forsaken.discard((uuid, token))

@@ -185,7 +185,7 @@ class Store(abc.ABC):
     """How many bytes of postings the jobs may have that one commit changes, unless it is a single one."""
 
     has_replicas: bool = False
-    """Whether a replica may take the place of the server, as far as is known."""
+    """True if a replica may take the place of the server, as far as the store knows."""
 
     examines: ClassVar[frozenset[str]] = frozenset()
     """Of the kinds ``entity``, ``scope`` and ``key`` those that its :meth:`examine` looks through by itself; of keys,

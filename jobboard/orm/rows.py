@@ -24,10 +24,10 @@ Held = Mapping[Key, Mapping[str, Any]]
 """For each row by its key, what it has as long as it is held: values by the names of their columns."""
 
 Failed = dict[object, "type[Fenced] | None"]
-"""For each state of an object that was checked, the first fence that it failed; None if it passed."""
+"""The first fence that each checked object failed, by the object's state; None if the object passed."""
 
 _ASKED = "jobboard.asked"
-"""Where a session keeps its :data:`Failed` for one flush."""
+"""The key in a session's ``info`` of its :data:`Failed`, for one flush."""
 
 BATCH = 100
 """How many rows one statement locks at most: of more, planners read whole tables."""

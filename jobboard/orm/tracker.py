@@ -550,7 +550,7 @@ def _level(debug: bool) -> int:
 
 
 def _entries(traceback_stack_limit: int | None) -> int | None:
-    """How many entries of a traceback are stored; None: all of them."""
+    """Return the number of a traceback's entries to store; None for all."""
     return None if traceback_stack_limit is None else arguments.integer("traceback_stack_limit", traceback_stack_limit)
 
 

@@ -6,7 +6,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import AssertionPool, SingletonThreadPool, StaticPool
 
 SYNC = "verbs call their driver in threads, under jobboard.aio, too: make a sync engine by sqlalchemy.create_engine"
-"""What errors say of an async one."""
+"""The advice of errors about an async client."""
 
 
 def is_in_memory(engine: Engine) -> bool:
@@ -23,7 +23,7 @@ def gives_one(engine: Engine) -> bool:
 
 
 def is_async(given: object) -> bool:
-    """Whether it is an AsyncEngine, or what one gives."""
+    """Return whether an object is an AsyncEngine, or comes from one."""
     return type(given).__module__.startswith("sqlalchemy.ext.asyncio")
 
 

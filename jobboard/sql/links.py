@@ -44,7 +44,7 @@ class ConstraintViolated(_OfTheDatabase):
 
 
 def refused(error: ConstraintViolated) -> JobFailure:
-    """What a constraint's refusal is for the caller of a verb, where nothing else can be tried."""
+    """Return the public error for the refusal of a constraint, where nothing else can be tried."""
     return JobFailure(f"the database refused it: {error}", error.cause)
 
 
@@ -300,7 +300,7 @@ class Links:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
 
     def finish(self, work: Callable[[Link], T], patience: float | None = None) -> T:
-        """As :meth:`run`, for the work of a verb that has no other way left.
+        """Run the work of a verb that has no other way left, as :meth:`run` does.
 
         :raises JobFailure: also where a constraint refused it, one that somebody has added to the tables."""
         try:

@@ -59,7 +59,7 @@ _TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_
 
 
 _DRIVERS = ("http", "https")
-"""What etcd+http:// and etcd+https:// name."""
+"""The protocols of ``etcd+http://`` and ``etcd+https://``."""
 
 
 def _is_tls(conf: Settings) -> bool:

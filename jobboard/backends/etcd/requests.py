@@ -68,8 +68,8 @@ def span(start: str, end: str, limit: int = 0, only: str = "", since: int = 0) -
 
 
 def within(compare: Sequence[str], success: Sequence[str], failure: str = "") -> str:
-    """An operation that does these if what it compares holds, whatever becomes of the others. ``failure`` is done if it
-    does not hold."""
+    """Return an operation that does ``success`` if its comparisons hold, and ``failure`` if not, whatever becomes of
+    the other operations."""
     return f'{{"request_txn":{_message(compare, success, failure)}}}'
 
 

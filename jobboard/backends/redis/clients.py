@@ -89,7 +89,7 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 SOCKET_PARTS: Mapping[str, str] = {"user": "username", "password": "password", "path": "unix_socket_path"}
-"""Those of ``unix://``, as redis-py has it."""
+"""The options of ``unix://``, a scheme of redis-py."""
 SOCKET_OPTIONS: Mapping[str, Option] = {
     **OPTIONS,
     "unix_socket_path": Option(_socket_path, None, "path of the server's socket"),

@@ -251,7 +251,7 @@ def make(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
 
 
 def _of_libpq(conf: Settings) -> dict[str, Any]:
-    """What stands in a connection string of libpq's beside the parts of the URL."""
+    """Return the arguments of libpq that are no parts of the URL."""
     arguments = {option: conf[option] for option in _passed_on(conf)}
     if arguments.pop("ssl", False):
         arguments.setdefault("sslmode", "require")
@@ -294,7 +294,7 @@ def _check_tls_of_mysql(conf: Settings) -> None:
 
 
 def _tls_of_mysql(conf: Settings) -> dict[str, Any]:
-    """As PyMySQL takes it, which checks the certificate where it has the authority's; empty: no TLS."""
+    """Return PyMySQL's TLS settings; empty for no TLS. PyMySQL checks the certificate if it has the authority's."""
     tls = {part: conf[f"ssl_{part}"] for part in ("ca", "cert", "key") if conf[f"ssl_{part}"] is not None}
     if _ssl_mode(conf) == "verify_ca" or (_ssl_mode(conf) == "required" and "ca" not in tls):
         tls["check_hostname"] = False

@@ -60,7 +60,7 @@ _HEADER = 14
 """The bytes of one read, beside its path."""
 
 _LARGE = 10_000
-"""From how many bytes on a request may be what has broken its connection."""
+"""The size in bytes from which a request may have broken its own connection."""
 
 _REFUSED_FOR = 2.0
 """After how many seconds without a connection the servers are asked how far they have come."""

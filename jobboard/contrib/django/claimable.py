@@ -164,12 +164,12 @@ class ClaimableModel(models.Model):
     """
 
     acquire_limit: ClassVar[int | None] = None
-    """How many rows to acquire at most, unless the call says otherwise; None: the setting ``SCALABLE_ACQUIRE_LIMIT``,
-    and without it 100."""
+    """The most rows that a call without ``limit`` acquires. None: the setting ``SCALABLE_ACQUIRE_LIMIT``, 100 by
+    default."""
 
     acquire_timeout: ClassVar[float | None] = None
-    """For how many seconds, unless the call says otherwise; None: the setting ``SCALABLE_ACQUIRE_TIMEOUT``,
-    and without it 600."""
+    """The seconds after which acquired rows are free again. None: the setting ``SCALABLE_ACQUIRE_TIMEOUT``, 600 by
+    default."""
 
     acquired_by = NameField(max_length=255, null=True, default=None, editable=False, db_index=True)
     acquired_at = MomentField(null=True, default=None, editable=False)

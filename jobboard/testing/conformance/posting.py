@@ -288,7 +288,7 @@ class TestPostingMany:
         assert board.job_count == 0
 
     def test_an_argument_that_is_mistyped(self, board: JobBoard) -> None:
-        """Of any verb that takes a backend's own arguments."""
+        """Each verb that takes a backend's own arguments names the nearest one."""
         with pytest.raises(
             TypeError, match=r"post\(\) of a .* board has no argument 'priorty'; did you mean 'priority'\?"
         ):

@@ -99,7 +99,7 @@ class TestOtherProcesses:
         assert job.state == COMPLETE
 
     def test_a_stopped_holder_that_drops_its_job(self, board: JobBoard, puppet: Puppet) -> None:
-        """It has read that the claim is lost: others get the job, although its process lives and renews the rest."""
+        """The holder has read its claim as lost: others get the job, though the process lives and renews the rest."""
         if not reaches(board, puppet):
             return
         job = board.post("resize")
