@@ -1,5 +1,6 @@
 """A server that won't do it: for want of rights, or of room."""
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_an_outcome_that_is_too_large_is_left_behind_and_named(make_board: Calla
             source.consume(job, "anna", result="x" * size)
         target = make_board("moved")
         moved = Mover(source, target).run()
-        assert [(each.uuid, each.why.partition(",")[0]) for each in moved.left] == [
-            (large[0].uuid, "the outcome takes 1000128 bytes")
-        ]
+        [left] = moved.left
+        assert left.uuid == large[0].uuid
+        assert re.match(r"the outcome takes 1000\d\d\d bytes,", left.why)
         assert {each.uuid for each in target.outcomes()} == {job.uuid for job, _ in others}
