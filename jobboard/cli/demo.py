@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -23,7 +24,7 @@ from urllib.parse import quote
 
 import click
 
-from jobboard import conf
+from jobboard import conf, logs
 from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, fetch_board
 from jobboard.cli.output import bars, say, say_json, table, warn
@@ -187,6 +188,8 @@ def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) 
         parent.join()
         os._exit(1)
 
+    # The report counts the jobs of the killed worker: a warning for each of them would hide it.
+    logging.getLogger(logs.__name__).setLevel(logging.ERROR)
     threading.Thread(target=follow, daemon=True).start()
     Conductor(who, fetch_board(uri, board), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
 
