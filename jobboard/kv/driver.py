@@ -1,0 +1,229 @@
+"""The contract of a driver: what the store of a board needs of a key-value server.
+
+A driver keeps two kinds of things for one board:
+
+- **Records**: small values with versions, each at a path such as ``job/0c1f`` or ``side/key/mail 7``. Whoever changes a
+  record names the version that it has read.
+- **Indexes**: sorted sets of names, such as ``ready`` or ``timed``. A name has no value and no version.
+
+A commit changes any number of records and names at once, or none of them. A *session* is the driver's proof that this
+process is alive. A *bell* is a word that every driver of the board hears.
+
+The paths and the names of indexes come from :mod:`jobboard.kv.layout`. Their parts are quoted: they hold no ``/`` and
+no control characters.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from jobboard.conf import Option
+from jobboard.engine import Seat
+from jobboard.primitives import Characteristics
+
+Version = Any
+"""Tells one state of a record from every other state that this path ever had; compared by equality."""
+
+ANY: Version = object()
+"""In a put or a delete: the record may have any version. In a check: it exists."""
+
+ALIVE = "alive"
+"""The index of the sessions that live. The driver itself adds and removes the names."""
+
+JOBS, SCHEDULES = "jobs", "schedules"
+"""The two bells: for those who wait for jobs, and for those who post what is due."""
+
+CONNECTED = "connected"
+"""What :meth:`Driver.open`'s ``heard`` is told when there is a connection again, perhaps in another session."""
+
+MISSED = "missed"
+"""What ``heard`` is told when a bell may have rung that was not heard, or a session may have ended."""
+
+
+class Node(NamedTuple):
+    """A record: its value and its version."""
+
+    value: bytes
+    version: Version
+
+
+class Range(NamedTuple):
+    """The first ``most`` names of an index behind ``after``, in the order of the names.
+
+    ``place`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last parts of the
+    records' paths, in an order that the driver chooses and keeps."""
+
+    place: str
+    most: int
+    after: str = ""
+
+
+class Snapshot(NamedTuple):
+    """The answer to a reading: the records (None: there is none) and the names, each in the order asked for.
+
+    ``now``: the server's time in µs since 1970, not ahead of it."""
+
+    now: int
+    nodes: list[Node | None]
+    names: list[list[str]]
+
+
+class Op(NamedTuple):
+    """One operation of a commit.
+
+    =========  ====================================================================  ======================
+    do         what it does                                                          refused unless
+    =========  ====================================================================  ======================
+    create     make a record at ``path``                                             there is none
+    put        change the record                                                     it has ``version``
+    delete     remove the record                                                     it has ``version``
+    check      nothing                                                               it has ``version``
+    add        put a name into an index; ``path`` is ``index/name``                  \\-
+    remove     take the name out of the index                                        \\-
+    ring       ring the bell ``path``                                                \\-
+    lives      nothing; ``path`` is a session                                        the session lives
+    =========  ====================================================================  ======================
+
+    A name that is to be added and is there, or that is to be removed and is not, is no reason for a refusal."""
+
+    do: Literal["create", "put", "delete", "check", "add", "remove", "ring", "lives"]
+    path: str
+    value: bytes = b""
+    version: Version = ANY
+
+
+class Numbers(NamedTuple):
+    """Numbers for new jobs: ``first`` and those behind it. The commit that uses them has these ``ops``, too."""
+
+    first: int
+    ops: Sequence[Op]
+
+
+class Refused(Exception):
+    """Nothing was committed, as these paths were not as the operations require. There may be more such paths; with
+    none, the driver can't tell.
+
+    :param paths: the paths of the operations that were refused.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        super().__init__(*paths)
+        self.paths = frozenset(paths)
+
+
+class Driver(abc.ABC):
+    """A driver for one board. Every method may be called from several threads at once. Every method but those that end
+    something raises :class:`~jobboard.exceptions.ConnectionFailure` where the server can't be reached, within a few
+    seconds, and with ``outcome='unknown'`` where a commit may have happened or may still happen. What the server
+    refuses for other reasons raises :class:`~jobboard.exceptions.JobFailure` with a message for users.
+
+    Building a driver talks to nobody.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options of the backend, beside those that every board has."""
+
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """Which option each part of a URI sets: user, password, host, port, path."""
+
+    keeps: ClassVar[Literal["session", "process"]] = "session"
+    """What keeps a claim without an ``expiry``: a session with the server, or the process itself, so that the claim
+    never lapses."""
+
+    most_bytes: ClassVar[int | None] = None
+    """How many bytes of values one commit may have, about; None: any number."""
+
+    most_kept: ClassVar[int | None] = None
+    """How many bytes the value of one record may have, about; None: any number."""
+
+    poll_cap: ClassVar[float] = 60.0
+    """The longest that one who waits for a bell sleeps without looking, in seconds."""
+
+    margin: int | None = None
+    """For how long a session surely lives on after an answer of the server, in µs; None: as long as the process."""
+
+    precision: int = 0
+    """By how many µs the time in a snapshot may lag behind the server's clock."""
+
+    patience: float
+    """For how many seconds one request may take. The store lowers it when the board is about to be closed."""
+
+    def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
+        """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection at this moment."""
+        return True
+
+    @abc.abstractmethod
+    def open(self, create: bool, first: Sequence[Op], heard: Callable[[str], None]) -> Characteristics:
+        """Connect. If the board has no records and ``create`` is true, make the board by committing ``first``. Many
+        processes may do so at once: a refusal means that another was quicker.
+
+        :param heard: told of :data:`CONNECTED` from now on; of the bells and of :data:`MISSED` from :meth:`watch` on.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End the session, so that its claims become free, and the connections that this driver made; never a client
+        of the caller's."""
+
+    @abc.abstractmethod
+    def forked(self) -> None:
+        """In a forked child, before anything else: let go of every inherited connection and session *without closing
+        it*, as the parent still uses the socket. The next call connects anew. Take no lock."""
+
+    @abc.abstractmethod
+    def now(self) -> int:
+        """The server's time in µs since 1970, not ahead of it."""
+
+    @abc.abstractmethod
+    def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
+        """Read records and indexes. The driver reads them all at one instant, or one after the other: the paths first,
+        each piece not older than the one before.
+
+        :param fresh: show everything that anybody had committed, and been told so, before this call.
+        """
+
+    @abc.abstractmethod
+    def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
+        """Do all of these, or nothing. No path occurs twice, but for a bell and for what :meth:`number` has given.
+
+        :returns: the versions of the records that were created or put.
+        :raises Refused: a record is not as an operation requires, or a session does not live.
+        """
+
+    @abc.abstractmethod
+    def number(self, count: int, beaten: bool) -> Numbers:
+        """Give numbers to ``count`` new jobs: positive, below 10**16, given to nobody else, and above all those that
+        anybody had committed, or been given for good, before this call.
+
+        The cheap way is a counter that the driver remembers: its ``ops`` compare and raise the counter. With
+        ``beaten``, others have been quicker at that: the driver then draws the numbers by a write of its own, which
+        compares nothing, and needs no ``ops``. Numbers may have gaps."""
+
+    @abc.abstractmethod
+    def session(self) -> str:
+        """The name of this process's session, which holds no ``.``. A new one where the last has ended. It is in the
+        index :data:`ALIVE` for as long as the process lives, and a few seconds more."""
+
+    def beat(self) -> None:  # noqa: B027 - most clients prolong their sessions by themselves
+        """Prolong the session."""
+
+    @abc.abstractmethod
+    def watch(self) -> None:
+        """From now on tell ``heard`` of each bell that rings, by its name, and of :data:`MISSED` where a session ends.
+        Called any number of times: each call may arm anew what has gone off. What rings between two calls is told by
+        the second one at the latest."""
+
+    def tidy(self, seconds: float) -> bool:
+        """Remove what the driver itself leaves behind, folders that have become empty for instance, in short steps, for
+        so many seconds at most; whether there may be more."""
+        return False
+
+    def boards(self, most: int) -> list[str]:
+        """The names of boards on this server, at most so many, this board's own among them if it is there."""
+        return []
