@@ -55,10 +55,10 @@ class Raw:
     def __init__(self, board: Any) -> None:
         self.board = board
         board.claim_next("raw")  # the board's own connection is then made and set up
-        links = board.engine._opened.links
+        links = board.engine.store.links
         link = links.run(lambda link: link)
         self.dialect, self.cursor, self.raw, self.product = link.dialect, link.cursor, link.raw, link.product
-        self.statements = board.engine._opened.statements
+        self.statements = board.engine.store.statements
         self._single = getattr(board.engine._shortcuts, "single", None)
         self.call = 0
         self.base = {"p_board": board.name, "p_handle": HANDLE, "p_slot": 1}
@@ -207,7 +207,7 @@ def growth(database: str, uri: str) -> None:
 
 def vacuum(board: Any) -> None:
     """What a server does by itself soon after a bulk load."""
-    links = board.engine._opened.links
+    links = board.engine.store.links
     if links.engine.dialect.name == "postgresql":
         with links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("VACUUM ANALYZE")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import enum
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
 import jobboard
+from jobboard.backends.sql import SQLEngine
+from jobboard.backends.sql.store import SQLStore
 from jobboard.conf import COMMON, Option
 from jobboard.job import Act, Claim, Entity, Job, Posting
 from jobboard.outcomes import Reject, Retry, RetryPolicy
@@ -58,6 +60,12 @@ def engine_classes() -> dict[str, Any]:
     return {title: points[name].load() for title, name in BACKENDS.items()}
 
 
+def extras_of(backend: Any) -> Mapping[str, frozenset[str]]:
+    """The arguments that a backend adds. SQL's entry points name an engine, and the others name a store."""
+    found: Mapping[str, frozenset[str]] = (SQLStore if backend is SQLEngine else backend).extras
+    return found
+
+
 def _options() -> Iterable[str]:
     yield _title("Options", "-")
     yield "In a URI they follow a ``?``, in a dict they are its keys: see :doc:`configuration`.\n"
@@ -100,7 +108,8 @@ def _verbs() -> Iterable[str]:
     yield _members(jobboard.JobBoard)
     for title, engine in engine_classes().items():
         added = [
-            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``" for verb, names in engine.extras.items()
+            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``"
+            for verb, names in extras_of(engine).items()
         ]
         if added:
             yield f"The {title} board adds {', '.join(added)}.\n"

@@ -10,12 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 from jobboard import arguments, codec, logs, notifier
 from jobboard import conf as configuration
 from jobboard.door import Door
-from jobboard.engine import Engine, Seat
+from jobboard.engine import Engine, Seat, Store
 from jobboard.exceptions import (
     ClaimLost,
     ConnectionFailure,
@@ -81,7 +81,7 @@ class BoardBase(Board):
         client: Any = None,
         persistence: Any = None,
         *,
-        engine: type[Engine],
+        engine: type[Store] | type[Engine],
     ) -> None:
         self._name = codec.check_text("a board's name", name)
         self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
@@ -90,14 +90,15 @@ class BoardBase(Board):
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         # For how many µs the outcomes of jobs are kept that are consumed here.
         self._keep = round(self._conf["keep_done"] * 1e6) or None
-        self._keeps = None if self._keep is None else (self._conf["max_details"], engine.wire)
         self.tracing = NO_TRACING
         self._notifier = notifier.Notifier(name, self._listening)
         self._session: Session | None = None
         self._stats: tuple[float, BoardStats] | None = None
         self._lifecycle = threading.RLock()
         self._tidied = 0.0
-        self.engine = engine(Seat(name, self._conf, client, self._shown, self._heard))
+        seat, make = Seat(name, self._conf, client, self._shown), cast(Any, engine)
+        self.engine: Engine = Engine(seat, make) if issubclass(engine, Store) else make(seat)
+        self._keeps = None if self._keep is None else (self._conf["max_details"], self.engine.wire)
 
     def __repr__(self) -> str:
         return f"<JobBoard {self._name!r} at {self._shown}{', closed' if self.closed else ''}>"
@@ -178,7 +179,7 @@ class BoardBase(Board):
                     raise
                 _boards.add(self)
                 if self._notifier.listened_to:
-                    self.engine.listen(True)
+                    self.engine.watch("events")
 
     @final
     def close(self) -> None:
@@ -191,7 +192,7 @@ class BoardBase(Board):
             if session is None:
                 return
             _boards.discard(self)
-            self.engine.closing()
+            self.engine.hurry()
             kept = [claim for claim in session.end() if not claim.inherited]
             try:
                 for claims in batches(kept, lambda claim: len(claim.job._record.posting), BATCH, POST_BYTES):
@@ -273,6 +274,7 @@ class BoardBase(Board):
             renew=self._renew_held,
             on_lost=self._claim_lost,
             on_doubt=self.engine.doubt,
+            on_event=self._heard,
             slot_calls=self.engine.slot_calls,
         )
 
@@ -282,7 +284,7 @@ class BoardBase(Board):
 
     def _listening(self, on: bool) -> None:
         if self._session is not None:
-            self.engine.listen(on)
+            self.engine.watch("events", on)
 
     def _live(self) -> Session:
         session = self._session
@@ -321,6 +323,7 @@ class BoardBase(Board):
             session.confirm(chunk, sent, self.engine.renew(session.handle, held, self._ttl))
         with session.roster:
             self._renew_entities(session)
+        self.engine.clear_up()
         if time.monotonic() - self._tidied > TIDY_EVERY:
             self._tidy_up()
 

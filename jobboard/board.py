@@ -194,10 +194,8 @@ class JobBoard(Claiming, Ruling, Scheduling):
         def read(after: Record | None) -> list[Seen]:
             nonlocal behind, may_go
             session = self._live()
-            if behind:
-                session.query(self.engine.sync)
-                behind = False
-            page = session.query(self.engine.page, after, PAGE, wanted_names, wanted)
+            page = session.query(self.engine.page, after, PAGE, wanted_names, wanted, behind)
+            behind = False
             if only_unclaimed:
                 free = [seen.record for seen in page if seen.record is not None and seen.state == UNCLAIMED]
                 may_go = session.query(self.engine.open_to_claims, free) if free else set()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from jobboard import codec
-from jobboard.engine import Done, Engine, Remembered, Rules, StoredSchedule, Unreadable
-from jobboard.engine.scheduling import Make
+from jobboard.engine import Done, Engine, Make, Remembered, Rules, StoredSchedule, Unreadable
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
 from jobboard.session import Session
@@ -56,8 +55,9 @@ class Door:
         limit: int,
         names: Sequence[str] | None = None,
         states: frozenset[State] | None = None,
+        fresh: bool = False,
     ) -> list[Seen]:
-        return self._session.query(self._engine.page, after, limit, names, states)
+        return self._session.query(self._engine.page, after, limit, names, states, fresh)
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self._session.query(self._engine.trash_page, after, limit)
@@ -86,9 +86,6 @@ class Door:
     def boards(self, most: int) -> list[str]:
         return self._session.query(self._engine.boards, most)
 
-    def sync(self) -> None:
-        self._session.query(self._engine.sync)
-
     def now(self) -> int:
         return self._session.query(self._engine.now)
 
@@ -108,9 +105,9 @@ class OriginDoor(Protocol):
         limit: int,
         names: Sequence[str] | None = None,
         states: frozenset[State] | None = None,
+        fresh: bool = False,
     ) -> list[Seen]: ...
     def trash_page(self, after: Record | None, limit: int) -> list[Record]: ...
-    def sync(self) -> None: ...
     def now(self) -> int: ...
 
 

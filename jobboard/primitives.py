@@ -1,9 +1,8 @@
-"""The contract between :class:`~jobboard.board.JobBoard` and the engine that it holds: what each primitive takes and
-answers.
+"""Arguments and answers of the engine's calls; see :class:`jobboard.engine.Engine`.
 
 The board checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. An
 engine stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what
-each does to a record, and :class:`~jobboard.backends.memory.MemoryEngine` does just that.
+each does to a record.
 
 **Units.** Every time, delay and expiry is an integer of microseconds; instants since 1970 UTC on the server's clock.
 
@@ -240,9 +239,10 @@ class Characteristics:
 
     durable: what was acknowledged survives a crash of the server's machine. survives_failover: and a switch to a
     replica. exact_order: jobs are served exactly by priority and post. blocking_wait: the server wakes waiters; else
-    they poll. remote_events: the notifier also hears other processes. transactional: verbs take ``connection=``.
-    claim_ttl: the lease of a kept claim that is in force, in seconds. server_clock: the server tells the time by which
-    leases and delays end; else it is that of the clients, which must be synchronised.
+    they poll. remote_events: the notifier also reports acts of other processes, all of them or some.
+    transactional: verbs take ``connection=``. claim_ttl: the lease of a kept claim that is in force, in seconds.
+    server_clock: the server tells the time by which leases and delays end; else it is that of the clients, which must
+    be synchronised.
     """
 
     durable: bool
@@ -305,15 +305,12 @@ class Paused:
 class Limit:
     """How many claims of jobs of this name a board allows: ``concurrency`` at any instant, and as many as ``rate`` says
     to begin within its seconds, ``(100, 60)`` for instance (None: any number). ``per`` "name": of all of them together;
-    "group": of those of each group by itself, and of any number of jobs without a group.
-
-    ``binding``: False while the claims are being counted that stood when the limit was set."""
+    "group": of those of each group by itself, and of any number of jobs without a group."""
 
     name: str
     per: str = "name"
     concurrency: int | None = None
     rate: tuple[int, float] | None = None
-    binding: bool = True
 
 
 class Oddity(NamedTuple):

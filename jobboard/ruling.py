@@ -60,8 +60,9 @@ class Ruling(BoardBase):
         """Bound how many claims of jobs of this name there are, in all processes together, from when this returns on.
 
         A job for which there is no room stays UNCLAIMED, and is passed over; what can be claimed keeps its order. To
-        claim it by itself is an UnclaimableJob. What is claimed already goes on, and counts. A claim gives its slot
-        back when it ends, and when it lapses: whoever extends it after that finds it lost if the slot is another's.
+        claim it by itself is an UnclaimableJob. Claims that already exist go on. On SQL they count; elsewhere claims
+        from before the first limit of their scope may stay uncounted. A claim gives its slot back when it ends, and
+        when it lapses: whoever extends it after that finds it lost if the slot is another's.
 
         To set a limit of the same name and ``per`` again replaces it.
 
@@ -72,7 +73,7 @@ class Ruling(BoardBase):
             and by the server's clock. Every claim counts, whatever becomes of it; to extend one does not.
         :raises ValueError: neither is given, or one is out of range.
         :raises JobFailure: 1,000 limits are set already; or, on SQL, transactions of others that were open when this
-            began have not ended in time: the limit does not bind then, until it is set again.
+            began have not ended in time: the limit may not count their claims then, until it is set again.
         """
         limit = arguments.bound(name, per, concurrency, rate)
         session = self._live()
@@ -84,7 +85,7 @@ class Ruling(BoardBase):
     @final
     def limits(self) -> list[Limit]:
         """The limits that are set, by name."""
-        return [limit for limit, _ in self._live().query(self.engine.rules).limits]
+        return list(self._live().query(self.engine.rules).limits)
 
     @final
     def remove_limit(self, name: str, per: str | None = None) -> None:

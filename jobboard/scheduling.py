@@ -199,7 +199,7 @@ class Scheduling(BoardBase):
 
     def _hears_schedules(self) -> bool:
         """Whether there will be an alarm when a schedule is set or removed, by whomever."""
-        return self._live().query(self.engine.hear_schedules)
+        return self._live().query(self.engine.watch, "schedules")
 
     def _alarms(self) -> int:
         """How often somebody who sleeps until something is due has been woken; to be asked before looking."""

@@ -19,6 +19,7 @@ from jobboard.job import Claim, boottime
 from jobboard.primitives import Nonce, Renewed
 from jobboard.retry import retrying
 from jobboard.standing import Trigger
+from jobboard.states import Record
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class Session:
     :param renew: renews what this session holds, at each beat, and has :meth:`confirm` take in the answer.
     :param on_lost: told once about each claim that is lost.
     :param on_doubt: told of a mutation whose retries have run out and whose outcome is unknown.
+    :param on_event: told of what other processes have done.
     :param slot_calls: after how many calls a slot is no longer used.
     """
 
@@ -57,6 +59,7 @@ class Session:
         renew: Callable[[Session], None],
         on_lost: Callable[[Claim], None],
         on_doubt: Callable[[Nonce], None] = lambda nonce: None,
+        on_event: Callable[[str, Record], None] = lambda event, record: None,
         slot_calls: float = math.inf,
     ) -> None:
         self.handle = uuidutils.generate_uuid(dashed=False)
@@ -69,6 +72,7 @@ class Session:
         self._retry_for = retry_for
         self._on_lost = on_lost
         self._on_doubt = on_doubt
+        self.happened = on_event
         self._slot_calls = slot_calls
         self._heartbeat = Heartbeat(name, lambda: self._beat(renew), interval)
         self._beating = False
@@ -322,8 +326,16 @@ class Session:
             self._start_beating()
             self.entities[kind, name] = entity
 
-    def beat_soon(self) -> None:
-        """For a backend whose connection has come back: renew now, not at the next beat."""
+    def beat_soon(self, start: bool = False) -> None:
+        """Renew now, not at the next beat: the connection has come back.
+
+        :param start: beat even if nothing is kept, as there is something to be given back."""
+        if start:
+            try:
+                with self._lock:
+                    self._start_beating()
+            except RuntimeError as error:
+                LOG.warning("claims that nobody holds have to wait: %s", error)
         self._heartbeat.soon()
 
     def _start_beating(self) -> None:

@@ -26,6 +26,7 @@ LAYERS = (
     ("codec", "notifier", "retry", "standing", "priorities", "job", "logs", "tracing", "timetable"),
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
+    ("kv",),
     ("session",),
     ("door", "base", "done", "finishing", "claiming", "ruling", "scheduling", "iterator", "board"),
     ("backends",),

@@ -16,14 +16,14 @@ _AHEAD = 4
 
 def at_each_commit(board: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], object]]) -> list[int]:
     """Have others do this, one thing before each commit of the board. It answers how many changes each commit had."""
-    store, sizes = board.engine._opened, []
+    store, sizes = board.engine.store, []
     commit = store.commit
 
-    def late(changes: Any, *args: Any) -> Any:
+    def late(changes: Any, *args: Any, **more: Any) -> Any:
         sizes.append(len(changes))
         if meanwhile:
             meanwhile.pop(0)()
-        return commit(changes, *args)
+        return commit(changes, *args, **more)
 
     monkeypatch.setattr(store, "commit", late)
     return sizes
@@ -50,8 +50,8 @@ def test_several_jobs_and_scopes_of_a_batch_are_lost_at_once(
     sizes = at_each_commit(board, monkeypatch, [lambda: other.claim_many("bob", 10)])
     mine = board.claim_many("anna", 10)
     assert mine == jobs[10:20]
-    # One more where the store tells of the jobs before what is counted.
-    assert len(sizes) <= 3
+    # A server that names one lost job at a time is asked anew after five tries.
+    assert len(sizes) <= 6
     assert board.claim_next("anna") is None
 
 
@@ -67,6 +67,10 @@ def test_the_last_slot_that_another_takes_meanwhile_is_not_had_twice(
 
 def test_a_limit_that_is_set_meanwhile_holds(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
-    other.claim(other.get(jobs[0].uuid), "bob")
-    at_each_commit(board, monkeypatch, [lambda: other.set_limit("mail", concurrency=1)])
+
+    def meanwhile() -> None:
+        other.set_limit("mail", concurrency=1)
+        other.claim(other.get(jobs[0].uuid), "bob")
+
+    at_each_commit(board, monkeypatch, [meanwhile])
     assert take(board, "anna") == jobs[3]

@@ -166,8 +166,8 @@ def test_a_kept_claim_whose_slot_was_taken_meanwhile(make_board: MakeBoard, star
     conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=1))
     assert begun.wait(30)
     second = other.post("mail", priority="HIGH")
-    store = board.engine._opened
-    store.link.call("/v3/lease/revoke", '{"ID":"' + store.keeper.lease + '"}')
+    driver = board.engine.store._driver
+    driver._link.call("/v3/lease/revoke", '{"ID":"' + driver.session() + '"}')
     assert take(other, expiry=LONG) == second
     board._renew_held(board._session)
     conductor.stop()

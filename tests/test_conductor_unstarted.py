@@ -8,7 +8,6 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor
-from jobboard.engine.errands import Errands
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
 from tests import handlers
@@ -175,22 +174,3 @@ def test_a_thread_that_closes_the_board(make_board: MakeBoard, refused: set[str]
     conductor.stop()
     assert raised_by(conductor.run) == []
     assert board.closed
-
-
-def test_a_thread_of_the_errands(refused: set[str]) -> None:
-    """What could not be done is done with the next."""
-    errands, done = Errands(), [threading.Event(), threading.Event()]
-    refused.add("jobboard-errands")
-    errands.add(done[0].set)
-    refused.clear()
-    errands.add(done[1].set)
-    assert all(each.wait(20) for each in done)
-    errands.close(20)
-
-
-def test_a_thread_of_the_errands_of_which_there_are_no_more(refused: set[str]) -> None:
-    errands, done = Errands(), threading.Event()
-    refused.add("jobboard-errands")
-    errands.add(done.set)
-    errands.close(0)
-    assert done.is_set()

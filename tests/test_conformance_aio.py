@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from stevedore import DriverManager
 
-import jobboard
+from jobboard.backends import NAMESPACE
+from jobboard.conf import target
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.through_asyncio import ThroughAsyncio
 
@@ -53,7 +55,7 @@ def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..
 
         def make(name: str = "board", **options: Any) -> Any:
             conf = {**board_conf, **options}
-            engine = type(jobboard.fetch(name + suffix, conf).engine)
+            engine = DriverManager(NAMESPACE, target(conf).scheme).driver
             board = ThroughAsyncio(name + suffix, conf, engine=engine)
             stack.callback(board.close)
             board.connect()

@@ -20,7 +20,7 @@ def board(board_of_commands: Any) -> Any:
 
 
 def write(board: Any, key: str, value: bytes | None) -> None:
-    store = board.engine._live
+    store = board.engine.store
     [side] = store.read([], [("key", key)]).sides
     store.commit([], [Mark(side, value)])
 
@@ -76,7 +76,7 @@ def test_one_that_is_claimed_is_worked_off(board: Any) -> None:
 def test_a_job_that_ends_meanwhile_is_not_odd(board: Any, make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its key goes between the request for the jobs and that for the keys."""
     job = board.post("resize", key="k")
-    store = board.engine._live
+    store = board.engine.store
     read, other = type(store).read, make_board()
 
     def meeting(self: Store, uuids: Any, sides: Any = ()) -> Any:

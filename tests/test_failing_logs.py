@@ -11,8 +11,7 @@ import pytest
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.conductor import Conductor
-from jobboard.engine.errands import Errands
-from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.logs import Log
 from jobboard.notifier import Notifier
@@ -169,21 +168,6 @@ def test_a_heartbeat_goes_on(failing: Failing) -> None:
     assert failing.met("could not renew") == 3
     # A traceback tells of what nobody has foreseen alone.
     assert failing.tracebacks == 1
-
-
-def test_errands_go_on(failing: Failing) -> None:
-    done = threading.Event()
-
-    def refused() -> None:
-        raise NotFound("no such thing")
-
-    errands = Errands()
-    errands.add(refused)
-    errands.add(done.set)
-    assert done.wait(20)
-    errands.close(20)
-    # What is tried again and again is told of once.
-    assert failing.met("could not tidy up") == 1
 
 
 def test_listeners_go_on(failing: Failing) -> None:

@@ -47,7 +47,7 @@ def test_who_listens_to_others(make_board: MakeBoard, refused: set[str]) -> None
 @pytest.mark.any_driver
 def test_no_connection_is_left_over(make_board: MakeBoard, refused: set[str]) -> None:
     board = make_board()
-    lines = board.engine._live.links.watch._lines
+    lines = board.engine.store.links.watch._lines
     refused.add("*-listener")
     before = len(lines)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_requests_go_on_unwatched(make_board: MakeBoard, refused: set[str]) -> N
     refused.add("*-connections")
     board = make_board()
     job = board.post("a")
-    assert not board.engine._live.links.watch.awake
+    assert not board.engine.store.links.watch.awake
     refused.clear()
     assert board.get(job.uuid) == job
     assert any(each.name.endswith("-connections") for each in {*threading.enumerate()} - before)

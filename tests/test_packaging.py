@@ -17,11 +17,11 @@ CONTRIB = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 """What a module of ``jobboard.contrib`` needs; the extra of its name brings it."""
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
 SQL_BOARD = "jobboard.backends.sql:SQLEngine"
-REDIS_BOARD = "jobboard.backends.redis:RedisEngine [redis]"
-ETCD_BOARD = "jobboard.backends.etcd:EtcdEngine [etcd]"
-ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperEngine [zookeeper]"
+REDIS_BOARD = "jobboard.backends.redis:RedisStore [redis]"
+ETCD_BOARD = "jobboard.backends.etcd:EtcdStore [etcd]"
+ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperStore [zookeeper]"
 BACKENDS = {
-    "memory": "jobboard.backends.memory:MemoryEngine",
+    "memory": "jobboard.backends.memory:MemoryStore",
     "sql": SQL_BOARD,
     "sqlite": SQL_BOARD,
     "postgresql": SQL_BOARD,
@@ -31,7 +31,7 @@ BACKENDS = {
     "redis": REDIS_BOARD,
     "rediss": REDIS_BOARD,
     "valkey": REDIS_BOARD,
-    "unix": "jobboard.backends.redis:RedisSocketEngine [redis]",
+    "unix": "jobboard.backends.redis:RedisSocketStore [redis]",
     "zookeeper": ZOOKEEPER_BOARD,
     "zk": ZOOKEEPER_BOARD,
     "etcd": ETCD_BOARD,

@@ -1,11 +1,10 @@
-"""How fast the Redis board is: against *raw*, against TaskFlow's, and as a board grows.
+"""How fast the Redis board is: against TaskFlow's, and as a board grows.
 
     python benchmarks/redis                                   # everything, on servers of its own
-    python benchmarks/redis raw --place "one core"
+    python benchmarks/redis wake --place "one core"
     python benchmarks/redis growth --jobs 1000000 --state delayed
     python benchmarks/redis taskflow --venv /tmp/taskflow     # installed there on the first run
 
-raw       the board's own scripts with the same arguments, called by hand on a plain redis.Redis: what the library adds
 taskflow  TaskFlow's Redis board, in a process and an environment of its own
 growth    what a claim costs the server on a small and on a large board, and the memory for each job
 trips     commands for each job that is claimed and consumed, with one and with eight workers
@@ -25,7 +24,6 @@ import sys
 from pathlib import Path
 from tempfile import gettempdir
 
-import against_raw
 import against_taskflow
 import growth
 import trips
@@ -34,7 +32,6 @@ import walk
 from common import PLACES
 
 PROGRAMS = {
-    "raw": against_raw.run,
     "taskflow": against_taskflow.run,
     "growth": growth.run,
     "trips": trips.run,
@@ -49,8 +46,8 @@ def main() -> int:
     )
     parser.add_argument("what", nargs="?", choices=(*PROGRAMS, "all"), default="all")
     parser.add_argument("--durable", action="store_true", help="servers that wait for the disk with each write")
-    parser.add_argument("--place", action="append", choices=PLACES, help="raw, taskflow, wake: what runs where")
-    parser.add_argument("--rounds", type=int, default=21, help="raw, taskflow: how often to take turns (%(default)s)")
+    parser.add_argument("--place", action="append", choices=PLACES, help="taskflow, wake: what runs where")
+    parser.add_argument("--rounds", type=int, default=21, help="taskflow: how often to take turns (%(default)s)")
     parser.add_argument(
         "--jobs", type=int, default=1_000_000, help="growth: how many jobs the large board has (%(default)s)"
     )

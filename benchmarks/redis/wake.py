@@ -101,16 +101,15 @@ def herd(client: redis.Redis, uri: str, board: Any) -> None:
     asleep = lambda: client.hlen(KEYS.of("bells")) == WAITERS  # noqa: E731 - two of one kind
     waiters = [Waiting(claimer, uri, asleep, None) for _ in range(WAITERS)]
     eventually(asleep)
-    known = [
-        (name, Script(name, KEYS, board.engine._live.server.flags)) for name in ("take", "insert", "bide", "finish")
-    ]
+    scripts = ("take", "post", "look", "commit", "wait", "leave", "finish")
+    known = [(name, Script(name, KEYS, board.engine.store.server.flags)) for name in scripts]
     with Watch(client, known) as watch:
         for _ in range(POSTS):
             eventually(asleep)
             board.post("resize")
         eventually(lambda: asleep() and board.job_count == 0)
         counts = watch.read()
-    # The one that is given the job looks once more before it goes to sleep again.
+    # The one that takes the job looks once more before it goes to sleep again.
     looks = counts["take"] / POSTS
     print(f"wake: of {WAITERS} waiters {looks:.2f} wake for a job ({POSTS} jobs: {counts}); target 1")
     board.post_many({"name": "end"} for _ in waiters)

@@ -107,7 +107,7 @@ def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
         yield Reading(JOBS, (board, state), number)
     for job_name in ("",) * rules.paused.everything + rules.paused.names:
         yield Reading(PAUSED, (board, job_name), 1)
-    for limit, _ in rules.limits:
+    for limit in rules.limits:
         if limit.concurrency is not None:
             yield Reading(LIMIT, (board, limit.name, limit.per), limit.concurrency)
         if limit.rate is not None:

@@ -1,26 +1,29 @@
-"""What a board holds: an engine. One is written once, over stores that only keep records, compare and set."""
+"""The engine decides what happens to jobs, over stores that only keep records, compare and set."""
 
-from jobboard.engine.calls import Answer, Committer, Deed, Plan, Result, held_key
-from jobboard.engine.contract import Engine, Life, Seat
-from jobboard.engine.done import Done
-from jobboard.engine.ending import Recent
-from jobboard.engine.engine import StoreEngine
-from jobboard.engine.examining import weaknesses
+from jobboard.engine.answers import Answer, Deed, slot_of
+from jobboard.engine.calls import Committer, Plan, Result, held_key
+from jobboard.engine.doctor import weaknesses
+from jobboard.engine.ends import Recent
+from jobboard.engine.engine import Engine, Life
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
-from jobboard.engine.rules import GATE, Rules, SetLimit, damaged_gate, damaged_value
-from jobboard.engine.scheduling import DuePosts, StoredSchedule, Unreadable
+from jobboard.engine.outcomes import Done
+from jobboard.engine.rules import Rules, damaged_gate, damaged_value
+from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
+    GATE,
     HELD,
+    KINDS,
     LAPSING,
-    LISTED,
-    PAGED,
     Change,
+    ClaimTerms,
     Committed,
     Found,
+    Hears,
     Lane,
     Look,
     Mark,
+    Seat,
     Side,
     Stale,
     Store,
@@ -32,12 +35,12 @@ from jobboard.engine.store import (
 __all__ = [
     "GATE",
     "HELD",
+    "KINDS",
     "LAPSING",
-    "LISTED",
-    "PAGED",
     "SCOPE",
     "Answer",
     "Change",
+    "ClaimTerms",
     "Committed",
     "Committer",
     "Deed",
@@ -46,12 +49,14 @@ __all__ = [
     "Engine",
     "Found",
     "Grouped",
+    "Hears",
     "Lane",
     "Life",
     "LimitScope",
     "Limits",
     "Listed",
     "Look",
+    "Make",
     "Mark",
     "Plan",
     "Recent",
@@ -59,11 +64,9 @@ __all__ = [
     "Result",
     "Rules",
     "Seat",
-    "SetLimit",
     "Side",
     "Stale",
     "Store",
-    "StoreEngine",
     "Stored",
     "StoredSchedule",
     "Unreadable",
@@ -73,6 +76,7 @@ __all__ = [
     "lane",
     "reschedules",
     "revive",
+    "slot_of",
     "turns",
     "weaknesses",
 ]

@@ -1,15 +1,14 @@
-"""Who has a key, and what that means for those who post it again: a job holds it for as long as it lives, or until its
-window ends, whichever comes later."""
+"""Idempotency keys: a job holds its key while it lives, or until the key's window ends, whichever comes later."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jobboard import notifier, states
-from jobboard.engine.calls import EnginePart, standing, sweeping
-from jobboard.engine.store import Change, Mark, Side, Stale, Store, Stored
+from jobboard.engine.calls import standing, sweeping
+from jobboard.engine.store import Change, Side, Store, Stored
 from jobboard.primitives import Draft
 from jobboard.states import LIVE, OK, Record
 
@@ -17,8 +16,13 @@ LOG = logging.getLogger(__name__)
 
 
 class Holders(NamedTuple):
-    """Who has the keys that a call is about: ``by_key`` the uuids, ``jobs`` what is stored of these. ``sides``: what
-    was read; ``freed``: lapses that nobody has met yet, and that set a key free."""
+    """The holders of the keys that a call is about.
+
+    sides: the side records of the keys.
+    by_key: the uuids of the holders.
+    jobs: the holders that are stored, by uuid.
+    freed: changes that write down lapses by which a key has become free.
+    """
 
     now: int
     sides: list[Side]
@@ -27,13 +31,13 @@ class Holders(NamedTuple):
     freed: list[Change]
 
     def seen(self) -> dict[str, Record]:
-        """The holders as they stand."""
+        """Return the holders as they stand."""
         return {uuid: standing(stored, self.now) for uuid, stored in self.jobs.items()}
 
     def replace(self, changes: list[Change], holder: str, draft: Draft) -> bool:
-        """Have a holder get what ``draft`` brings; False where it is claimed, or has come to its end.
+        """Give a holder what ``draft`` brings; return false if the holder is claimed, or has come to its end.
 
-        :param changes: takes that in; the holder may be among them already.
+        :param changes: takes in the change; the holder may be among them already.
         """
         for index, (before, job, event) in enumerate(changes):
             if job is not None and job.uuid == holder:
@@ -65,37 +69,8 @@ class Remembered(NamedTuple):
     until: int
 
 
-class KeyEngine(EnginePart):
-    """What :class:`~jobboard.engine.StoreEngine` has of an engine's primitives for keys that outlive their jobs."""
-
-    def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
-        found, further = self._call(None).store.walk("key", place)
-        keys = [
-            Remembered(side.key, holder, side.until)
-            for side in found.sides
-            if side.until is not None and side.stands(found.now) and (holder := holder_of(side)) is not None
-        ]
-        return keys, further
-
-    def remember(self, keys: Sequence[Remembered]) -> int:
-        calls = self._call(None)
-        for _ in calls.tries():
-            found = calls.store.read([], [("key", each.key) for each in keys])
-            marks = [
-                Mark(side, each.uuid.encode(), until=each.until)
-                for each, side in zip(keys, found.sides, strict=True)
-                if not side.stands(found.now) and each.until > found.now
-            ]
-            try:
-                calls.commit([], marks)
-            except Stale:
-                continue
-            return len(marks)
-        raise AssertionError("unreachable")
-
-
 def holder_of(side: Side) -> str | None:
-    """The uuid of the job that has a key; None where that is damaged: then nobody has it."""
+    """Return the uuid of the job that holds a key; None for a damaged record, whose key nobody holds."""
     try:
         return (side.value or b"").decode()
     except UnicodeDecodeError:
@@ -104,6 +79,7 @@ def holder_of(side: Side) -> str | None:
 
 
 def holders_of(store: Store, keys: Sequence[str]) -> Holders:
+    """Read the holders of these keys."""
     if not keys:
         return Holders(0, [], {}, {}, [])
     found = store.read([], [("key", key) for key in keys])

@@ -1,29 +1,30 @@
-"""How many claims may live at once, and how many may begin within a time.
+"""Limits: how many claims may live at once, and how many may begin within a time.
 
-A *scope* is what a limit counts by itself: the jobs of one name, or those of one name and group. It has a side record,
-which lists the claims that have been made in it, by uuid and token, and when the last ones began. A claim in the scope
-changes that record in its own commit, so that two can't both have the last slot.
+A *scope* is the set of jobs that a limit counts together: those of one name, or those of one name and group. A scope
+has a side record. The record lists claims in the scope by uuid and token, and when the last ones began. A claim changes
+the records of its scopes in its own commit, so that two claims cannot both take the last slot.
 
-The record lists at least every claim that lives, and may list some that have ended: nothing changes it when a claim
-ends. So a scope whose list is short has room for sure. Where it is as long as the limit, the jobs themselves tell which
-of these claims live; one that has lapsed is written down as such before it is taken from the list, so that whoever
-revives it meets a job that has changed, and has to enter the scope anew.
+The record lists at least every claim that lives and that began under the limit. It may list claims that have ended, as
+the end of a claim does not change it. So a scope with a short list has room for sure. Where the list is as long as the
+limit, the jobs themselves show which of these claims live. A claim that has lapsed is written down as lapsed before it
+is taken from the list: a holder that revives the claim then meets a changed job, and has to enter the scope again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.calls import HOUR, Committer, Timely, standing
-from jobboard.engine.rules import GATE, Rules, SetLimit
-from jobboard.engine.store import HELD, Change, Found, Lane, Mark, Side, Stored
+from jobboard.engine.answers import HOUR
+from jobboard.engine.calls import AT_ONCE, Committer, Timely, standing
+from jobboard.engine.rules import Rules
+from jobboard.engine.store import GATE, HELD, Change, Found, Lane, Mark, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Limit
+from jobboard.primitives import Finish, Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
 LOG = logging.getLogger(__name__)
@@ -34,33 +35,29 @@ ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
 
 TIMELY = 0.1
-"""Within which part of a rate's window the commit of a claim is to follow the reading of the time that it stores as its
-start: of that, two windows may overlap."""
+"""The part of a rate's window within which the commit of a claim has to follow the reading of the time that the claim
+stores as its start. Two windows may overlap by so much."""
 
 HEAVY = 10_000
-"""How many claims and starts one commit may store in lists, before the last one: some take no more than 1 MiB."""
+"""How many claims and starts one commit may store in lists, before the last one: some stores take 1 MiB at most."""
 
 AHEAD = 60 * 1_000_000
-"""By how many µs a start may lie ahead of now, or by its rate's time where that is longer. What lies further ahead was
-told by a clock that has been set back since, and does not count: nobody waits until the clock is there again."""
+"""By how many µs a start may lie ahead of now, or by the rate's window if that is longer. A start further ahead comes
+from a clock that has been set back since, and does not count: nobody waits until the clock is there again."""
 
 REMEMBERED = HOUR
-"""For how many µs a start is remembered where no rate counts it: one that is set within that time does."""
+"""For how many µs a start is remembered that no rate counts: a rate that is set within that time counts the start."""
+
+MOST_IDLE = 2000
+"""How many records of scopes that stay one tidying meets at most."""
 
 
-class Grouped(Protocol):
-    """A job, as limits see it."""
-
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def group(self) -> str | None: ...
+Grouped = Record | Finish
+"""A job, as limits see it: its uuid, name and group."""
 
 
 class LimitScope(NamedTuple):
-    """``key``: of its side record."""
+    """A scope of a limit. key: of the side record."""
 
     key: str
     limit: Limit
@@ -69,13 +66,13 @@ class LimitScope(NamedTuple):
 class Limits:
     """The limits of a board, by the names that they bind."""
 
-    def __init__(self, limits: Iterable[SetLimit]) -> None:
+    def __init__(self, limits: Iterable[Limit]) -> None:
         self._by_name: dict[str, list[Limit]] = {}
-        for limit, _ in limits:
+        for limit in limits:
             self._by_name.setdefault(limit.name, []).append(limit)
 
     def scopes(self, job: Grouped) -> list[LimitScope]:
-        """Those that a claim of this job has to enter."""
+        """Return the scopes that a claim of this job has to enter."""
         limits = self._by_name.get(job.name)
         if limits is None:
             return []
@@ -87,30 +84,30 @@ class Limits:
         ]
 
     def left(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
-        """Where claims of these jobs have slots, by their uuids."""
+        """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
         if not self._by_name:
             return {}
         held = ((job.uuid, [scope for scope in self.scopes(job) if scope.limit.concurrency]) for job in jobs)
         return {uuid: scopes for uuid, scopes in held if scopes}
 
     def among(self, names: Sequence[str] | None) -> list[Limit]:
-        """Those of jobs of these names; None: of any name."""
+        """Return the limits of jobs of these names; None: of any name."""
         return [limit for name, limits in self._by_name.items() if names is None or name in names for limit in limits]
 
     def bind(self, names: Sequence[str] | None) -> bool:
-        """Whether jobs of these names, None: of any name, may have scopes."""
+        """Return whether jobs of these names, None: of any name, may have scopes."""
         return bool(self._by_name) if names is None else any(name in self._by_name for name in names)
 
 
 class Listed(NamedTuple):
-    """What the side record of a scope tells: claims, and instants at which some have begun, the latest last."""
+    """The value of a scope's side record: claims, and the instants at which some began, the latest last."""
 
     claims: tuple[ClaimKey, ...] = ()
     starts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, side: Side) -> Listed:
-        """Of a damaged one it begins anew: claims that stand count no more, but no job waits for ever."""
+        """Return an empty list for a damaged record: claims that stand no longer count, but no job waits for ever."""
         try:
             return cls.read(side)
         except ValueError as error:
@@ -119,7 +116,7 @@ class Listed(NamedTuple):
 
     @classmethod
     def read(cls, side: Side) -> Listed:
-        """:raises ValueError: it is damaged."""
+        """:raises ValueError: the record is damaged."""
         if side.value is None:
             return cls()
         try:
@@ -133,7 +130,7 @@ class Listed(NamedTuple):
         return cls(claims, starts)
 
     def remembers(self, limit: Limit | None, now: int) -> bool:
-        """Whether a rate counts one of these starts: that of this limit, or another that is set later."""
+        """Return whether a rate counts one of these starts: the rate of this limit, or one that is set later."""
         rate = limit and limit.rate
         span = max(REMEMBERED, int(rate[1] * 1e6)) if rate else REMEMBERED
         # One that lies further ahead is told by a clock that has been set back since.
@@ -145,7 +142,7 @@ class Listed(NamedTuple):
 
 
 class _Room:
-    """One scope as it was read, and who has entered it since."""
+    """A scope as it was read, and the claims that have entered it since."""
 
     def __init__(self, scope: LimitScope, side: Side) -> None:
         self.scope = scope
@@ -154,11 +151,11 @@ class _Room:
         self.cleared = self.listed = Listed.of(side)
         self._was_crowded = self.crowded
         self.sure = not self.listed.claims
-        """Whether all of those that were read live."""
+        """Whether all of the claims that were read live."""
 
     @property
     def crowded(self) -> bool:
-        """Whether the list is as long as the limit, so that it matters which of its claims live."""
+        """Return whether the list is as long as the limit, so that it matters which claims live."""
         most = self.scope.limit.concurrency
         return most is not None and len(self.listed.claims) >= most
 
@@ -168,18 +165,18 @@ class _Room:
         self.sure = True
 
     def open_to(self, uuid: str, now: int, begins: bool) -> bool:
-        """Whether a claim of this job, whose earlier ones count for nothing, can begin, or be revived."""
+        """Return whether a claim of this job can begin, or be revived. Earlier claims of the job count for nothing."""
         if self.side.tag is HELD:
             return False
         limit = self.scope.limit
-        if limit.concurrency is not None and limit.binding:
+        if limit.concurrency is not None:
             others = sum(claim[0] != uuid for claim in self.listed.claims)
             if others >= limit.concurrency:
                 return False
         return not (begins and limit.rate) or self.opens_in(now) == 0
 
     def opens_in(self, now: int) -> int:
-        """µs until its rate lets one more begin."""
+        """Return the µs until the rate lets one more claim begin."""
         if self.scope.limit.rate is None:
             return 0
         number, seconds = self.scope.limit.rate
@@ -207,9 +204,9 @@ class _Room:
 
 
 class Rooms:
-    """How much room there is in the scopes of some jobs, and what becomes of it when claims of them begin.
+    """The room in the scopes of some jobs, and what is left of it as claims of them begin.
 
-    :param now: the time by which that is judged, unless it is read anew together with the scopes.
+    :param now: the time by which the room is judged, until a later time is read with the scopes.
     :param trashed: takes in the jobs whose last lapse is written down; None: nothing is, as nobody is going to enter.
     """
 
@@ -225,7 +222,7 @@ class Rooms:
         """Whether a job can be claimed again because its claim has been found to have lapsed."""
 
     def learn(self, jobs: Iterable[Record]) -> None:
-        """Read what is not known of their scopes."""
+        """Read the scopes of these jobs that are not known yet."""
         wanted = {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
         wanted = {key: scope for key, scope in wanted.items() if key not in self._rooms}
         if not wanted:
@@ -251,12 +248,12 @@ class Rooms:
 
     @property
     def timely(self) -> Timely | None:
-        """By when those that have entered are to be stored."""
+        """Return by when the claims that have entered are to be stored."""
         return self._timely(self._weights)
 
     def clear(self, scopes: Iterable[str]) -> bool:
-        """Find out which of the claims in these live, where that is not known; whether that was so anywhere. Nobody may
-        have entered them."""
+        """Find out which claims in these scopes live, where that is not known; return whether that was so anywhere.
+        No claim may have entered."""
         unsure = [room for room in map(self._rooms.__getitem__, scopes) if not room.sure]
         self._clear(unsure)
         return bool(unsure)
@@ -296,18 +293,18 @@ class Rooms:
         raise AssertionError("unreachable")
 
     def forget(self, scopes: Iterable[str]) -> None:
-        """Others have changed these: they are read again where they matter."""
+        """Others have changed these scopes: read them again where they matter."""
         for key in scopes:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
 
     def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
-        """The scopes that have no room for a claim of this job."""
+        """Return the scopes that have no room for a claim of this job."""
         scopes = self._limits.scopes(job)
         return [scope for scope in scopes if not self._rooms[scope.key].open_to(job.uuid, self.now, begins)]
 
     def enter(self, claim: Record, begins: bool = True) -> None:
-        """This claim begins, or is revived, and takes its slots."""
+        """Let this claim begin, or be revived, and take its slots."""
         # As late as it may be by the server's clock.
         now = self.now + self._committer.store.precision
         for scope in self._limits.scopes(claim):
@@ -317,47 +314,46 @@ class Rooms:
 
     @property
     def heavy(self) -> bool:
-        """Whether the lists that have changed are as much as one commit should store."""
+        """Return whether the lists that have changed are as much as one commit should store."""
         return sum(self._weights.values()) > HEAVY
 
     def leave(self) -> None:
-        """None of those that have entered has."""
+        """Take back what has entered."""
         self._weights.clear()
         for room in self._rooms.values():
             room.listed = room.cleared
 
     def marks(self) -> list[Mark]:
-        """What those that have entered change in their scopes."""
+        """Return what the claims that have entered change in their scopes."""
         return [self._rooms[key].mark() for key in sorted(self._weights)]
 
     @property
     def opens_in(self) -> int | None:
-        """µs until the first of the rates that are used up lets one more begin; None if none is."""
+        """The µs until the first of the used-up rates lets one more claim begin; None if no rate is used up."""
         waits = (room.opens_in(self.now) for room in self._rooms.values())
         return min((wait for wait in waits if wait), default=None)
 
 
 def lane(scope: LimitScope) -> Lane | None:
-    """The name and group of a scope; None where it is a name's."""
+    """Return the name and the group of a scope; None for the scope of a name."""
     if scope.limit.per == "name":
         return None
     return scope.limit.name, scope.key[len(scope.limit.name) + 1 :]
 
 
 class Revival(NamedTuple):
-    """What changes beside a claim that has lapsed when it is revived, and what that relies on."""
+    """The changes beside a lapsed claim that is revived, and what they rely on."""
 
     marks: list[Mark]
     checks: list[Side]
 
 
-def reviving(committer: Committer, claim: Record) -> Revival | None:
-    """None: the claim's slot is another's now."""
-    return _reviving(committer, claim, committer.store.read([], [GATE]))
+def reviving(committer: Committer, claim: Record, ruled: Found | None = None) -> Revival | None:
+    """Return what revives this lapsed claim; None: its slot is another claim's now.
 
-
-def _reviving(committer: Committer, claim: Record, ruled: Found) -> Revival | None:
-    """:param ruled: the gate, as it was read."""
+    :param ruled: the gate, if it was read already.
+    """
+    ruled = ruled or committer.store.read([], [GATE])
     rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now, [])
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
@@ -367,8 +363,8 @@ def _reviving(committer: Committer, claim: Record, ruled: Found) -> Revival | No
 
 
 def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
-    """Store what revives claims that have lapsed. Which of them have no slot; and which are to be looked at again, as
-    others were quicker."""
+    """Store what revives lapsed claims. Return the claims that have no slot, and those to look at again, as others were
+    quicker."""
     if not claims:
         return [], []
     ruled = committer.store.read([], [GATE])
@@ -378,17 +374,110 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
         LOG.warning("%d claims have lapsed, and are not revived: %s", len(claims), error)
         return list(claims), []
     bound: dict[ClaimKey, Change] = {}
-    free: dict[ClaimKey, Change] = {}
+    others: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
-        (bound if limits.scopes(change.after) else free)[claim] = change
-    stored = {id(change) for change in committer.apart(list(free.values()), ruled.sides)}
-    lost, again = [], [claim for claim, change in free.items() if id(change) not in stored]
+        (bound if limits.scopes(change.after) else others)[claim] = change
+    stored = {id(change) for change in committer.apart(list(others.values()), ruled.sides)}
+    lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
-        revival = _reviving(committer, change.after, ruled)
+        revival = reviving(committer, change.after, ruled)
         if revival is None:
             lost.append(claim)
         elif not committer.alone(change, *revival):
             again.append(claim)
     return lost, again
+
+
+def free(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
+    """Take claims that have ended from lists that were full, and wake the waiters.
+
+    A waiter that misses this, as it fails, looks by itself once a lease has passed.
+
+    :param left: the scopes in which the ended claims had slots, by the uuids of their jobs.
+    """
+    jobs_of: dict[str, set[str]] = {}
+    for uuid, scopes in left.items():
+        for scope in scopes:
+            jobs_of.setdefault(scope.key, set()).add(uuid)
+    store = committer.store
+    for _ in committer.tries():
+        gate, *sides = store.read([], [GATE, *((SCOPE, key) for key in jobs_of)]).sides
+        # It may have been set anew since these claims ended.
+        rules = Rules.of(gate)
+        full = []
+        for side in sides:
+            limit, listed = rules.of_scope(side.key), Listed.of(side)
+            # A later claim may have taken them from the list, and have woken nobody.
+            gone = jobs_of[side.key].difference(uuid for uuid, _ in listed.claims)
+            if limit and limit.concurrency and len(listed.claims) + len(gone) >= limit.concurrency:
+                full.append((side, listed, gone))
+        # Others may have claimed these jobs since; read by the same request, a job may be older than its list.
+        live = _claimed(committer, list(left)) if full else frozenset()
+        marks = []
+        for side, listed, gone in full:
+            claims = tuple(claim for claim in listed.claims if claim[0] not in left or claim in live)
+            if gone or len(claims) < len(listed.claims):
+                marks.append(Mark(side, listed._replace(claims=claims).packed(), wakes=True))
+        try:
+            if marks:
+                committer.commit([], marks)
+        except Stale:
+            continue
+        return
+
+
+def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
+    """Return the claims of these jobs that are stored as such. A lapsed one that nobody has written down is among them,
+    as its holder may still extend it."""
+    jobs = committer.store.read(uuids).jobs if uuids else ()
+    return frozenset(
+        (stored.record.uuid, stored.record.token) for stored in jobs if stored and stored.record.state == CLAIMED
+    )
+
+
+class IdleScopes:
+    """Drops the records of scopes in which no claim stands and that no rate counts, some at each tidying."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._place: Any = None
+        self._begun = False
+
+    def tidy(self, seconds: float) -> bool:
+        """Drop some; return whether there may be more. The first call does nothing: a board does not wait for this to
+        be connected."""
+        if not self._begun:
+            self._begun = True
+            return False
+        met = 0
+        for _ in turns(seconds):
+            found, self._place = self._committer.store.sides(SCOPE, self._place, AT_ONCE)
+            met += len(found.sides) - self._drop(found.sides)
+            if self._place is None or met >= MOST_IDLE:
+                return False
+        return True
+
+    def _drop(self, sides: Sequence[Side]) -> int:
+        if not sides:
+            return 0
+        ruled = self._committer.store.read([], [GATE])
+        try:
+            rules = Rules.of(ruled.sides[0])
+        except JobFailure:
+            return 0
+        read = ((side, Listed.of(side)) for side in sides)
+        idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), ruled.now)]
+        held = _claimed(self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims)))
+        return self._gone([side for side, listed in idle if held.isdisjoint(listed.claims)], ruled.sides)
+
+    def _gone(self, idle: Sequence[Side], checks: Sequence[Side]) -> int:
+        """Drop these, unless a claim enters one meanwhile, or the rules change; return how many have gone."""
+        if not idle:
+            return 0
+        try:
+            self._committer.commit([], [Mark(side, None) for side in idle], checks=checks)
+        except Stale:
+            return 0 if len(idle) == 1 else sum(self._gone([side], checks) for side in idle)
+        return len(idle)

@@ -1,5 +1,7 @@
-"""What a board is told about all of its claims, in one side record: the gate. It is absent as long as there is nothing
-to tell, and the commit of a claim compares that it is as it was when the claim was decided."""
+"""The gate: one side record with the rules that hold for all claims of a board, its pauses and its limits.
+
+There is no gate while there are no rules. The commit of a claim compares that the gate is as it was when the claim was
+decided."""
 
 from __future__ import annotations
 
@@ -9,12 +11,9 @@ from typing import NamedTuple
 
 import msgpack
 
-from jobboard.engine.store import Side
+from jobboard.engine.store import GATE, Side
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Limit, Paused
-
-GATE = ("gate", "rules")
-"""Kind and key of that side record."""
 
 MOST_PAUSED = 1000
 """How many names can be paused by themselves."""
@@ -31,27 +30,16 @@ def damaged_gate(reason: object) -> JobFailure:
 
 
 def damaged_value(kind: str) -> bytes | None:
-    """What a store answers as the value of a side record that it can't take apart: as if there were none. But there is
-    a gate, past which nothing is claimed."""
+    """Return what a store gives as the value of a side record that it can't decode: None, as if there were no record.
+    A damaged gate has a value, so that nothing is claimed past it."""
     return b"" if kind == GATE[0] else None
 
 
-class SetLimit(NamedTuple):
-    """A limit, and since which setting of it each claim that begins has entered its scopes."""
-
-    limit: Limit
-    setting: str
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.limit.name, self.limit.per
-
-
 class Rules(NamedTuple):
-    """What the gate tells."""
+    """The value of the gate."""
 
     paused: Paused = Paused()
-    limits: tuple[SetLimit, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def of(cls, gate: Side) -> Rules:
@@ -60,16 +48,15 @@ class Rules(NamedTuple):
             return _NONE
         try:
             everything, names, limits = msgpack.unpackb(gate.value, use_list=False)
-            return cls(Paused(everything, names), tuple(SetLimit(Limit(*limit), setting) for limit, setting in limits))
+            return cls(Paused(everything, names), tuple(Limit(*limit) for limit in limits))
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise damaged_gate(error) from error
 
     def packed(self) -> bytes | None:
-        """The value of the gate; None: it goes."""
+        """Return the value of the gate; None: there is none any more."""
         if self == _NONE:
             return None
-        limits = [(astuple(limit), setting) for limit, setting in self.limits]
-        packed: bytes = msgpack.packb((self.paused.everything, self.paused.names, limits))
+        packed: bytes = msgpack.packb((self.paused.everything, self.paused.names, list(map(astuple, self.limits))))
         return packed
 
     # Pauses
@@ -93,41 +80,26 @@ class Rules(NamedTuple):
 
     # Limits
 
-    def found(self, name: str, per: str) -> SetLimit | None:
-        return next((bound for bound in self.limits if bound.place == (name, per)), None)
+    def found(self, name: str, per: str) -> Limit | None:
+        return next((limit for limit in self.limits if (limit.name, limit.per) == (name, per)), None)
 
     def of_scope(self, key: str) -> Limit | None:
-        """What bounds the claims in the scope of this key."""
+        """Return the limit on the claims in the scope of this key."""
         name, grouped, _ = key.partition("\n")
-        bound = self.found(name, "group" if grouped else "name")
-        return None if bound is None else bound.limit
+        return self.found(name, "group" if grouped else "name")
 
-    def limit(self, limit: Limit, setting: str) -> Rules:
-        """Set a limit. It binds at once where the claims that stand are counted already, or need not be. Where another
-        counts them still, it goes on from that one's setting, and binds as soon as either has counted.
+    def limit(self, limit: Limit) -> Rules:
+        """Set a limit, in place of the one of its name and ``per``.
 
         :raises JobFailure: there are too many."""
         there = self.found(limit.name, limit.per)
-        others = [bound for bound in self.limits if bound is not there]
+        others = [each for each in self.limits if each is not there]
         if len(others) >= MOST_LIMITS:
             raise JobFailure(f"there are {MOST_LIMITS} limits, which is the most; per='group' is one for all groups")
-        counted = limit.concurrency is None
-        if not counted and there is not None and there.limit.concurrency is not None:
-            counted, setting = there.limit.binding, there.setting
-        made = [*others, SetLimit(replace(limit, binding=counted), setting)]
-        return self._replace(limits=tuple(sorted(made, key=lambda bound: bound.place)))
-
-    def counted(self, setting: str) -> Rules:
-        """The claims that stood at this setting are counted: the limit that goes on from it binds."""
-        return self._replace(
-            limits=tuple(
-                SetLimit(replace(limit, binding=True), each) if each == setting else SetLimit(limit, each)
-                for limit, each in self.limits
-            )
-        )
+        return self._replace(limits=tuple(sorted([*others, limit], key=lambda each: (each.name, each.per))))
 
     def unlimit(self, name: str, per: str | None) -> Rules:
-        left = (bound for bound in self.limits if bound.limit.name != name or per not in (None, bound.limit.per))
+        left = (limit for limit in self.limits if limit.name != name or per not in (None, limit.per))
         return self._replace(limits=tuple(left))
 
 

@@ -1,28 +1,35 @@
-"""What a store keeps for the engine: jobs, and side records, both with tags, which it compares and sets.
+"""The store contract: what a backend implements, and the only thing that it implements.
 
-A store decides nothing about a job. It answers with what is stored and with the server's time of the same request, and
-it commits what the engine has decided, all or nothing, if nobody was quicker. Times are microseconds, as in
-:mod:`jobboard.states`.
+A store keeps jobs and side records, both with tags. It decides nothing about a job: it returns what is stored with the
+server's time of the same request, and it commits what the engine has decided, all or nothing, unless another process
+was quicker. Times are microseconds since 1970, as in :mod:`jobboard.states`.
 
 **A tag never repeats** for a job or a side record: not across the trash, a purge, a deletion or a new arrival. What a
-store remembers may make a call faster, and never decides one: the commit compares with what is stored.
+store remembers may make a call faster and never decides one: the commit compares with what is stored.
 """
 
 from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from jobboard.primitives import Characteristics, Draft, Oddity
+from jobboard.conf import Option, Settings
+from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.states import Record, State
+
+# What goes to and fro
 
 
 class Stored(NamedTuple):
-    """A record as it is stored. ``tag`` tells this version of the job from every other that it ever had; only the store
-    knows what it is. ``alive``: False where a claim without a lease has lost the session that kept it. ``passing``: an
-    earlier session of this very handle keeps it, which nobody prolongs any more."""
+    """A job as it is stored.
+
+    tag: tells this version of the job from every other version that it ever had. Only the store knows what it is.
+    alive: false where a claim without a lease has lost the session that kept it.
+    passing: an earlier session of this very handle keeps the claim, and nobody prolongs that session.
+    """
 
     record: Record
     tag: object
@@ -31,10 +38,13 @@ class Stored(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A side record: what a board keeps beside its jobs, by ``kind`` and ``key``. See :data:`KINDS`.
+    """A side record: what a board keeps beside its jobs, by kind and key. :data:`KINDS` lists the kinds.
 
-    ``value`` is opaque to the store; ``until``: from when on it counts for nothing, and may be dropped (None: never).
-    A store answers it until it has dropped it. Where nothing is stored, value, until and tag are None."""
+    :param value: opaque to the store. None: nothing is stored, and ``until`` is None too.
+    :param until: the instant from which the record no longer counts, and may be dropped. None: never. The store returns
+        the record until it has dropped it.
+    :param tag: as in :class:`Stored`. None where nothing is stored, unless the store can tell one absence from another.
+    """
 
     kind: str
     key: str
@@ -43,63 +53,54 @@ class Side(NamedTuple):
     tag: object
 
     def stands(self, now: int) -> bool:
-        """Whether it is stored, and counts."""
+        """Return whether the record is stored and counts at ``now``."""
         return self.value is not None and (self.until is None or self.until > now)
 
 
 KINDS = {
-    "answer": "what the latest call of a handle's slot did, for its repetition; not listed",
-    "key": "the uuid of the job that holds a key: for as long as it lives, or until its window ends; not listed",
-    "purged": "that a job was purged within a day; not listed",
-    "entity": "one entry of the roster",
-    "outcome": "what a consumed job has left, by its uuid; not listed, but paged, and there may be millions",
-    "scope": "what a limit counts of the jobs of one name, or of one name and group: see jobboard.engine.limits",
-    "gate": "what holds for all claims, see jobboard.engine.rules; one at most, and not listed",
-    "schedule": "what is posted at which times",
+    "answer": "the latest call of a handle's slot and its outcome, for a repetition: see jobboard.engine.answers",
+    "key": "the uuid of the job that holds an idempotency key: while the job lives, or until the key's window ends",
+    "purged": "a job that was purged within the last day",
+    "entity": "an entity that is registered, a conductor for instance",
+    "outcome": "what a consumed job has left, by its uuid; there may be millions",
+    "scope": "the claims that a limit counts, of one name or of one name and group: see jobboard.engine.limits",
+    "gate": "pauses and limits, which hold for all claims: one record at most, see jobboard.engine.rules",
+    "schedule": "a job that is to be posted at certain times",
 }
-"""The kinds of side records."""
-
-HELD = object()
-"""The tag of a side record that another's transaction holds, where a store has such, so that it can't be told."""
-
-LISTED = frozenset({"entity", "schedule"})
-"""Those of them that are listed."""
-
-WALKED = frozenset({"key", "scope"})
-"""Those which :meth:`Store.walk` comes by: for moves, and to tidy up."""
+"""The kinds of side records. A store needs to know ``gate``, which is part of every look, and ``outcome``, which has an
+order. :meth:`Store.sides` lists outcomes, keys, entities, scopes and schedules."""
 
 LAPSING = ("entity", "answer", "key", "purged")
-"""Those whose time goes by, and which :meth:`Store.tidy` drops then; outcomes have an order of their own."""
+"""The kinds, beside outcomes, whose records :meth:`Store.tidy` drops once their ``until`` has passed."""
 
-PAGED = frozenset({"outcome"})
-"""Those of which :meth:`Store.newest` is asked."""
+GATE = ("gate", "rules")
+"""The kind and the key of the gate."""
 
-
-_REST = 0.002
-"""Between two steps of a tidying: a lock is free for long enough that one who waits for it wakes up."""
-
-
-def turns(seconds: float) -> Iterator[None]:
-    """One for each step of a tidying, at least one, between which others have theirs."""
-    until = time.monotonic() + seconds
-    yield
-    while time.monotonic() < until:
-        time.sleep(_REST)
-        yield
+HELD = object()
+"""The tag of a side record that another's transaction has locked, so that its value is unknown. SQL alone has such."""
 
 
 class Found(NamedTuple):
-    """The answer to a read; None for a job, and a side without a value, that is not stored."""
+    """The answer to a reading, in the order asked for. Of jobs that are not stored: None."""
 
     now: int
     jobs: list[Stored | None]
     sides: list[Side]
 
 
+Lane = tuple[str, str]
+"""A name and a group."""
+
+
 class Look(NamedTuple):
-    """What can be claimed, in serving order, and what must be settled first: at most 100 whose lease or delay has
-    ended, or whose keeper has gone. ``next_event``: µs until the next such end, None if none is known. ``gate``: the
-    side record of that kind, as it was then."""
+    """The answer to a look for jobs to claim.
+
+    :param ready: the jobs that can be claimed, in serving order.
+    :param overdue: at most 100 jobs that the engine has to settle first. Their lease or delay has ended by ``now``, the
+        session that kept their claim has ended, or their record cannot be decoded.
+    :param next_event: µs until the next lease or delay ends, also where jobs are ready; None if there is none.
+    :param gate: the gate as it was at the time of the look, or earlier.
+    """
 
     now: int
     ready: list[Stored]
@@ -108,15 +109,13 @@ class Look(NamedTuple):
     gate: Side
 
 
-Lane = tuple[str, str]
-"""A name and a group."""
-
-
 class Change(NamedTuple):
-    """One job's step: from what was read (None: it is new) to what is to be stored (None: nothing is left). A draft
-    gets its sequence, and its time, where it is stored.
+    """One job's step: from what was read (None: the job is new) to what is to be stored (None: nothing is left).
 
-    ``event``: what those who listen in other processes are told; one of :mod:`jobboard.notifier`."""
+    The commit gives a draft its sequence and its time: it stores ``draft.record(sequence, now)``.
+
+    event: reported to the listeners of other processes; one of :mod:`jobboard.notifier`.
+    """
 
     before: Stored | None
     after: Draft | Record | None
@@ -124,8 +123,12 @@ class Change(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """One side record's step: from what was read to ``value`` (None: nothing is left), which counts for ``ttl`` µs from
-    the commit on, or ``until`` an instant (both None: for ever). ``wakes``: all who wait for a job look again."""
+    """One side record's step: from what was read to ``value`` (None: nothing is left).
+
+    The record counts for ``ttl`` µs from the commit on, or ``until`` an instant; with neither, for ever.
+
+    wakes: wake all waiters, as other jobs may have become claimable.
+    """
 
     before: Side
     value: bytes | None
@@ -134,23 +137,12 @@ class Mark(NamedTuple):
     wakes: bool = False
 
     def end(self, now: int) -> int | None:
-        """Until when it counts, if it is stored now."""
+        """Return until when the record counts if it is stored at ``now``."""
         return self.until if self.ttl is None else now + self.ttl
 
 
-def weight(stored: Stored) -> int:
-    """How many bytes a commit stores anew that changes this job."""
-    record = stored.record
-    return len(record.posting) + sum(len(failure.text) for failure in record.errors)
-
-
-def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
-    """Whether those who post what is due are to look again behind this commit. With a job, a schedule is put off."""
-    return not changes and any(mark.before.kind == "schedule" for mark in marks)
-
-
 class Committed(NamedTuple):
-    """What is stored now, of the jobs that stay and of the marks that have a value, each in their order."""
+    """The outcome of a commit: the jobs that stay, and the side records of marks with a value, each in their order."""
 
     jobs: list[Stored]
     sides: list[Side]
@@ -159,9 +151,8 @@ class Committed(NamedTuple):
 class Stale(Exception):
     """Nothing was committed: a job or a side record is not as it was read.
 
-    :param uuids: the jobs that have surely changed.
-    :param sides: the kinds and keys of side records that may have. With the gate, what was looked for is to be looked
-        for anew. With neither, the store can't tell.
+    :param uuids: jobs that have certainly changed.
+    :param sides: kinds and keys of side records that may have changed. With neither, the store cannot tell.
     """
 
     def __init__(self, uuids: Iterable[str] = (), sides: Iterable[tuple[str, str]] = ()) -> None:
@@ -170,93 +161,161 @@ class Stale(Exception):
         super().__init__(*self.uuids)
 
 
+class ClaimTerms(NamedTuple):
+    """The terms of a new claim. keeper: the handle that keeps it, None for a fixed lease. ttl: µs from the commit to
+    the end of the lease, None where a session or the process keeps the claim."""
+
+    who: str
+    keeper: str | None
+    ttl: int | None
+
+
+# What a store gets from above
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place of a board: what a store is made for.
+
+    shown: where the board is, without secrets, for errors.
+    """
+
+    name: str
+    conf: Settings
+    client: Any
+    shown: str
+
+
+class Hears:
+    """The engine above a store: what the store reports to it, from any thread, and may ask of it.
+
+    This class hears nothing: it is for a store without an engine."""
+
+    @property
+    def handle(self) -> str:
+        """The name of this connected board, the same as in the nonces of its calls; empty before it is connected."""
+        return ""
+
+    def news(self) -> None:
+        """Jobs may have become claimable, or the next event may come sooner: wake this board's waiters."""
+
+    def rescheduled(self) -> None:
+        """The schedules have changed."""
+
+    def reconnected(self) -> None:
+        """There is a connection again, perhaps in another session."""
+
+    def happened(self, event: str, record: Record) -> None:
+        """Another process has done something; only between ``watch("events")`` and ``watch("events", on=False)``."""
+
+    def nap(self, seconds: float) -> bool:
+        """Sleep until :meth:`news`, which this thread has not slept through since its last look, or for ``seconds``;
+        return whether there was news."""
+        return False
+
+    def rest(self, seconds: float) -> None:
+        """Sleep for ``seconds``, or until the board is closed."""
+
+
 class Store(abc.ABC):
-    """What a backend implements under :class:`~jobboard.engine.StoreEngine`. Any method may be called from several
-    threads at once, and raises ConnectionFailure where the server can't be reached."""
+    """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
 
-    keeps: ClassVar[Literal["process", "lease", "session"]]
-    """What keeps a claim without an ``expiry``: the process itself, so that it never lapses; a lease, which is renewed;
-    or a session with the server, which :attr:`Stored.alive` tells of."""
+    Every method may be called from several threads at once, and raises ConnectionFailure where the server cannot be
+    reached: with ``outcome='unknown'`` where a commit may have happened, or may still happen. Building a store talks to
+    nobody.
+    """
 
-    spare: ClassVar[int] = 16
-    """How many jobs more than asked for a look takes in where some of the first may not be had."""
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options of the backend, beside those that every board has."""
 
-    most_bytes: ClassVar[int | None] = None
-    """How many bytes of postings the jobs may have that one commit changes, unless it is a single one."""
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """The option that each part of a URI sets: user, password, host, port, path."""
 
-    has_replicas: bool = False
-    """True if a replica may take the place of the server, as far as the store knows."""
+    wire: ClassVar[Literal["msgpack", "json"]] = "msgpack"
+    """The form of postings: msgpack bytes, or JSON text for stores that people query."""
 
-    examines: ClassVar[frozenset[str]] = frozenset()
-    """Of the kinds ``entity``, ``scope`` and ``key`` those that its :meth:`examine` looks through by itself; of keys,
-    those of live jobs."""
+    extras: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Public verb -> the keyword arguments that this backend adds to it."""
+
+    keeps: Literal["process", "lease", "session"]
+    """What keeps a claim without an ``expiry``: the process itself, so that the claim never lapses; a lease, which is
+    renewed; or a session with the server, whose end :attr:`Stored.alive` shows."""
+
+    poll_cap: float = POLL_CAP
+    """The longest that :meth:`wait` may sleep without a look, in seconds; larger where the server wakes waiters."""
+
+    most_kept: int | None = None
+    """How many bytes an outcome may have; None: any number."""
+
+    most_bytes: int | None = None
+    """How many bytes of postings the jobs may have that one commit changes, unless it is a single one; None: any."""
+
+    spare: int = 16
+    """How many jobs more than asked for a look reads where some of the first may not be claimable."""
 
     precision: int = 0
-    """By how many µs its clock may lag within a reading."""
-
-    gate_place: str = "the side record gate/rules"
-    """Where an operator finds the gate, to delete it."""
+    """By how many µs the time in an answer may lag behind the server's clock."""
 
     margin: int | None = None
-    """For how long a claim that a session keeps stands for sure after an answer of the server, in µs."""
+    """For how many µs a claim that a session keeps stands for sure after an answer of the server; None: for ever."""
+
+    has_replicas: bool = False
+    """Whether a replica may take the place of the server, as far as the store knows."""
+
+    reported_events: frozenset[str] = frozenset()
+    """The acts of other processes that an open store reports to a listener, as events of :mod:`jobboard.notifier`."""
+
+    gate_place: str = "the side record gate/rules"
+    """Where an operator finds the gate, to delete a damaged one."""
+
+    patience: float = 10.0
+    """For how many seconds one request may take. The engine lowers it when the board is about to be closed."""
+
+    def __init__(self, seat: Seat) -> None:
+        """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
+        self.seat = seat
+        self.hears = Hears()
+
+    # Life
+
+    def setup(self) -> None:
+        """Create what is missing, and bring what is there up to date, keeping the jobs. Any number of times, in any
+        number of processes at once; on a store that is not open."""
+        self.open(Hears(), create=True)
+        self.close()
 
     @abc.abstractmethod
-    def open(self) -> Characteristics:
-        """Connect, and create what is missing unless ``auto_setup`` forbids it."""
+    def open(self, hears: Hears, create: bool) -> Characteristics:
+        """Connect, and create what is missing if ``create`` is true. Never migrate. An implementation keeps ``hears``
+        as ``self.hears``.
 
-    def closing(self) -> None:  # noqa: B027 - most stores' requests end soon by themselves
-        """:meth:`close` is coming: from now on no request may take longer than seconds."""
+        :raises JobFailure: the board is missing, or of a layout that only a newer version of this library reads.
+        """
 
     @abc.abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Drop the connections that this store made; never a client of the caller's."""
 
     @abc.abstractmethod
     def forked(self) -> None:
-        """In a forked child: let go of inherited connections without closing them. Take no lock."""
+        """In a forked child, before anything else: let go of every inherited connection *without closing it*, as the
+        parent still uses the socket. The next call connects anew. Take no lock."""
 
     @property
     def connected(self) -> bool:
+        """Return whether an open store has a connection at this moment."""
         return True
 
-    @abc.abstractmethod
-    def now(self) -> int: ...
+    # Reading
 
-    def judged(self, jobs: Sequence[Stored]) -> int:
-        """The time by which to judge these jobs. It may be an estimate that is not ahead of the server's, where none of
-        them has ended by then."""
-        return self.now()
+    @abc.abstractmethod
+    def now(self) -> int:
+        """Return the server's time. It may be an estimate that is not ahead of the server's clock."""
 
     @abc.abstractmethod
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
-        """These jobs, and the side records of these kinds and keys."""
-
-    def lost(self, jobs: Sequence[Stored]) -> set[str]:
-        """Which of these jobs have changed since they were read, as far as is seen at the cost of reading them."""
-        found = self.read([stored.record.uuid for stored in jobs]).jobs
-        return {
-            stored.record.uuid
-            for stored, now in zip(jobs, found, strict=True)
-            if now is None or now.record != stored.record
-        }
-
-    def sync(self) -> None:  # noqa: B027 - most stores answer with what is newest
-        """Make the next reads see everything that was acknowledged before."""
-
-    @abc.abstractmethod
-    def listed(self, kind: str) -> Found:
-        """Every side record of a kind that is listed: there are not many of these."""
-
-    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
-        """Side records of a kind that is paged, the one that was stored last first: those behind ``after``, which need
-        not be there any more. Fewer than ``limit`` only at the end. Not asked of a store whose engine answers with
-        outcomes by itself."""
-        raise NotImplementedError
-
-    @abc.abstractmethod
-    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
-        """Some of the side records of a kind that is walked; of keys those that tell of a job which no longer holds
-        them, and perhaps some whose time has gone by. ``place``: where to go on, None at the beginning; it answers the
-        next one, None at the end. A store whose engine tidies scopes by itself is asked for keys alone."""
+        """Read these jobs, and the side records of these kinds and keys. Shows everything that was acknowledged before
+        this call. The jobs are read first, or all at one instant."""
 
     @abc.abstractmethod
     def look(
@@ -267,70 +326,164 @@ class Store(abc.ABC):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        """The first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that was acknowledged
-        before this call; with a limit of 0, none. With names, of these only; else of all but those in ``without``, at
-        the cost of a look for the other names. None of the names and groups in ``full``, which may hold most of the
-        jobs: at the cost, where the store can, of a look for each of the other groups."""
+        """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that were
+        acknowledged before this call; fewer only where there are no more. With a limit of 0, or with no names: none.
 
-    def known(self, limit: int, names: Sequence[str] | None, readable: int, without: Sequence[str] = ()) -> Look | None:
-        """What :meth:`look` would answer if nothing has come in since the last one, where this store can tell that
-        without a request. Their tags have the commit of a claim compare that nothing has."""
-        return None
+        :param names: only jobs of these names.
+        :param readable: only postings of this version or below.
+        :param without: no jobs of these names.
+        :param full: no jobs of these names and groups; they may be most of the board.
+        """
 
     @abc.abstractmethod
     def page(
-        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State],
+        fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
-        """The next live jobs behind ``after``, by (priority, sequence), and the time. It may answer with jobs of other
-        names and states, but for the last one of a page that is not full; see :meth:`Engine.page
-        <jobboard.engine.Engine.page>`."""
+        """Read the next live jobs behind ``after``, by (priority, sequence), and the time.
+
+        The page may hold jobs of other names and states; it may be shorter than ``limit`` before the end only if its
+        last job is such a one.
+
+        :param fresh: show everything that was acknowledged before this call; else the answer may be some ms old.
+        """
 
     @abc.abstractmethod
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        """The next jobs that are trashed by now, by (modified_on, sequence) downwards, as they stand."""
+        """Read the next jobs that are TRASHED now, by (modified_on, sequence) downwards, as they stand. A job counts
+        whose last lease has lapsed, even if nobody has written that down."""
 
     @abc.abstractmethod
-    def counts(self) -> dict[State, int]:
-        """How many jobs stand in each state now."""
+    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+        """Read some side records of a kind, about ``limit``: of outcomes the newest first, of others in any order. Of
+        keys, those whose job no longer lives; others may be among them.
 
-    def boards(self, most: int) -> list[str]:
-        """See :meth:`Engine.boards <jobboard.engine.Engine.boards>`."""
-        return []
+        :param place: None at the beginning, then what the call before has returned. For outcomes it may be any
+            outcome's side record, behind which to go on, and which may be gone by now.
+        :returns: the records and the next place; None at the end.
+        """
 
     @abc.abstractmethod
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+    def counts(self, states: Collection[State]) -> dict[State, int]:
+        """Count the jobs in each of these states now. COMPLETE counts the outcomes; it is left out where the cost would
+        grow with their number."""
+
+    # Writing
+
+    @abc.abstractmethod
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        settle: bool = False,
+    ) -> Committed:
         """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
-        (the gate, today) included, and what is new is not there. At most 500 drafts, or 100 changes of other jobs.
+        (the gate, today) included, and if what is new is not there. At most 500 drafts, or 100 changes of other jobs.
 
-        :raises Stale: something is not; nothing was stored.
+        Waiters are woken where a job becomes UNCLAIMED, where a lease or delay is stored, and by marks that say so.
+        With nothing to store, return once everything stored by now is as safe as what a commit returns from.
+
+        :param settle: return only once no commit can be stored any more that relies on an older gate. A store whose
+            commits compare the gate has nothing to do.
+        :raises Stale: something is not as it was read; nothing was stored.
         """
 
-    def secure(self) -> None:  # noqa: B027 - most stores commit nothing less safely than what others read of it
-        """Return when all that is stored by now is as safe as what :meth:`commit` has returned from."""
+    # Fast paths: one request for the plain case, or None or False, and the engine does the call. The first three are
+    # asked for first tries only. They compare and store the slot's answer as the engine does, see
+    # jobboard.engine.answers. Where the gate has a value, take and consume leave the call to the engine.
 
-    def settled(self, counted: bool) -> None:  # noqa: B027 - a commit that compares the gate comes too late by then
-        """Return when each commit has been stored, or never will be, that was decided by a gate of before this call.
-
-        :param counted: only of claims that are listed in their scopes, as a limit has bound them before.
-        :raises JobFailure: others have not ended their transactions in time.
-        """
-
-    def tidy(self, seconds: float) -> bool:
-        """Drop side records whose time has gone by, in short steps, for so many seconds at most; whether there may be
-        more. See :func:`turns`."""
-        return False
-
-    def listen(self, on: bool) -> None:  # noqa: B027 - most stores have nothing to tell
-        """See :meth:`Engine.listen <jobboard.engine.Engine.listen>`."""
-
-    def outcome_count(self) -> int | None:
-        """How many outcomes are stored, where that does not cost what there are of them."""
+    def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
+        """Store all of these drafts, in their order. None has a key, and none is an arrival."""
         return None
 
-    def hear_schedules(self) -> bool:
-        """See :meth:`Engine.hear_schedules <jobboard.engine.Engine.hear_schedules>` and :func:`reschedules`."""
+    def take(
+        self, lease: ClaimTerms, limit: int, names: Sequence[str] | None, readable: int, nonce: Nonce
+    ) -> tuple[list[Stored], int | None] | None:
+        """Claim the first ``limit`` jobs of these names. Return the claims, and the µs until the next event.
+
+        Leave the call to the engine where a job is overdue. Where nothing can be claimed, write nothing."""
+        return None
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        """End all of these claims, each by its verb, or none of them. Each names a token, and keeps no outcome.
+
+        Leave the call to the engine where a job is not claimed by this token now, or has a key."""
         return False
 
-    def examine(self) -> Iterator[Oddity]:
-        """See :meth:`Engine.examine <jobboard.engine.Engine.examine>`."""
-        yield from ()
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
+        """Prolong those of these claims (uuid, token) that live and that ``handle`` keeps, to ``ttl`` from now. Return
+        the others, at which the engine looks one by one."""
+        return held
+
+    # Waiting and hearing
+
+    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+        """Have ``hears`` told, from now on, of news for waiters, of changed schedules, or of the acts of others.
+
+        :param on: false: the last listener has gone; of events alone.
+        :returns: whether that can be done now. If not, the caller polls.
+        """
+        return False
+
+    def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
+        """Sleep until a job of these names may have become claimable since this thread's last look, for ``limit``
+        seconds at most, or until the board is closed. May return early for nothing.
+
+        :param takes: whether this thread is going to claim. A wake-up that is meant for one claimer must not be lost on
+            one that only looks.
+        """
+        self.watch("jobs")
+        self.hears.nap(limit)
+
+    def rouse(self) -> None:  # noqa: B027 - one that sleeps in Hears.nap has been woken already
+        """Make every :meth:`wait` that is under way return soon."""
+
+    def forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all waiters, none is lost
+        """This thread will not look, though its :meth:`wait` has returned: a wake-up that was meant for it alone is due
+        to another waiter."""
+
+    # Upkeep
+
+    def tidy(self, seconds: float) -> bool:
+        """Drop side records whose time has passed, in short steps, for so many seconds at most; return whether there
+        may be more. See :data:`LAPSING` and :func:`turns`."""
+        return False
+
+    def oddities(self) -> Iterator[Oddity]:
+        """Yield the records that can't be decoded, but for the gate, each with where an operator finds it. Reads in
+        pages, and writes nothing."""
+        return iter(())
+
+    def boards(self, most: int) -> list[str]:
+        """Return the names of boards in this store, at most so many, this board's own among them if it is there. The
+        cost is bounded: names may be missing where the search would be long."""
+        return []
+
+
+def weight(stored: Stored) -> int:
+    """Return how many bytes a commit stores that changes this job."""
+    record = stored.record
+    return len(record.posting) + sum(len(failure.text) for failure in record.errors)
+
+
+def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
+    """Return whether this commit changes the schedules. One that also posts a job only puts a schedule off."""
+    return not changes and any(mark.before.kind == "schedule" for mark in marks)
+
+
+_REST = 0.002
+"""Seconds between two steps of a tidying: long enough for a thread that waits for a lock to wake up."""
+
+
+def turns(seconds: float) -> Iterator[None]:
+    """Yield once for each step of a tidying, at least once, with a rest between two steps."""
+    until = time.monotonic() + seconds
+    yield
+    while time.monotonic() < until:
+        time.sleep(_REST)
+        yield

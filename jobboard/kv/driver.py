@@ -9,8 +9,8 @@ A driver keeps two kinds of things for one board:
 A commit changes any number of records and names at once, or none of them. A *session* is the driver's proof that this
 process is alive. A *bell* is a word that every driver of the board hears.
 
-The paths and the names of indexes come from :mod:`jobboard.kv.layout`. Their parts are quoted: they hold no ``/`` and
-no control characters.
+The paths and the names of indexes come from :mod:`jobboard.kv.layout`. They are ASCII without control characters. The
+parts of a path, and names, hold no ``/``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,12 @@ class Node(NamedTuple):
 class Range(NamedTuple):
     """The first ``most`` names of an index behind ``after``, in the order of the names.
 
-    ``place`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last parts of the
-    records' paths, in an order that the driver chooses and keeps."""
+    ``after`` need not be a name: it may be the beginning of one, or ``100.0000000000000007/``, which sorts behind all
+    names of that beginning.
+
+    ``place`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last
+    parts of the records' paths, in an order that the driver chooses and keeps. There ``after`` is such a name, whose
+    record may be gone."""
 
     place: str
     most: int
@@ -147,7 +151,7 @@ class Driver(abc.ABC):
     precision: int = 0
     """By how many µs the time in a snapshot may lag behind the server's clock."""
 
-    patience: float
+    patience: float = 10.0
     """For how many seconds one request may take. The store lowers it when the board is about to be closed."""
 
     def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
@@ -155,7 +159,7 @@ class Driver(abc.ABC):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at this moment."""
+        """Return whether there is a connection at this moment."""
         return True
 
     @abc.abstractmethod
@@ -185,8 +189,14 @@ class Driver(abc.ABC):
         """Read records and indexes. The driver reads them all at one instant, or one after the other: the paths first,
         each piece not older than the one before.
 
-        :param fresh: show everything that anybody had committed, and been told so, before this call.
+        :param fresh: show everything that anybody had committed, and been told so, before this call; else at least what
+            this driver has shown before, and what was committed by it.
         """
+
+    def count(self, place: str) -> int | None:
+        """Return how many names an index, or a folder of records, has. None: the server can't tell at a cost that does
+        not grow with them, so that the store lists them where it must."""
+        return None
 
     @abc.abstractmethod
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
@@ -215,9 +225,13 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def watch(self) -> None:
-        """From now on tell ``heard`` of each bell that rings, by its name, and of :data:`MISSED` where a session ends.
+        """Tell ``heard`` from now on of each bell that rings, by its name, and of :data:`MISSED` where a session ends.
         Called any number of times: each call may arm anew what has gone off. What rings between two calls is told by
         the second one at the latest."""
+
+    def place(self, path: str) -> str:
+        """Return the name of a record on the server, for an operator."""
+        return f"the record {path}"
 
     def tidy(self, seconds: float) -> bool:
         """Remove what the driver itself leaves behind, folders that have become empty for instance, in short steps, for

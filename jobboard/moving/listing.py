@@ -40,9 +40,8 @@ class Moved:
 
 
 def pages(source: Origin, states: frozenset[State]) -> Iterator[list[Record]]:
-    source.door.sync()
     after: Record | None = None
-    while page := source.door.page(after, PAGE, None, states):
+    while page := source.door.page(after, PAGE, None, states, fresh=after is None):
         yield [seen.record for seen in page if seen.state in states and seen.record is not None]
         after = page[-1].record
 

@@ -222,8 +222,7 @@ class Mover:
         """Decide about the copies that are held at the target."""
         after: Record | None = None
         target = self._target
-        target.door.sync()
-        while page := target.door.page(after, PAGE, None, frozenset({CLAIMED})):
+        while page := target.door.page(after, PAGE, None, frozenset({CLAIMED}), fresh=after is None):
             held = [seen.record for seen in page if Copy.of(seen.record) is not None and seen.record]
             for start in range(0, len(held), BATCH):
                 self._judge(held[start : start + BATCH])

@@ -143,6 +143,16 @@ class FaultyProxy:
         fault.act = act
         return self._arm(fault)
 
+    def after(self, act: Callable[[], object], *, nth: int = 1, matching: bytes = b"") -> Fault:
+        """Call ``act``, once, between the server's reply to the ``nth`` request from now that contains ``matching`` and
+        its delivery: the client gets no byte of the reply until ``act`` returns.
+
+        Requests pass meanwhile. ``act`` runs on a thread of the proxy's, and may arm the next fault.
+        """
+        fault = Fault("after", nth, matching)
+        fault.act = act
+        return self._arm(fault)
+
     def silence(self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b"") -> Fault:
         """Swallow everything on one connection, both ways and its end too, from the ``nth`` request on that contains
         ``matching``, or from the reply to it. Other connections work, and new ones.
@@ -274,7 +284,7 @@ class FaultyProxy:
                             fault._happened.set()
                         else:
                             # Before the server gets the request, which it may answer at once.
-                            link.swallow = fault
+                            link.due = fault
                 if act is not None:
                     act()
                 link.server.sendall(held)
@@ -287,9 +297,12 @@ class FaultyProxy:
                 with self._lock:
                     if link.silent:
                         continue
-                    fault = link.swallow
+                    fault, link.due = link.due, None
                     link.answered = True
-                if fault is not None:
+                if fault is not None and fault.what == "after":
+                    fault._happened.set()
+                    fault.act()
+                elif fault is not None:
                     self._break(link, fault)
                     break
                 link.client.sendall(chunk)
@@ -323,7 +336,7 @@ class _Relay:
         self.readers = 2
         self.answered = True
         self.silent = False
-        self.swallow: Fault | None = None
+        self.due: Fault | None = None
         self.ended = threading.Event()
         self._request = bytearray()
         self._matched: list[Counter] = []

@@ -92,16 +92,28 @@ def over_the_limit(entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) 
             bound = [claim for claim in inside if limit.ended < claim.began and claim.ended < ends]
             told = f"{limit.name!r}" + (f", group {scope!r}" if limit.per == "group" else "")
             if limit.concurrency is not None:
-                faults += _too_many_at_once(claims, inside, bound, limit.concurrency, told)
+                since = _bound_since(limit, others)
+                counted = [claim for claim in inside if since < claim.began]
+                faults += _too_many_at_once(claims, counted, bound, limit.concurrency, told)
             if limit.rate is not None:
                 faults += _too_many_within(bound, *limit.rate, told)
     return faults
 
 
+def _bound_since(limit: Limiting, others: Sequence[Limiting]) -> float:
+    """Return the time since which the scope has had a concurrency limit. Claims from before may stay uncounted."""
+    since = limit.ended
+    for earlier in sorted((other for other in others if other.began < limit.began), key=lambda other: -other.began):
+        if earlier.concurrency is None:
+            break
+        since = earlier.ended
+    return since
+
+
 def _too_many_at_once(
-    claims: Claims, inside: Sequence[HistoryEntry], bound: Sequence[HistoryEntry], most: int, told: str
+    claims: Claims, counted: Sequence[HistoryEntry], bound: Sequence[HistoryEntry], most: int, told: str
 ) -> Iterator[str]:
-    lived = [(claim.ended, claims.surely_until(claim), claim) for claim in inside]
+    lived = [(claim.ended, claims.surely_until(claim), claim) for claim in counted]
     for claim in bound:
         # Those of one call begin together.
         call = (claim.process, claim.began, claim.ended)

@@ -38,13 +38,16 @@ class Recorder:
 
     def post_many(self, postings: Sequence[Any]) -> list[Job]:
         began = boottime()
+        # Of no job yet: what a process posts that is killed before it knows.
+        asked = HistoryEntry(began, math.inf, self.process, Verb.POST, "", "unknown")
+        numbers = [self._put(asked) for _ in postings]
         jobs = self.board.post_many(postings)
         ended = boottime()
-        for job in jobs:
+        for number, job in zip(numbers, jobs, strict=True):
             ready = job.seen_state == UNCLAIMED
             rank = rank_of(job.priority)
-            entry = HistoryEntry(began, ended, self.process, Verb.POST, job.uuid, "ok", rank=rank, ready=ready)
-            self._put(entry._replace(name=job.name, group=job.group))
+            entry = asked._replace(ended=ended, uuid=job.uuid, outcome="ok", rank=rank, ready=ready)
+            self._write(number, entry._replace(name=job.name, group=job.group))
         return jobs
 
     def pause(self, names: Sequence[str] | None = None) -> None:

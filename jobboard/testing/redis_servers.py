@@ -112,7 +112,7 @@ class Redis(TLSDaemon):
         return self._ask(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH"))
 
 
-class _Node(Redis):
+class _Instance(Redis):
     """One of several servers, below their folder and under their guard."""
 
     def __init__(self, place: Path, **options: Any) -> None:
@@ -128,7 +128,7 @@ class _Node(Redis):
         return any(process.poll() is None for process in self._processes())
 
 
-class _Sentinel(_Node):
+class _Sentinel(_Instance):
     # Sentinel's own pace, in milliseconds here, is one of production: it would take some ten seconds
     # to see what changes. A ping-period is how long it waits before it connects again: as long as
     # down-after-milliseconds, it would take each new primary for dead. Five of them is how old the
@@ -161,7 +161,7 @@ class _Topology(Server):
     def __init__(self, *, program: str | Path = "redis-server", durable: bool = False, timeout: float = 60) -> None:
         super().__init__(durable=durable, timeout=timeout)
         self.program = program
-        self._members: list[_Node] = []
+        self._members: list[_Instance] = []
 
     @property
     def uri(self) -> str:
@@ -180,7 +180,7 @@ class _Topology(Server):
     def locate(self) -> None:
         Redis(program=self.program).locate()
 
-    def _add(self, name: str, config: Mapping[str, str | int], kind: type[_Node] = _Node) -> _Node:
+    def _add(self, name: str, config: Mapping[str, str | int], kind: type[_Instance] = _Instance) -> _Instance:
         member = kind(
             self.folder / name, program=self.program, config=config, durable=self.durable, timeout=self.timeout
         )
@@ -220,8 +220,8 @@ class RedisSentinel(_Topology):
     def __init__(self, *, replicas: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self._replicas = replicas
-        self._data: list[_Node] = []
-        self._sentinels: list[_Node] = []
+        self._data: list[_Instance] = []
+        self._sentinels: list[_Instance] = []
 
     @property
     def sentinels(self) -> list[Address]:

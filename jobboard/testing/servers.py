@@ -178,7 +178,7 @@ class ZooKeeper(Daemon):
             # A session ends within a tick after its time, which is one that the client may ask for.
             "tickTime": 200,
             "minSessionTimeout": 1000,
-            "maxSessionTimeout": 60000,
+            "maxSessionTimeout": 600_000,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",

@@ -137,10 +137,10 @@ def test_a_coroutine_function_that_is_registered_by_a_thread(make_board: MakeBoa
     sync = make_board()
     asked, go_on = threading.Event(), threading.Event()
 
-    def held_up(original: Callable[..., Any], on: bool) -> None:
+    def held_up(original: Callable[..., Any], *args: Any) -> Any:
         asked.set()
         assert go_on.wait(LIMIT)
-        original(on)
+        return original(*args)
 
     async def main() -> None:
         board, heard = AsyncJobBoard(sync), asyncio.Event()
@@ -148,7 +148,7 @@ def test_a_coroutine_function_that_is_registered_by_a_thread(make_board: MakeBoa
         async def listen(event: str, told: dict[str, Any]) -> None:
             heard.set()
 
-        with replaced(sync, "listen", held_up):
+        with replaced(sync, "watch", held_up):
             registering = asyncio.create_task(board.call(board.notifier.register, "POSTED", listen))
             assert await asyncio.to_thread(asked.wait, LIMIT)
             go_on.set()

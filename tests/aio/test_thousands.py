@@ -226,8 +226,9 @@ def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) ->
         assert order == list(range(many))
         shown(backend, many, waiting=waits, posting=posts)
         assert waits.within(AROUND, 2, 20)
-        # A post and a claim take no more than three statements together.
-        assert posts.within(AROUND + THREADS, THREADS + 2, 4 * many)
+        # A post and a claim take no more than three statements together; on key-value servers a look comes first.
+        most = 5 if backend in ("zookeeper", "etcd") else 4
+        assert posts.within(AROUND + THREADS, THREADS + 2, most * many)
 
     run(main())
 

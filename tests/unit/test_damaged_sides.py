@@ -29,7 +29,7 @@ def test_a_damaged_key_is_nobodys(
 def test_a_damaged_entity_keeps_nobody_from_leaving(board: Any, other: Any) -> None:
     board.register_entity(jobboard.Entity("conductor", "damaged", {}))
     other.register_entity(jobboard.Entity("conductor", "sound", {}))
-    [damaged] = [side for side in board.engine._committer.store.listed("entity").sides if "damaged" in side.key]
+    [damaged] = [side for side in board.engine.store.sides("entity", None, 500)[0].sides if "damaged" in side.key]
     damage(board, "entity", damaged.key)
     assert [entity.name for entity in board.entities()] == ["sound"]
     other.close()

@@ -1,11 +1,10 @@
-"""What a consumed job leaves, as it is stored, and the shelf in memory that has the most of it."""
+"""What a consumed job leaves, as it is stored."""
 
 import logging
 from typing import Any
 
 import pytest
 
-from jobboard.backends.memory import _Outcomes
 from jobboard.engine import Done, Side
 from jobboard.states import COMPLETE, Failure, Record
 
@@ -16,10 +15,6 @@ def record(**values: Any) -> Record:
     fixed |= {"keeper": None, "lock_until": None, "created_on": 1, "modified_on": 3}
     fixed |= {"errors": (Failure(2, None, 1, "no"),)}
     return Record(**{**fixed, **values})
-
-
-def stored(tag: int, until: int | None = None, value: bytes = b"") -> Side:
-    return Side("outcome", f"job-{tag}", value, until, tag)
 
 
 class TestDone:
@@ -40,26 +35,3 @@ class TestDone:
         with caplog.at_level(logging.WARNING):
             assert Done.of(Side("outcome", "u", value, None, 1)) is None
         assert "the outcome of job u can't be read" in caplog.text
-
-
-class TestShelf:
-    def test_the_newest_first_also_behind_one_that_is_gone(self) -> None:
-        shelf = _Outcomes()
-        sides = [stored(tag * 4_000) for tag in range(10)]
-        for side in sides:
-            shelf.put(side)
-        shelf.drop("job-20000")
-        assert shelf.newest(None, 3) == sides[:6:-1]
-        assert shelf.newest(sides[5], 10) == sides[4::-1]
-        assert shelf.newest(sides[0], 10) == []
-
-    def test_what_has_ended_is_dropped_in_steps(self) -> None:
-        shelf = _Outcomes()
-        for tag in range(25):
-            shelf.put(stored(tag, until=tag))
-        # Stored again, it lives longer.
-        shelf.put(Side("outcome", "job-3", b"", 30, 99))
-        assert shelf.tidy(19, 10)
-        assert len(shelf.by_key) == 16
-        assert not shelf.tidy(19, 100)
-        assert [side.tag for side in shelf.newest(None, 10)] == [99, 24, 23, 22, 21, 20]

@@ -11,9 +11,9 @@ import pytest
 
 import jobboard
 from jobboard import codec
-from jobboard.backends.memory import ManualClock, MemoryEngine, forget
+from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Committed, Recent, Stale, Store, calls
+from jobboard.engine import Committed, Recent, Stale, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -22,22 +22,15 @@ from jobboard.testing.conformance.support import Background, take, uuids
 _names = itertools.count(1)
 
 
-class Slow(MemoryEngine):
+class Slow(MemoryStore):
     """Has others do something between a look and its commit."""
 
-    meanwhile: list[Callable[[], object]] = []  # noqa: RUF012 - each engine gets its own
+    meanwhile: list[Callable[[], object]] = []  # noqa: RUF012 - each store gets its own
 
-    def _make_store(self) -> Store:
-        store: Any = super()._make_store()
-        commit = store.commit
-
-        def slowly(*args: Any) -> Committed:
-            if self.meanwhile:
-                self.meanwhile.pop(0)()
-            return commit(*args)  # type: ignore[no-any-return]
-
-        store.commit = slowly
-        return store  # type: ignore[no-any-return]
+    def commit(self, *args: Any, **more: Any) -> Committed:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return super().commit(*args, **more)
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
     other = jobboard.fetch(name, "memory")
     slow.connect()
     other.connect()
-    slow.engine.meanwhile = []  # type: ignore[attr-defined]
+    slow.engine.store.meanwhile = []  # type: ignore[attr-defined]
     yield slow, other
     slow.close()
     other.close()
@@ -63,7 +56,7 @@ def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
 def test_a_job_that_another_takes_meanwhile_is_passed_over_by_nobody_else(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     first, second, third = slow.post_many([{"name": "a"}] * 3)
-    slow.engine.meanwhile = [lambda: take(other, "bert")]
+    slow.engine.store.meanwhile = [lambda: take(other, "bert")]
     assert take(slow) == second
     assert other.find_owner(first) == "bert"
     assert take(slow) == third
@@ -72,7 +65,7 @@ def test_a_job_that_another_takes_meanwhile_is_passed_over_by_nobody_else(boards
 def test_a_batch_that_another_breaks_into_is_taken_as_what_is_left(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     jobs = slow.post_many([{"name": "a"}] * 5)
-    slow.engine.meanwhile = [lambda: other.claim(other.get(jobs[2].uuid), "bert")]
+    slow.engine.store.meanwhile = [lambda: other.claim(other.get(jobs[2].uuid), "bert")]
     assert slow.claim_many("anna", 3) == [jobs[0], jobs[1], jobs[3]]
 
 
@@ -90,7 +83,7 @@ def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, Jo
             other.restore(theirs)
         other.claim(theirs, "bert")
 
-    slow.engine.meanwhile = [lose]
+    slow.engine.store.meanwhile = [lose]
     with pytest.raises(ClaimLost):
         slow.consume(mine, "anna")
     assert other.find_owner(mine) == "bert"
@@ -99,7 +92,7 @@ def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, Jo
 def test_a_key_that_is_taken_meanwhile_answers_its_holder(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     posted: list[Any] = []
-    slow.engine.meanwhile = [lambda: posted.append(other.post("a", key="k"))]
+    slow.engine.store.meanwhile = [lambda: posted.append(other.post("a", key="k"))]
     assert slow.post("b", key="k") == posted[0]
     assert slow.job_count == 1
 
@@ -111,7 +104,7 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     nonce = Nonce("handle", 1, 1, 2)
     content = codec.encode(codec.Content({}, None), "msgpack")
     draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
-    slow.engine.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
+    slow.engine.store.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
     [(status, _, record)] = slow.engine.insert([draft], nonce)
     assert status == Status.KEY
     assert record.uuid == holder.uuid, "it was there when this call began"
@@ -129,7 +122,7 @@ def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(
     jobs = slow.post_many([{"name": "a"}, {"name": "b"}, {"name": "c"}])
     other.claim_many("bert", 3, expiry=1)
     clock.advance(2)
-    slow.engine.meanwhile = [lambda: take(other, "bert", names=["a"])]
+    slow.engine.store.meanwhile = [lambda: take(other, "bert", names=["a"])]
     assert slow.claim_many("anna", 3) == jobs[1:]
 
 
@@ -156,7 +149,7 @@ def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], 
         tries.append(1)
         raise Stale
 
-    slow.engine.meanwhile = [beaten] * 100
+    slow.engine.store.meanwhile = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
         slow.engine.claim(job.uuid, "anna", None, Nonce("handle", 1, 1))
     assert len(tries) == 8
@@ -172,7 +165,7 @@ def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[
         held.set()
         assert free.wait(30)
 
-    slow.engine.meanwhile = [hold]
+    slow.engine.store.meanwhile = [hold]
     nonce = Nonce("handle", 1, 1)
     late = Background(lambda: slow.engine.take("anna", 1, None, None, 1, nonce))
     assert held.wait(30)
@@ -203,7 +196,7 @@ def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, Job
 def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     """But where it has changed since, or where a lapse would have ended it for good."""
     slow, other = boards
-    store, asked = slow.engine._opened, []
+    store, asked = slow.engine.store, []
     read = store.read
 
     def counting(uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Any:
@@ -236,7 +229,7 @@ def test_a_claim_that_has_changed_is_read_anew(boards: tuple[Any, JobBoard]) -> 
     other.extend(other.get(job.uuid), "anna", 10)
     act = Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME)
     tries: list[int] = []
-    slow.engine.meanwhile = [lambda: tries.append(1)] * 3
+    slow.engine.store.meanwhile = [lambda: tries.append(1)] * 3
     assert slow.engine.finish([act], Nonce("handle", 1, 1)) == [OK]
     assert len(tries) == 2
 

@@ -383,3 +383,27 @@ def test_something_is_done_before_a_request(connect: Connect, proxy: FaultyProxy
     assert [client.ask(line) for line in (b"two", b"three", b"four")] == [b"ok two", b"ok three", b"ok four"]
     assert fault.happened
     assert seen == [[b"one"], [b"one", b"meanwhile", b"two"]]
+
+
+def test_something_is_done_between_a_reply_and_its_delivery(
+    connect: Connect, proxy: FaultyProxy, recorder: Recorder
+) -> None:
+    client, other = connect(), connect()
+    delivered = threading.Event()
+    seen: list[list[bytes]] = []
+
+    def act() -> None:
+        # What the client sends meanwhile reaches the server.
+        client.send(b"three\n")
+        eventually(lambda: b"three" in recorder.lines)
+        assert other.ask(b"meanwhile") == b"ok meanwhile"
+        seen.append([*recorder.lines])
+        assert not delivered.is_set()
+
+    fault = proxy.after(act, nth=2)
+    assert client.ask(b"one") == b"ok one"
+    assert not fault.happened
+    assert client.ask(b"two").startswith(b"ok two")
+    delivered.set()
+    assert fault.happened
+    assert seen == [[b"one", b"two", b"three", b"meanwhile"]]

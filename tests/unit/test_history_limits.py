@@ -38,6 +38,15 @@ FINE = {
     "removed before": ([ONE, Limiting(2, 2.1, "mail")], [FIRST, SECOND]),
     "raised before": ([ONE, Limiting(2, 2.1, "mail", concurrency=2)], [FIRST, SECOND]),
     "perhaps raised before": ([ONE, Limiting(2, 9, "mail", concurrency=2)], [FIRST, SECOND]),
+    "from before the first limit": ([ONE._replace(began=2, ended=2.1)], [FIRST, SECOND]),
+    "from between two limits": (
+        [ONE, Limiting(0.3, 0.4, "mail"), Limiting(2, 2.1, "mail", concurrency=1)],
+        [FIRST, SECOND],
+    ),
+    "from before a concurrency": (
+        [Limiting(0, 0.1, "mail", rate=(9, 1.0)), Limiting(2, 2.1, "mail", concurrency=1)],
+        [FIRST, SECOND],
+    ),
     "a rate": ([Limiting(0, 0.1, "mail", rate=(1, 2.0))], [FIRST, SECOND]),
 }
 OVER = {

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from jobboard import base, notifier
-from jobboard.backends.memory import MemoryEngine, forget
+from jobboard.backends.memory import MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Entity
-from jobboard.states import Record
 from jobboard.testing import eventually
 
 
-class Hearing(MemoryEngine):
-    """An engine that tells what other processes do."""
+class Hearing(MemoryStore):
+    """A store that reports what other processes do."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.listening: list[bool] = []
-        super().__init__(*args, **kwargs)
+    listening: ClassVar[list[bool]] = []
 
-    def listen(self, on: bool) -> None:
-        self.listening.append(on)
-
-    def hear(self, event: str, record: Record) -> None:
-        self._heard(event, record)
+    def watch(self, topic: str, on: bool = True) -> bool:
+        if topic == "events":
+            self.listening.append(on)
+        return True
 
 
 def ignore(event: str, details: dict[str, Any]) -> None:
@@ -36,16 +32,17 @@ def ignore(event: str, details: dict[str, Any]) -> None:
 
 
 def test_a_store_is_told_when_somebody_listens_and_when_the_last_one_stops() -> None:
+    Hearing.listening.clear()
     board = JobBoard("hearing", "memory", engine=Hearing)
     board.notifier.register(notifier.POSTED, ignore)
-    assert board.engine.listening == [], "nothing is heard before it is connected"
+    assert Hearing.listening == [], "nothing is heard before it is connected"
     board.connect()
-    assert board.engine.listening == [True]
+    assert Hearing.listening == [True]
     board.notifier.register(notifier.ANY, ignore)
     board.notifier.deregister(notifier.POSTED, ignore)
-    assert board.engine.listening == [True], "one more listener, or one less, changes nothing"
+    assert Hearing.listening == [True], "one more listener, or one less, changes nothing"
     board.notifier.deregister(notifier.ANY, ignore)
-    assert board.engine.listening == [True, False]
+    assert Hearing.listening == [True, False]
     board.close()
     forget("hearing")
 
@@ -62,20 +59,20 @@ def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
 
     record = board.post("resize", details={"width": 3})._record
     board.notifier.register(notifier.CLAIMED, listen)
-    board.engine.hear(notifier.CLAIMED, record)
+    board.engine.store.hears.happened(notifier.CLAIMED, record)
     assert come.wait(10)
     come.clear()
-    board.engine.hear(notifier.CLAIMED, record._replace(posting=b"\xc1"))
+    board.engine.store.hears.happened(notifier.CLAIMED, record._replace(posting=b"\xc1"))
     assert come.wait(10)
     board.close()
     forget("hearing")
     assert heard == [("CLAIMED", "resize", {"width": 3}), ("CLAIMED", "resize", {})]
 
 
-class Tidying(MemoryEngine):
+class Tidying(MemoryStore):
     tidied = 0
 
-    def tidy(self, seconds: float = 1.0) -> bool:
+    def tidy(self, seconds: float) -> bool:
         assert seconds == 0.01, "a small part of the lease"
         self.tidied += 1
         return self.tidied < 4
@@ -85,11 +82,11 @@ def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytes
     board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, engine=Tidying)
     board.connect()
     board.register_entity(Entity("conductor", "one"))
-    assert board.engine.tidied == 1
+    assert board.engine.store.tidied == 1
     # There was more, so that the next heartbeats go on, until there is not.
-    eventually(lambda: board.engine.tidied == 4)
+    eventually(lambda: board.engine.store.tidied == 4)
     monkeypatch.setattr(base, "TIDY_EVERY", 0.0)
-    eventually(lambda: board.engine.tidied > 5)
+    eventually(lambda: board.engine.store.tidied > 5)
     board.close()
     forget("tidying")
 
@@ -97,7 +94,7 @@ def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytes
 class Interrupted(Tidying):
     """One whose connection breaks with its first two steps of tidying."""
 
-    def tidy(self, seconds: float = 1.0) -> bool:
+    def tidy(self, seconds: float) -> bool:
         super().tidy(seconds)
         if self.tidied < 3:
             raise ConnectionFailure("the connection broke")
@@ -109,7 +106,7 @@ def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> N
     board.connect()
     board.post("resize")
     job = board.claim_next("anna")
-    eventually(lambda: board.engine.tidied == 3)
+    eventually(lambda: board.engine.store.tidied == 3)
     assert job is not None
     assert not job.claim.lost
     board.close()

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from jobboard.backends.memory import ManualClock, MemoryEngine, MemoryStore, forget
+from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Found, Look, Mark, Side, Stale, Stored
+from jobboard.engine import Change, Committed, Found, Look, Seat, Stale, Stored
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Finish, Nonce, Renewed
-from jobboard.states import CLAIMED, OK, UNCLAIMED, Holder, Status, Verb
+from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder, Status, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import take
+from jobboard.testing.conformance.support import plant, take
 
 SECOND = 1_000_000
 HANDLE = "handle"
@@ -27,8 +27,13 @@ _names = itertools.count(1)
 class Sessions(MemoryStore):
     """Claims live as long as their keeper is not among ``dead``; ``breaks``: what happens instead of a commit."""
 
-    dead: set[str]
-    breaks: list[Callable[[], object]]
+    keeps = "session"
+    margin = 20 * SECOND
+
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        self.dead: set[str] = set()
+        self.breaks: list[Callable[[], object]] = []
 
     def _alive(self, stored: Stored) -> Stored:
         return stored._replace(alive=stored.record.keeper not in self.dead)
@@ -39,31 +44,24 @@ class Sessions(MemoryStore):
 
     def look(self, *args: Any) -> Look:
         look = super().look(*args)
-        shelf = self._shelf
-        lost = [self._alive(stored) for stored in shelf.jobs.values() if stored.record.state == CLAIMED]
+        lost = [self._alive(stored) for stored in self.page(None, 1_000, None, LIVE)[1]]
         return look._replace(overdue=look.overdue + [stored for stored in lost if not stored.alive])
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+    def commit(self, changes: Sequence[Change], *args: Any, **more: Any) -> Committed:
         if self.breaks:
             self.breaks.pop(0)()
         for change in changes:
             if isinstance(change.after, tuple) and getattr(change.after, "state", None) == CLAIMED:
                 self.dead.discard(change.after.keeper)  # type: ignore[union-attr,arg-type]
-        return super().commit(changes, marks, checks)
+        return super().commit(changes, *args, **more)
 
 
-class Engine(MemoryEngine):
-    keeps = "session"
-
-    def _make_store(self) -> Any:
-        store: Any = Sessions(self._name, self._conf["clock"], self._conf["claim_ttl"], self.news)
-        store.keeps, store.dead, store.breaks = self.keeps, set(), []
-        store.margin = 20 * SECOND
-        return store
-
-
-class Leases(Engine):
+class Leases(Sessions):
     keeps = "lease"
+
+
+class Lagging(Sessions):
+    precision = SECOND
 
 
 @pytest.fixture
@@ -72,12 +70,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def make(clock: ManualClock) -> Iterator[Callable[[type[Engine]], Any]]:
+def make(clock: ManualClock) -> Iterator[Callable[[type[Sessions]], Any]]:
     name = f"keeping {next(_names)}"
     with contextlib.ExitStack() as stack:
         stack.callback(forget, name)
 
-        def board(engine: type[Engine]) -> Any:
+        def board(engine: type[Sessions]) -> Any:
             made = JobBoard(name, {"board": "memory", "clock": clock, "retry_for": 0}, engine=engine)
             made.connect()
             stack.callback(made.close)
@@ -132,16 +130,16 @@ def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: 
     claims = claimed(board, 300)
     clock.advance(20)
     theirs = [uuid for uuid, _ in claims[::30]]
-    board.engine._opened.breaks = [lambda: [board.release(board.get(uuid)) for uuid in theirs]]
+    board.engine.store.breaks = [lambda: [board.release(board.get(uuid)) for uuid in theirs]]
     renewed = board.engine.renew(HANDLE, claims, 30 * SECOND)
     assert sorted(uuid for uuid, _ in renewed.lost) == sorted(theirs)
     clock.advance(15)
     assert board.stats().claimed == 290
 
 
-@pytest.mark.parametrize("engine", [Leases, Engine])
+@pytest.mark.parametrize("engine", [Leases, Sessions])
 def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
-    make: Any, clock: ManualClock, engine: type[Engine]
+    make: Any, clock: ManualClock, engine: type[Sessions]
 ) -> None:
     board = make(engine)
     [claim] = claimed(board)
@@ -154,16 +152,15 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 
 
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
-    board = make(Engine)
+    board = make(Sessions)
     [claim] = claimed(board)
     board.engine.extend(claim[0], Holder("anna", None), None, Nonce("other", 1, 1))
     assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 
 def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
-    board = make(Engine)
+    board = make(Lagging)
     [claim] = claimed(board)
-    board.engine._opened.precision = SECOND
     board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
     assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
 
@@ -176,28 +173,28 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
     def beaten() -> None:
         raise Stale
 
-    board.engine._opened.breaks = [beaten] * 100
+    board.engine.store.breaks = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
         board.engine.renew(HANDLE, [claim], 40 * SECOND)
 
 
 def test_a_claim_ends_with_its_session(make: Any) -> None:
-    board = make(Engine)
+    board = make(Sessions)
     [claim] = claimed(board)
     assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND, unkept=[])
     assert board.claim_next("bert") is None
-    board.engine._opened.dead.add(HANDLE)
+    board.engine.store.dead.add(HANDLE)
     assert (board.get(claim[0]).seen_state, board.job_count) == (UNCLAIMED, 1)
     assert take(board, "bert").uuid == claim[0]
-    board.engine._opened.dead.discard(HANDLE)
+    board.engine.store.dead.discard(HANDLE)
     assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == [claim]
     assert consume(board, claim) == Status.LOST
 
 
 def test_a_claim_is_taken_up_again_by_the_holders_next_session(make: Any) -> None:
-    board = make(Engine)
+    board = make(Sessions)
     [claim] = claimed(board)
-    board.engine._opened.dead.add(HANDLE)
+    board.engine.store.dead.add(HANDLE)
     assert board.get(claim[0]).seen_state == UNCLAIMED
     assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
     assert board.get(claim[0]).seen_state == CLAIMED
@@ -207,53 +204,51 @@ class TestForsaken:
     """The session may live on though the holder was told that its claim is lost."""
 
     def test_it_becomes_free(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
         board.engine.forsake(*claim)
         eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
         assert board.get(claim[0]).attempts == 1, "a lapse counts"
 
     def test_not_what_its_holder_has_extended_meanwhile(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
 
         def broken() -> None:
             raise ConnectionFailure("away")
 
-        board.engine._opened.breaks = [broken, broken]
+        board.engine.store.breaks = [broken, broken]
         board.engine.forsake(*claim)
-        eventually(lambda: len(board.engine._opened.breaks) == 1)
-        board.engine._opened.breaks.clear()
+        eventually(lambda: len(board.engine.store.breaks) < 2)
+        board.engine.store.breaks.clear()
         status, _ = board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
         assert status == OK
-        board.engine.reconnected()
-        eventually(lambda: board.engine._keeper._errands._thread is None)
+        board.engine.clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
 
     def test_what_its_holder_could_not_extend(self, make: Any) -> None:
         """The session lives on, and nobody keeps the claim any more."""
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
 
         def broken() -> None:
             raise ConnectionFailure("away")
 
-        board.engine._opened.breaks = [broken] * 3
+        board._session.beat_soon = lambda start: None
+        board.engine.store.breaks = [broken]
         board.engine.forsake(*claim)
-        eventually(lambda: len(board.engine._opened.breaks) == 2)
-        board.engine._opened.breaks = [broken]
         with pytest.raises(ConnectionFailure):
             board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
-        board.engine.reconnected()
-        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
+        board.engine.clear_up()
+        assert board.get(claim[0]).seen_state == UNCLAIMED
 
     def test_not_another_claim(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         mine = take(board, "bert")
         board.engine.forsake(*claim)
-        eventually(lambda: board.engine._keeper._errands._thread is None)
+        board.engine.clear_up()
         assert board.find_owner(mine) == "bert"
 
 
@@ -261,43 +256,43 @@ class TestDoubt:
     """Nobody waits for this call any longer."""
 
     def test_what_it_has_claimed_is_given_back(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
         board.engine.doubt(Nonce(HANDLE, 1, 1))
         eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
         assert board.get(claim[0]).attempts == 0, "nobody has worked on it"
 
     def test_what_it_has_not_done_yet_it_never_does(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         job = board.post("a")
         nonce = Nonce(HANDLE, 1, 1)
         board.engine.doubt(nonce)
-        eventually(lambda: board.engine._keeper._errands._thread is None)
+        board.engine.clear_up()
         assert board.engine.take("anna", 1, None, None, 1, nonce).records == []
         assert board.get(job.uuid).seen_state == UNCLAIMED
 
     def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
         """It would write over what tells of the claims."""
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
-        board.engine._keeper._errands.close(5)
+        board._session.beat_soon = lambda start: None
         board.engine.doubt(Nonce(HANDLE, 1, 1))
-        assert board.get(claim[0]).seen_state == CLAIMED, "no errand runs any more"
+        assert board.get(claim[0]).seen_state == CLAIMED, "nothing has been cleared up"
         taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
     def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
         """As long as the first one can't be cleared up."""
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
-        board.engine._keeper._errands.close(5)
+        board._session.beat_soon = lambda start: None
         board.engine.doubt(Nonce(HANDLE, 1, 1))
 
         def broken() -> None:
             raise ConnectionFailure("away", outcome="unknown")
 
         for call in (2, 3):
-            board.engine._opened.breaks = [broken]
+            board.engine.store.breaks = [broken]
             with pytest.raises(ConnectionFailure) as failed:
                 board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, call))
             assert failed.value.outcome == "none"
@@ -307,12 +302,12 @@ class TestDoubt:
         assert [record.uuid for record in taken] == [claim[0]]
 
     def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
-        board = make(Engine)
+        board = make(Sessions)
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         job = take(board, "bert")
         board.engine.doubt(Nonce(HANDLE, 1, 1))
-        eventually(lambda: board.engine._keeper._errands._thread is None)
+        board.engine.clear_up()
         assert board.find_owner(job) == "bert"
 
 
@@ -320,47 +315,75 @@ class TestDoubt:
 @pytest.mark.parametrize("doubted", [True, False])
 def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: bool, error: Exception) -> None:
     """The session lives on, and so would the claim."""
-    board = make(Engine)
+    board = make(Sessions)
     [claim] = claimed(board)
 
     def broken() -> None:
         raise error
 
-    board.engine._opened.breaks = [broken] * 3
+    board.engine.store.breaks = [broken] * 3
     if doubted:
         board.engine.doubt(Nonce(HANDLE, 1, 1))
     else:
         board.engine.forsake(*claim)
     eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
-    eventually(lambda: board.engine._keeper._errands._thread is None)
+
+
+def test_what_is_refused_keeps_nothing_else_from_being_given_back(make: Any) -> None:
+    board = make(Sessions)
+    claims = claimed(board, 3)
+    board._session.beat_soon = lambda start: None
+    for claim in claims:
+        board.engine.forsake(*claim)
+
+    def broken() -> None:
+        raise JobFailure("may not")
+
+    board.engine.store.breaks = [broken]
+    with pytest.raises(JobFailure, match="may not"):
+        board.engine.clear_up()
+    assert board.stats().claimed == 1
+    board.engine.clear_up()
+    assert board.stats().claimed == 0
+
+
+def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[str]) -> None:
+    board = make(Sessions)
+    claims = claimed(board, 2)
+    refused.add(f"{board.name}-heartbeat")
+    board.engine.forsake(*claims[0])
+    assert board.stats().claimed == 2
+    refused.clear()
+    board.engine.forsake(*claims[1])
+    eventually(lambda: board.stats().claimed == 0)
 
 
 def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
-    board, other = make(Engine), make(Leases)
+    board, other = make(Sessions), make(Leases)
     [claim] = claimed(board)
 
     def broken() -> None:
         raise ConnectionFailure("away")
 
-    board.engine._opened.breaks = [broken]
+    board._session.beat_soon = lambda start: None
     board.engine.forsake(*claim)
-    eventually(lambda: not board.engine._opened.breaks)
+    board.engine.store.breaks = [broken]
+    with pytest.raises(ConnectionFailure):
+        board.engine.clear_up()
     board.close()
     assert other.get(claim[0]).seen_state == UNCLAIMED
 
 
 @pytest.mark.parametrize("error", [ConnectionFailure("away"), JobFailure("may not")], ids=type)
 def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: Exception) -> None:
-    board = make(Engine)
-    damaged, sound = board.post_many([{"name": "a"}] * 2)
-    jobs = board.engine._opened._shelf.jobs
-    stored = jobs[damaged.uuid]
-    jobs[damaged.uuid] = stored._replace(record=stored.record._replace(posting=b"\xc1"))
+    board = make(Sessions)
+    plant(board, b"\xc1")
+    sound = board.post("a")
 
     def broken() -> None:
         raise error
 
-    board.engine._opened.breaks = [lambda: None, broken]
+    board.engine.store.breaks = [lambda: None, broken]
     assert board.claim_many("anna", 2) == [sound]
     eventually(lambda: board.stats().claimed == 1)
 

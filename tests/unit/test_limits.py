@@ -32,9 +32,9 @@ def test_a_claim_of_the_same_job_that_begins_before_the_earlier_ones_slot_is_fre
 @pytest.mark.parametrize("value", [b"", b"\xff\xff", b"\x01", b"\x92\x91\x05\x90", b"\x92\x91\x92\x05\x05\x90"])
 def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     board.set_limit("mail", concurrency=1)
-    committer = board.engine._committer
-    [side] = committer.store.read([], [("scope", "mail")]).sides
-    committer.commit([], [Mark(side, value)])
+    store = board.engine.store
+    [side] = store.read([], [("scope", "mail")]).sides
+    store.commit([], [Mark(side, value)])
     first, second = board.post("mail"), board.post("mail")
     assert other.claim_next("anna") == first
     assert other.claim_next("anna") is None
@@ -44,9 +44,9 @@ def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplo
 
 def test_a_peek_meets_limits_that_were_set_since(board: Any, other: Any) -> None:
     first, _ = board.post("mail"), board.post("mail")
-    board.claim(first, "anna")
     assert other.engine.peek(None, 1).any
     board.set_limit("mail", concurrency=1)
+    board.claim(first, "anna")
     assert not other.engine.peek(None, 1).any
 
 
@@ -59,7 +59,7 @@ def test_who_waits_is_woken_by_the_repetition_of_an_end(
     held, second = board.post("mail", max_attempts=1), board.post("mail")
     board.claim(held, "anna")
     waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
-    store = board.engine._committer.store
+    store = board.engine.store
     commit = store.commit
 
     def lost(*args: Any) -> None:

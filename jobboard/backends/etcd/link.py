@@ -7,10 +7,12 @@ for the next one; no request is sent twice, but where it was refused and so has 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import random
 import select
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +21,9 @@ from typing import Any
 
 from jobboard import forks
 from jobboard.backends.etcd import options
-from jobboard.backends.etcd.requests import KV, REFUSED, TxnAnswer, answered, span, txn
+from jobboard.backends.etcd.requests import REFUSED, TxnAnswer, answered, txn
 from jobboard.conf import Settings
 from jobboard.exceptions import ConnectionFailure, JobFailure
-
-_LEFT = 1.0
-"""How long a request of a board that is closing may take, in seconds."""
-
-_PAGE = 500
 
 _STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
 
@@ -99,7 +96,7 @@ class Login:
 class Gateway:
     """The connections of one connected board.
 
-    ``breaks`` counts the connections that the other end has closed, and the attempts that failed.
+    ``patience``: for how many seconds one request may take; ``up``: whether there is a connection at this moment.
 
     :param restored: told when there is a connection again.
     """
@@ -109,18 +106,17 @@ class Gateway:
         self._restored = restored
         self._members = options.members(conf)
         self._first = random.randrange(len(self._members))
-        self._context = options.tls(conf)
         self._idle: deque[HTTPConnection] = deque()
         self._streams: set[socket.socket] = set()
         self._login = None if conf["user"] is None else Login(self._authenticate)
-        self._leaving = self._closed = False
+        self._never = f"{conf['namespace']}/never/"
+        self._closed = False
         self.up = True
-        self.breaks = 0
         self.patience: float = conf["timeout"]
 
-    def closing(self) -> None:
-        self._leaving = True
-        self.patience = min(self.patience, _LEFT)
+    @functools.cached_property
+    def _context(self) -> ssl.SSLContext | None:
+        return options.tls(self._conf)
 
     def close(self) -> None:
         self._closed = True
@@ -131,32 +127,26 @@ class Gateway:
         self._drop_idle()
 
     def leak(self) -> None:
-        """In a forked child: the parent still talks through these."""
+        """Let go of the connections in a forked child, unclosed: the parent still uses them."""
         forks.keep(self._idle, self._streams)
 
     # Requests
 
-    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True, never: str = "") -> TxnAnswer:
-        """See :func:`jobboard.backends.etcd.requests.txn`."""
+    def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True) -> TxnAnswer:
+        """Carry out these operations if the comparisons hold. See :func:`jobboard.backends.etcd.requests.txn`.
+
+        :param changes: False where it does no harm if they are carried out twice.
+        """
         try:
-            return answered(self.call("/v3/kv/txn", txn(compare, success, never), changes))
+            return answered(self.call("/v3/kv/txn", txn(compare, success, self._never), changes))
         except JobFailure as failure:
             if isinstance(failure.__cause__, GatewayRefusal) and REFUSED in str(failure.__cause__):
                 return TxnAnswer(False, 0, [], [])
             raise
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
-        """All of one revision, which has everything that was acknowledged before."""
+        """Read all of this at one revision, which has everything that was acknowledged before."""
         return self.txn((), operations, changes=False)
-
-    def pages(self, start: str, end: str, size: int = _PAGE) -> Iterator[list[KV]]:
-        """A range of any length, each page of a revision of its own."""
-        more = True
-        while more:
-            [kvs] = self.read([span(start, end, size)]).found
-            yield kvs
-            more = len(kvs) == size
-            start = kvs[-1].key + " " if more else end
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
         """Ask one member after the other, unless what this changes might then be changed twice.
@@ -180,7 +170,7 @@ class Gateway:
             except _BROKEN as error:
                 failure = self._broken(error, changing)
             again = isinstance(failure, ConnectionFailure) and not failure.refused and not changing
-            if not again or self._leaving or not left:
+            if not again or self._closed or not left:
                 break
         raise failure
 
@@ -244,7 +234,6 @@ class Gateway:
                 if not waiting.poll(0):
                     return wire
                 # There is something to read though nothing was asked: the other end has closed it.
-                self.breaks += 1
                 wire.close()
         return self._connect()
 
@@ -292,7 +281,6 @@ class Gateway:
     def _lost(self) -> None:
         """One connection is bad, and so the others to this member most likely are, too."""
         self.up = False
-        self.breaks += 1
         self._move_on()
 
     def _move_on(self) -> None:

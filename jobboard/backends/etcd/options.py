@@ -1,4 +1,4 @@
-"""What a board on etcd can be told."""
+"""The options of a board on etcd."""
 
 from __future__ import annotations
 

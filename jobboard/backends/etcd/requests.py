@@ -22,17 +22,21 @@ MOST_GETS = 2000
 class KV(NamedTuple):
     key: str
     value: bytes
-    created: int
     revision: int
 
 
 class TxnAnswer(NamedTuple):
-    """``found``: of each operation what it has read; ``counts``: how much of that there is in all."""
+    """``found``: what each operation has read; ``counts``: how much there is of that in all."""
 
     succeeded: bool
     revision: int
     found: list[list[KV]]
     counts: list[int]
+
+
+def end_of(prefix: str) -> str:
+    """Return the first key behind all keys that begin with ``prefix``."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def _coded(text: str | bytes) -> str:
@@ -47,23 +51,24 @@ def put(key: str, value: bytes = b"", lease: str | None = None) -> str:
     return f'{{"request_put":{{"key":"{_coded(key)}","value":"{_coded(value)}"{held}}}}}'
 
 
+def put_again(key: str) -> str:
+    """Put the value that the key has. Where the key is not there, the server refuses the whole Txn."""
+    return f'{{"request_put":{{"key":"{_coded(key)}","ignore_value":true}}}}'
+
+
 def delete(key: str) -> str:
     return f'{{"request_delete_range":{{"key":"{_coded(key)}"}}}}'
 
 
-def get(key: str, only: str = "", at: int = 0) -> str:
-    """:param only: ``keys``, to read no more than that.
-    :param at: the revision of which to read; 0: the latest."""
+def get(key: str, only: str = "") -> str:
+    """:param only: ``keys``, to read no more than that."""
     more = f',"{only}_only":true' if only else ""
-    more += f',"revision":"{at}"' if at else ""
     return f'{{"request_range":{{"key":"{_coded(key)}"{more}}}}}'
 
 
-def span(start: str, end: str, limit: int = 0, only: str = "", since: int = 0) -> str:
-    """:param only: ``keys`` or ``count``, to read no more than that.
-    :param since: only what was put at this revision or later."""
+def span(start: str, end: str, limit: int = 0, only: str = "") -> str:
+    """:param only: ``keys`` or ``count``, to read no more than that."""
     more = f',"{only}_only":true' if only else ""
-    more += f',"min_mod_revision":"{since}"' if since else ""
     return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 
@@ -93,21 +98,12 @@ def exists(key: str) -> str:
     return _compare(key, "CREATE", "GREATER", 0)
 
 
-def made_at(key: str, revision: int) -> str:
-    return _compare(key, "CREATE", "EQUAL", revision)
-
-
 def below(key: str, value: bytes) -> str:
     return _compare(key, "VALUE", "LESS", _coded(value))
 
 
 def nothing_in(start: str, end: str) -> str:
     return _compare(start, "CREATE", "EQUAL", 0, end)
-
-
-def none_since(start: str, end: str, revision: int) -> str:
-    """No key there was put behind this revision."""
-    return _compare(start, "MOD", "LESS", revision + 1, end)
 
 
 # A Txn and its answer
@@ -127,7 +123,7 @@ def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
     operations: Sequence[str] = success
     if more or len(success) > AT_MOST:
         operations = [
-            within(chunk, some, f'{{"request_put":{{"key":"{_coded(f"{never}{number}")}","ignore_value":true}}}}')
+            within(chunk, some, put_again(f"{never}{number}"))
             for number, (chunk, some) in enumerate(itertools.zip_longest(more, _chunks(success), fillvalue=()))
         ]
     while len(operations) > AT_MOST:
@@ -159,10 +155,11 @@ def _flat(responses: Iterable[Any]) -> Iterable[Any]:
 
 def _kv(kv: Any) -> KV:
     value = a2b_base64(kv.get("value", ""))
-    return KV(a2b_base64(kv["key"]).decode(), value, int(kv["create_revision"]), int(kv["mod_revision"]))
+    return KV(a2b_base64(kv["key"]).decode(), value, int(kv["mod_revision"]))
 
 
-def watch(start: str, end: str, revision: int, without: str) -> str:
-    range_end, first = _coded(end), str(revision)
-    wanted = {"key": _coded(start), "range_end": range_end, "start_revision": first, "filters": [without]}
-    return json.dumps({"create_request": wanted})
+def watch(folder: str, revision: int, without: str) -> str:
+    """:param revision: the first one to be told of; 0: the next one.
+    :param without: the events to leave out, ``NOPUT`` or ``NODELETE``."""
+    wanted = {"key": _coded(folder), "range_end": _coded(end_of(folder)), "filters": [without]}
+    return json.dumps({"create_request": {**wanted, "start_revision": str(revision)}})

@@ -1,86 +1,75 @@
-"""What wakes those who wait: a watch that etcd answers by itself, so that they send nothing."""
+"""A watch of etcd's: one thread hears of each bell that rings, and of each session that ends."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from binascii import a2b_base64
+from collections.abc import Callable
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobboard import logs, retry
-from jobboard.backends.etcd.keys import end_of
+from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.requests import watch
 from jobboard.exceptions import JobBoardError
+from jobboard.kv.driver import MISSED
 from jobboard.threads import started
-
-if TYPE_CHECKING:
-    from jobboard.backends.etcd.store import EtcdStore
 
 LOG = logs.Log(__name__)
 
 
-class WakeWatch:
-    """Begins with the first who waits, from the revision of the look that has found nothing; ends with the board.
+class BellWatch:
+    """The watch of one board, from :meth:`begin` until :meth:`end`.
 
-    :param watched: what keys begin with, and which of their events are of no account.
-    :param news: told when there was another.
+    :param bells: where the keys of bells lie: each is put when its bell rings.
+    :param alive: where the keys of sessions lie: each is deleted when its session ends.
+    :param heard: told the name of a bell, or MISSED.
     """
 
-    def __init__(self, store: EtcdStore, watched: Sequence[tuple[str, str]], news: Callable[[], None]) -> None:
-        self._store = store
-        self._watched = watched
-        self._news = news
-        self._revision = 0
+    def __init__(self, link: Gateway, bells: str, alive: str, heard: Callable[[str], None]) -> None:
+        self._link = link
+        self._bells = bells
+        self._alive = alive
+        self._heard = heard
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
-    def looked(self, revision: int) -> None:
-        """What was done until this revision has been seen."""
-        self._revision = max(self._revision, revision)
-
-    @property
-    def begun(self) -> bool:
-        return self._thread is not None
-
     def begin(self) -> None:
+        """Hear of what happens from now on. MISSED stands for what has happened since the caller's last look."""
         with self._lock:
-            if self._thread is None and not self._over.is_set():
-                self._thread = started("jobboard-watch", self._run)
+            if self._thread is not None or self._over.is_set():
+                return
+            self._thread = started("jobboard-watch", self._run, self._link.read([]).revision + 1)
+        self._heard(MISSED)
 
     def end(self) -> None:
         self._over.set()
 
-    def _run(self) -> None:
+    def _run(self, revision: int) -> None:
         failures = 0
         while not self._over.is_set():
             why: object = "the connection has ended"
-            wanted = "".join(watch(key, end_of(key), self._revision + 1, without) for key, without in self._watched)
+            wanted = watch(self._bells, revision, "NODELETE") + watch(self._alive, revision, "NOPUT")
             try:
-                for line in self._store.link.stream("/v3/watch", wanted):
-                    self._hear(json.loads(line))
+                for line in self._link.stream("/v3/watch", wanted):
+                    self._hear(json.loads(line), again=not revision)
                     failures = 0
             except (JobBoardError, OSError, HTTPException, ValueError) as error:
                 why = error
-            if not self._over.is_set():
-                LOG.info("the watch has ended, and begins anew: %s", why)
-            # What came while nobody listened is found by a look.
-            self._news()
+            # The next watch begins with what is newest then, and not where this one has ended: that may be compacted.
+            revision = 0
             failures += 1
-            self._over.wait(retry.backoff(failures, 0.05, 2.0))
+            if not self._over.wait(retry.backoff(failures, 0.05, 2.0)):
+                LOG.info("the watch has ended, and begins again: %s", why)
 
-    def _hear(self, told: Any) -> None:
+    def _hear(self, told: Any, again: bool) -> None:
         result = told.get("result", {})
         if "error" in told or result.get("canceled"):
-            # What it was to begin with may have been compacted.
-            self.looked(int(result.get("compact_revision", 0)))
-            raise OSError(str(told.get("error") or result.get("cancel_reason") or "compacted"))
-        revision = int(result["header"]["revision"])
-        if result.get("created") and revision < self._revision:
-            # The server would say nothing until its revision has come that far again.
-            self._revision = revision
-            raise OSError("another server answers, or one with older data")
-        self.looked(revision)
-        if result.get("events"):
-            self._news()
+            raise OSError(str(told.get("error") or result.get("cancel_reason") or "its revision was compacted"))
+        if result.get("created") and again:
+            self._heard(MISSED)
+        for event in result.get("events", ()):
+            key = a2b_base64(event["kv"]["key"]).decode()
+            self._heard(key[len(self._bells) :] if key.startswith(self._bells) else MISSED)

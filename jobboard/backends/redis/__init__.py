@@ -1,5 +1,5 @@
 """The Redis board; found through its entry points."""
 
-from jobboard.backends.redis.engine import RedisEngine, RedisSocketEngine
+from jobboard.backends.redis.store import RedisSocketStore, RedisStore
 
-__all__ = ["RedisEngine", "RedisSocketEngine"]
+__all__ = ["RedisSocketStore", "RedisStore"]

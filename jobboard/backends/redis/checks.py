@@ -51,7 +51,7 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
     durable, persistence = _persistence(links, info)
     return ServerTraits(
         flags=compatible >= (7, 0),
-        durable=durable,
+        durable=durable and not policy.startswith("allkeys"),
         replicas=int(info.get("connected_slaves", "0")),
         notes=f"{name} {text}; {persistence}; maxmemory-policy {policy}",
     )

@@ -1,4 +1,4 @@
-"""Which server a configuration means, and the redis-py client for it."""
+"""The server that a configuration means, and the redis-py client for it."""
 
 from __future__ import annotations
 

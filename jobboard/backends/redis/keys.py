@@ -9,32 +9,27 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 CONTAINERS = {
-    "meta": "hash",  # layout, the last sequence, whether somebody listens
-    "jobs": "hash",  # uuid -> record, msgpack; see board.lua
+    "meta": "hash",  # layout, the last number that was given, the last news for waiters
+    "jobs": "hash",  # uuid -> record: see records.py
     "postings": "hash",  # uuid -> posting
-    "ready": "zset",  # uuid by place, of what can be claimed
-    "names": "zset",  # name, place and uuid of the same, ordered as text
-    "lanes": "zset",  # the same by name and group, where a limit counts by these; see lanes.lua
-    "heads": "zset",  # names, or names and groups, by the place of their first job, while there are limits
-    "busy": "zset",  # uuid by place, of what is claimed or scheduled
-    "leases": "zset",  # uuid by the end of its lease
-    "final": "zset",  # the same, of claims that go to the trash when they lapse
-    "due": "zset",  # uuid by due time
-    "trash": "zset",  # sequence and uuid by when it was trashed
-    "sides": "hash",  # kind and key of a side record -> its value; see board.lua
+    "ready": "zset",  # what can be claimed: see records.py for this and for the next five
+    "live": "zset",
+    "due": "zset",
+    "leases": "zset",
+    "final": "zset",
+    "trash": "zset",
+    "sides": "hash",  # kind and key of a side record -> its tag, its end, its value
     "ends": "zset",  # the same by when it may be dropped
-    "listed": "zset",  # the same, of the kinds that are listed, ordered as text
-    "waiters": "zset",  # what each waiter waits for, its place in the queue and its id, ordered as text
-    "bells": "hash",  # id of a waiter -> when it came, its ticket, its entries in `waiters`
+    "listed": "zset",  # the same, of the kinds that are listed; of outcomes in the order of the newest
+    "waiters": "zset",  # for what each waiter waits, and since when
+    "bells": "hash",  # id of a waiter -> its members in `waiters`
 }
-"""Name -> type, in the order in which every script declares them."""
-
-PLACE = 2**45
-"""A job's place is its rank times this, plus its sequence: exact in the doubles that scores are."""
+"""Name -> type, in the order in which every script declares them. All scores but those of ``ends`` are 0: members are
+in the order of their bytes."""
 
 
 class Keys(NamedTuple):
-    """Where a board lies: its keys in the order of :data:`CONTAINERS`."""
+    """The keys of a board, in the order of :data:`CONTAINERS`."""
 
     all: tuple[bytes, ...]
 

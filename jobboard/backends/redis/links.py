@@ -62,7 +62,7 @@ class RedisLinks:
         self._closed = False
 
     def abroad(self) -> RedisLinks:
-        """In a forked child: has none of these connections, and refuses to make any."""
+        """Return links for a forked child, which have none of these connections and refuse to make any."""
         links = RedisLinks(self._conf, self._key, self._given)
         links._home = self._home
         return links

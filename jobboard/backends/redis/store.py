@@ -1,30 +1,47 @@
-"""What a board on Redis has stored: one script for each of a store's methods."""
+"""The store of a board on Redis from 6.2 or Valkey; standalone, behind Sentinel, or a cluster.
+
+Each request is one script, see ``lua/``. ``commit`` stores what the engine has decided. ``take``, ``finish``, ``renew``
+and ``post``, which is a commit too, are fast paths for the plain case.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, cast
 
 import msgpack
-from oslo_utils import uuidutils
 from redis import exceptions as errors
 
-from jobboard.backends.redis import checks, doctor
-from jobboard.backends.redis.bells import Bells, ChannelListener, events_listener
-from jobboard.backends.redis.keys import keys_of, name_of, search_of
+from jobboard import conf, logs, notifier, retry
+from jobboard.backends.redis import checks, clients
+from jobboard.backends.redis.hearing import ChannelListener, Waiters, Wish
+from jobboard.backends.redis.keys import CONTAINERS, keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
-from jobboard.backends.redis.records import letters, packed, packed_act, packed_draft, place, record_of, stored_of
-from jobboard.backends.redis.scripts import Script, command
+from jobboard.backends.redis.records import (
+    LAST,
+    Damaged,
+    Place,
+    newest,
+    pack,
+    packed_draft,
+    places_of,
+    ready_places,
+    side_of,
+    stored_of,
+)
+from jobboard.backends.redis.scripts import CAP, POST, Script, command
 from jobboard.engine import (
     GATE,
-    LISTED,
-    PAGED,
+    Answer,
     Change,
+    ClaimTerms,
     Committed,
+    Deed,
     Found,
+    Hears,
     Lane,
     Look,
     Mark,
@@ -33,99 +50,105 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
-    damaged_gate,
-    damaged_value,
+    reschedules,
+    slot_of,
     turns,
 )
+from jobboard.engine.calls import PAGE
+from jobboard.engine.records import odd_job
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, State, Verb, settle
+from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb, settle
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
-LAYOUT = 3
+LAYOUT = 4
 """The layout of the containers that this code writes and reads."""
 
-WALK = 2000
-"""How many jobs a page looks at at most, to find those that it is asked for: a few ms of the server's time."""
+OVERDUE = 100
+"""How many jobs a look returns at most that the engine has to settle first."""
+
+TRIES = 50
+"""How often a look is made anew that has met members without their jobs."""
 
 SCANS, SCANNED = 200, 1000
 """How often, and through how many keys each time, the server is searched for other boards."""
 
-_LISTED = LISTED | PAGED
+_NUMBERS = {container: number for number, container in enumerate(CONTAINERS, 1)}
+_CLOCKS = ("due", "leases", "final")
 
 
 class RedisStore(Store):
-    """The containers of one board.
+    """A board in a Redis or Valkey database.
 
-    creates: whether :meth:`open` does. heard: is told (whose doing, event, record) while :meth:`listen` is on.
-    rescheduled: is told when a schedule has changed, from :meth:`hear_schedules` on.
+    ``client``: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
+        pool, and closes neither the client nor the pool.
     """
 
+    options: ClassVar[Mapping[str, conf.Option]] = clients.OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = clients.URI_PARTS
     keeps = "lease"
-    examines = frozenset({"entity", "scope", "key"})
+    reported_events = notifier.REMOTE
 
-    def __init__(
-        self,
-        seat: Seat,
-        creates: bool,
-        heard: Callable[[str, str, Record], None],
-        rescheduled: Callable[[], None],
-    ) -> None:
-        self._name, self._conf, self._client, self._shown = seat.name, seat.conf, seat.client, seat.shown
-        self._creates = creates
-        self._heard = heard
-        self._rescheduled = rescheduled
-        # Who commits, so that a board does not hear of its own doings as another's.
-        self.handle: Callable[[], str] = str
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        clients.check(seat.conf)
+        if seat.client is not None:
+            clients.check_client(seat.client, seat.conf)
         self.keys = keys_of(seat.conf["namespace"], seat.name)
-        self.gate_place = (
-            f'{self.keys.of("sides").decode("utf-8", "backslashreplace")}, field "{GATE[0]}\\x00{GATE[1]}"'
-        )
+        self.poll_cap = min(CAP, seat.conf["claim_ttl"])
+        sides = self.keys.of("sides").decode("utf-8", "backslashreplace")
+        self.gate_place = f'{sides}, field "{GATE[0]}\\x00{GATE[1]}"'
         self._replicas = seat.conf["min_replicas"]
         # Sent behind each script whose writes are relied on: the server answers it once so many replicas have these.
         wait = command(b"WAIT", b"%d" % self._replicas, b"%d" % int(seat.conf["socket_timeout"] * 500))
         self._wait = (wait,) if self._replicas else ()
+        self._is_open = False
         self._scripts: dict[str, Script] = {}
-        self._listener: ChannelListener | None = None
-        self._schedule_listener: ChannelListener | None = None
-        self._listening_lock = threading.Lock()
+        self._listeners: dict[str, ChannelListener] = {}
+        self._listening = threading.Lock()
 
     # Life
 
-    def open(self) -> Characteristics:
-        self.links = self._links()
+    def open(self, hears: Hears, create: bool) -> Characteristics:
+        self.hears = hears
+        self.links = self._new_links()
         try:
-            self._prepare()
+            self._prepare(create)
         except BaseException:
             self.links.close()
             raise
-        self.bells = self._new_bells()
+        self.waiters = self._new_waiters()
+        self._is_open = True
         return self._promises()
 
-    def _links(self) -> RedisLinks:
-        return RedisLinks(self._conf, self.keys.tag, self._client)
+    def _new_links(self) -> RedisLinks:
+        return RedisLinks(self.seat.conf, self.keys.tag, self.seat.client)
 
-    def _prepare(self) -> None:
+    def _new_waiters(self) -> Waiters:
+        return Waiters(self.links, self.keys, self.server.flags, self.run)
+
+    def _prepare(self, create: bool) -> None:
+        name = self.seat.name
         try:
             self.links.ready()
-            self.server = checks.look_at(self.links, self._conf["allow_eviction"])
+            self.server = checks.look_at(self.links, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
-        stored = self.run("setup", self._creates, LAYOUT, LAYOUT)
+        stored = self.run("setup", create, LAYOUT, LAYOUT)
         if not stored:
             others = mentioned(self.boards(MENTIONED))
             raise JobFailure(
-                f"there is no board {self._name!r} at {self._shown}{others}; create it with 'jobboard setup'"
+                f"there is no board {name!r} at {self.seat.shown}{others}; create it with 'jobboard setup'"
             )
         layout, min_reader = stored
         if min_reader > LAYOUT:
             raise JobFailure(
-                f"the board {self._name!r} has layout {layout}, which takes a newer version of this library; upgrade it"
+                f"the board {name!r} has layout {layout}, which takes a newer version of this library; upgrade it"
             )
         if layout < LAYOUT:
             raise JobFailure(
-                f"the board {self._name!r} has layout {layout}, which only an older version of this library reads: "
+                f"the board {name!r} has layout {layout}, which only an older version of this library reads: "
                 "move its jobs to another board with that one ('jobboard move'), or remove its keys"
             )
 
@@ -139,7 +162,7 @@ class RedisStore(Store):
             blocking_wait=True,
             remote_events=True,
             transactional=False,
-            claim_ttl=self._conf["claim_ttl"],
+            claim_ttl=self.seat.conf["claim_ttl"],
             notes=f"{server.notes}; "
             + (
                 f"each call waits for {waits_for} of {server.replicas} replicas"
@@ -148,63 +171,47 @@ class RedisStore(Store):
             ),
         )
 
+    def setup(self) -> None:
+        self.open(self.hears, create=True)
+        try:
+            self.commit([])
+        finally:
+            self.close()
+
     def close(self) -> None:
-        self.listen(False)
-        with self._listening_lock:
-            if self._schedule_listener is not None:
-                self._schedule_listener.stop()
-        self.bells.close()
+        with self._listening:
+            for listener in self._listeners.values():
+                listener.stop()
+            self._listeners.clear()
+        self.waiters.close()
         self.links.close()
 
     def forked(self) -> None:
         # What is inherited is let go of, not closed: the parent talks through the same sockets.
-        own = self._client is None
-        self.links = self._links() if own else self.links.abroad()
-        self.bells = self._new_bells()
-        self._listening_lock = threading.Lock()
-        listened, self._listener = self._listener is not None, None
-        # Whoever posts what is due there asks for it anew.
-        self._schedule_listener = None
+        own = self.seat.client is None
+        self.links = self._new_links() if own else self.links.abroad()
+        self.waiters = self._new_waiters()
+        self._listening = threading.Lock()
+        # Whoever posts what is due there asks for the schedules' anew.
+        listened, self._listeners = "events" in self._listeners, {}
         if listened and own:
-            self._listener = self._new_listener()
-            self._listener.start(at_once=False)
+            self._listen("events", at_once=False)
 
-    def _new_bells(self) -> Bells:
-        return Bells(self.links, self.keys, self.server.flags, self.run, self._stands, self._give_back)
-
-    def _stands(self, record: Record) -> bool:
-        """Whether a claim that another's call has made stands, for which nobody has waited until replicas have it."""
-        return not self._wait or bool(self.run("secure", record.uuid, record.token))
-
-    def _give_back(self, record: Record) -> None:
-        """End a claim that a waiter was given and nobody here will use; that attempt does not count."""
-        act = Finish(record.uuid, Holder(record.who or "", record.token), Verb.ABANDON, refund=True)
-        self.change("finish", Nonce(uuidutils.generate_uuid(dashed=False), 1, 1), [packed_act(act)])
-
-    # Calls
+    # Requests
 
     def run(self, name: str, *args: Any) -> Any:
-        """Run a script; what it answers."""
-        return self._run(name, args)
-
-    def change(self, name: str, nonce: Nonce | None, *args: Any, postings: Sequence[bytes] = ()) -> Any:
-        """Run a script that does nothing when it is repeated with the same nonce."""
-        assert nonce is not None  # there are no transactions of a caller's to take part in
-        signed = (f"{nonce.handle}:{nonce.slot}", nonce.call, nonce.attempt, *args)
-        return self._run(name, signed, postings)
-
-    def _run(self, name: str, args: Sequence[Any], postings: Sequence[bytes] = ()) -> Any:
+        """Run a script; what it returns."""
         script = self._scripts.get(name)
         if script is None:
             script = self._scripts[name] = Script(name, self.keys, self.server.flags)
         more = self._wait if script.is_relied_on else ()
         try:
             try:
-                reply = self.links.call(script.request(args, postings), *more)
+                reply = self.links.call(script.request(args), *more)
             except errors.NoScriptError:
                 # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
                 # What is loaded now could be gone again when it is called.
-                reply = self.links.call(script.request(args, postings, whole=True), *more)
+                reply = self.links.call(script.request(args, whole=True), *more)
         except errors.ResponseError as error:
             raise self._refused(error) from error
         if more:
@@ -214,31 +221,16 @@ class RedisStore(Store):
                     f"{copies} of the {self._replicas} replicas that min_replicas asks for have it so far",
                     outcome="unknown",
                 )
-        try:
-            return msgpack.unpackb(reply, raw=True)
-        except msgpack.ExtraData as met:
-            self._tell_of_damage(msgpack.unpackb(met.extra, raw=True))
-            return met.unpacked
+        return msgpack.unpackb(reply, raw=True)
 
-    def _tell_of_damage(self, notes: Sequence[Any]) -> None:
-        """What a script has met that is damaged: the log is the only place that keeps what was there."""
-        for container, entry, reason, blob, written in notes:
-            LOG.warning(
-                "board %r has a damaged entry in %s, %r, which was %s: %s%s",
-                self._name,
-                container.decode(),
-                entry.decode("utf-8", "backslashreplace"),
-                "set aside" if written else "passed over; 'jobboard doctor' says what to do",
-                reason.decode("utf-8", "backslashreplace"),
-                f"; it holds {blob!r}" if blob else "",
-            )
+    def _command(self, *words: bytes) -> Any:
+        try:
+            return self.links.call(command(*words))
+        except errors.ResponseError as error:
+            raise self._refused(error) from error
 
     def _refused(self, error: errors.ResponseError) -> JobFailure:
-        text = str(error)
-        if "LATE" in text:
-            return JobFailure("this call comes after a later one: its caller has long gone on", error)
-        if "RULES" in text:
-            return damaged_gate("no script can read it")
+        text, settings = str(error), self.seat.conf
         if isinstance(error, errors.OutOfMemoryError) or "OOM" in text:
             return JobFailure(
                 "the server's memory is full: nothing was stored. Jobs can still be claimed and consumed there, "
@@ -249,44 +241,30 @@ class RedisStore(Store):
             prefix = self.keys.tag.partition(b":{")[0].decode("utf-8", "backslashreplace")
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
-                f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if self._conf['cluster'] else ''}"
+                f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if settings['cluster'] else ''}"
                 f"{' +wait' if self._replicas else ''}, and should have +info",
                 error,
             )
-        if self._conf["sentinel"] and "SENTINEL" in text.upper():
+        if settings["sentinel"] and "SENTINEL" in text.upper():
             return JobFailure(f"the host is no sentinel, but a server itself: leave out sentinel= ({text})", error)
         return JobFailure(f"the server has refused it: {text}", error)
 
-    # Looking
+    # Reading
 
     def now(self) -> int:
-        try:
-            seconds, micros = self.links.call(command(b"TIME"))
-        except errors.ResponseError as error:
-            raise self._refused(error) from error
+        seconds, micros = self._command(b"TIME")
         return int(seconds) * 1_000_000 + int(micros)
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
-        now, jobs, found = self.run("read", uuids, ["\0".join(side) for side in sides])
+        now, blobs, postings, found = self.run("read", uuids, ["\0".join(side) for side in sides])
         return Found(
             now,
-            [stored_of(*job) if job else None for job in jobs],
-            [_side(*side, *(stored or ())) for side, stored in zip(sides, found, strict=True)],
+            [
+                stored_of(uuid.encode(), blob, posting, now) if blob is not False else None
+                for uuid, blob, posting in zip(uuids, blobs, postings, strict=True)
+            ],
+            [side_of(*side, blob) for side, blob in zip(sides, found, strict=True)],
         )
-
-    def listed(self, kind: str) -> Found:
-        now, found = self.run("listed", kind)
-        return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
-
-    def newest(self, kind: str, after: Side | None, limit: int) -> Found:
-        now, found = self.run("newest", kind, None if after is None else after.tag, limit)
-        return Found(now, [], [_side(kind, key.decode("utf-8", "replace"), *stored) for key, *stored in found])
-
-    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
-        """Of keys: tidy.lua drops scopes."""
-        now, found, *further = self.run("remembered", *(place or (0, 0)), WALK)
-        sides = [_side("key", key.decode("utf-8", "replace"), *stored) for key, *stored in found]
-        return Found(now, [], sides), further[0] if further else None
 
     def look(
         self,
@@ -296,119 +274,374 @@ class RedisStore(Store):
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
     ) -> Look:
-        now, ready, overdue, event, gate = self.run("look", limit, names, readable, without, full)
-        first, ended = ([stored_of(*job) for job in some] for some in (ready, overdue))
-        return Look(now, first, ended, event or None, _side(*GATE, *(gate or ())))
+        for number in range(1, TRIES + 1):
+            # Where something stands for nothing, there may be more of it.
+            look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, full)
+            if not strays or self.seat.conf["read_only"]:
+                return look._replace(ready=look.ready[:limit])
+            for stray in strays:
+                self._drop(*stray)
+            self.hears.rest(retry.backoff(number, 0.001, 0.05))
+        raise ConnectionFailure(f"given up after {TRIES} looks, each of which has met members without their jobs")
+
+    def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[tuple[str, Any, Collection[Place]]]]:
+        """A look, and what stood for nothing: a uuid, the tag of its job, and where it was found."""
+        ready: list[Stored] = []
+        damaged: list[Stored] = []
+        strays: list[tuple[str, Any, Collection[Place]]] = []
+        after: Any = ""
+        while True:
+            # Behind a damaged record there may be more of them.
+            most = 100 if damaged else limit - len(ready)
+            now, news, event, gate, some, ended, horizon = self.run("look", most, *wanted, after)
+            for uuid, blob, posting, tail in _rows(some, 4):
+                found = ready_places(tail.decode("utf-8", "backslashreplace"))
+                self._sort(uuid, blob, posting, now, found, ready, damaged, strays)
+            if not after:
+                self.waiters.looked(news)
+                overdue: list[Stored] = []
+                for uuid, blob, posting, container, member in _rows(ended, 5):
+                    place = (list(CONTAINERS)[container - 1], member.decode("utf-8", "backslashreplace"))
+                    self._sort(uuid, blob, posting, now, {place}, overdue, damaged, strays)
+                first = now, event or None, side_of(*GATE, gate)
+            after = horizon or (damaged and len(some) == 4 * most and some[-1])
+            if len(ready) >= limit or strays or not after:
+                now, event, side = first
+                return Look(now, ready[:limit], [*overdue, *damaged][:OVERDUE], event, side), strays
+
+    def _sort(
+        self,
+        uuid: bytes,
+        blob: Any,
+        posting: Any,
+        now: int,
+        found: set[Place],
+        sound: list[Stored],
+        damaged: list[Stored],
+        strays: list[tuple[str, Any, Collection[Place]]],
+    ) -> None:
+        """Put a job to those like it. :param found: where it was met."""
+        live = {("live", member[1:]) for container, member in found if container == "ready" and member[0] == "\0"}
+        if blob is False:
+            strays.append((uuid.decode("utf-8", "backslashreplace"), False, found | live))
+            return
+        stored = stored_of(uuid, blob, posting, now, frozenset(found | live))
+        if isinstance(stored.tag, Damaged):
+            damaged.append(stored)
+        elif found <= places_of(stored.record):
+            sound.append(stored)
+        else:
+            strays.append((stored.record.uuid, stored.tag, found))
+
+    def _drop(self, uuid: str, tag: Any, places: Collection[Place]) -> None:
+        """Take members away that stand for nothing, unless the job has changed meanwhile."""
+        LOG.warning("board %r has members without their job %s, which are removed: %s", self.seat.name, uuid, [*places])
+        self.run("commit", "", [uuid, tag], [], None, [], [], [], [], _by_container(places), *[[]] * 5, False, False)
 
     def page(
-        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State],
+        fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
-        behind = None if after is None else place(after)
-        now, found = self.run("page", behind, limit, WALK, names, letters(states))
-        return now, [stored_of(*job) for job in found]
+        found: list[Stored] = []
+        place: Any = None if after is None else f"{after.priority:03d}{after.sequence:018d}\x7f"
+        letters = None if states >= LIVE else list(states)
+        while True:
+            low = "-" if place is None else b"(" + (place if isinstance(place, bytes) else place.encode())
+            now, rows, place = self.run("scan", _NUMBERS["live"], low, "+", limit - len(found), False, names, letters)
+            for member, blob, posting in _rows(rows, 3):
+                uuid = member[21:].partition(b"\0")[0]
+                stored = stored_of(uuid, blob, posting, now) if blob is not False else None
+                if stored is None or ("live", member.decode("utf-8", "backslashreplace")) not in places_of(
+                    stored.record
+                ):
+                    LOG.warning(
+                        "board %r has no sound record of job %r, which is left out", self.seat.name, uuid.decode()
+                    )
+                else:
+                    found.append(stored)
+            if len(found) >= limit or not place:
+                return now, found
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        behind = (None, None) if after is None else (after.modified_on, after.sequence)
-        now, found = self.run("trash_page", *behind, limit)
-        return [settle(record_of(*job), now) for job in found]
+        low, high = "-", ""
+        if after is not None:
+            low = f"({newest(after.modified_on, after.sequence)}\x7f"
+            high = f"({after.modified_on:018d}{after.sequence:018d}"
+        now, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
+        # Claims that have lapsed for good, and that nobody has written down.
+        high = min(high or "(~", f"({now + 1:018d}")
+        _, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        stored = [
+            stored_of(member[36:], blob, posting, now)
+            for member, blob, posting in (*_rows(rows, 3), *_rows(lapsed, 3))
+            if blob is not False
+        ]
+        found = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]
+        found = [record for record in found if record.state == TRASHED]
+        return sorted(found, key=lambda record: (-record.modified_on, -record.sequence))[:limit]
 
-    def counts(self) -> dict[State, int]:
-        return dict(zip((UNCLAIMED, SCHEDULED, CLAIMED, TRASHED), self.run("counts"), strict=True))
+    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+        low = f"[{kind}\0".encode()
+        if isinstance(place, Side):
+            low = f"({kind}\0{LAST - int(cast(bytes, place.tag)):018d}{place.key}".encode()
+        elif place is not None:
+            low = b"(" + place
+        now, rows, last = self.run("scan", _NUMBERS["listed"], low, f"({kind}\1", limit, False)
+        skipped = len(kind.encode()) + 1 + (18 if kind == "outcome" else 0)
+        sides = [
+            side_of(kind, member[skipped:].decode("utf-8", "replace"), blob)
+            for member, blob, _ in _rows(rows, 3)
+            if blob is not False
+        ]
+        return Found(now, [], sides), last or None
+
+    def counts(self, states: Collection[State]) -> dict[State, int]:
+        found = zip((UNCLAIMED, SCHEDULED, CLAIMED, TRASHED, COMPLETE), self.run("counts"), strict=True)
+        return {state: count for state, count in found if state in states}
 
     def boards(self, most: int) -> list[str]:
         """The boards of this namespace; this one, which the search might not come to, is asked for by itself."""
         there: list[str] = []
         found: set[str] = set()
-        words = (b"MATCH", search_of(self._conf["namespace"]), b"COUNT", b"%d" % SCANNED)
+        words = (b"MATCH", search_of(self.seat.conf["namespace"]), b"COUNT", b"%d" % SCANNED)
         cursor = b"0"
         # An account that may not search sees none.
         with contextlib.suppress(errors.ResponseError):
-            there += [self._name] if self.links.call(command(b"EXISTS", self.keys.tag)) else []
+            there += [self.seat.name] if self.links.call(command(b"EXISTS", self.keys.tag)) else []
             for _ in range(SCANS):
                 cursor, keys = self.links.call(command(b"SCAN", cursor, *words))
                 found.update(map(name_of, keys))
                 if cursor == b"0" or len(found) > most:
                     break
-        return [*there, *sorted(found - {self._name})][:most]
-
-    def examine(self) -> Iterator[Oddity]:
-        return doctor.examine(self.run, self.keys, self.server, self._conf["allow_eviction"])
+        return [*there, *sorted(found - {self.seat.name})][:most]
 
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
-        postings: list[bytes] = []
-        steps = []
-        for before, after, event in changes:
-            step: list[Any] = [None, None, None, event]
-            if before is not None:
-                step[:2] = before.record.uuid, before.tag
-            if isinstance(after, Draft):
-                assert isinstance(after.posting, bytes)
-                postings.append(after.posting)
-                step[:3] = after.uuid, None, packed_draft(after)
-            elif after is not None:
-                step[2] = packed(after)
-                if before is not None and after.posting != before.record.posting:
-                    assert isinstance(after.posting, bytes)
-                    postings.append(after.posting)
-                    step.append(True)
-            steps.append(step)
-        sides = [
-            ("\0".join(side[:2]), side.tag, value, ttl, side.kind in _LISTED, until, wakes)
-            for side, value, ttl, until, wakes in marks
-        ]
-        relied = [("\0".join(side[:2]), side.tag) for side in checks]
-        stale, done, jobs, versions = self._run("commit", (self.handle(), steps, sides, relied), postings)
-        if not done:
-            raise Stale([uuid.decode() for uuid in stale])
-        written = [mark.before for mark in marks if mark.value is not None]
-        return Committed(
-            [stored_of(*job) for job in jobs],
-            [_side(side.kind, side.key, *version) for side, version in zip(written, versions, strict=True)],
-        )
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        settle: bool = False,
+    ) -> Committed:
+        if not (changes or marks):
+            if self._wait:
+                # A commit of nothing writes its number, and WAIT waits for all that came before.
+                self._commit([])
+            return Committed([], [])
+        committed = self._commit(changes, marks, checks)
+        claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
+        if claimed:
+            self.waiters.taken(claimed)
+        return committed
 
-    def secure(self) -> None:
-        if self._wait:
-            self.run("secure")
+    def _commit(
+        self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = (), answer: Any = None
+    ) -> Committed:
+        jobs: list[Any] = []
+        drafts: list[Any] = []
+        blobs: list[Any] = []
+        postings: list[Any] = []
+        gone: list[str] = []
+        events: list[tuple[str, str]] = []
+        ready: list[tuple[str, int]] = []
+        soon: list[tuple[int, str]] = []
+        leaves: set[Place] = set()
+        enters: set[Place] = set()
+        for before, after, event in changes:
+            if isinstance(after, Draft):
+                jobs += after.uuid, False
+                drafts.append(packed_draft(after, event))
+                continue
+            assert before is not None
+            uuid, old = before.record.uuid, _places(before)
+            new = set() if after is None else places_of(after)
+            jobs += uuid, _tag(before)
+            leaves |= old - new
+            enters |= new - old
+            if event is not None:
+                events.append((event, uuid))
+            if after is None:
+                gone.append(uuid)
+                continue
+            blobs += uuid, pack(after)
+            if after.posting != before.record.posting or isinstance(before.tag, Damaged):
+                postings += uuid, after.posting
+            if new != old and after.state == UNCLAIMED:
+                ready.append((after.name, after.version))
+            elif new != old and after.lock_until is not None:
+                soon.append((after.lock_until, after.name))
+        sides = [
+            part
+            for side in (*(mark.before for mark in marks), *checks)
+            for part in (_field(side), False if side.tag is None else side.tag)
+        ]
+        ends = [(_field(mark.before), mark.value, mark.until, mark.ttl) for mark in marks]
+        wakes = any(mark.wakes for mark in marks)
+        moved = (_by_container(leaves), _by_container(enters))
+        fine, *told = self.run(
+            POST if drafts else "commit",
+            *(self.hears.handle, jobs, sides, answer, drafts, blobs, postings, gone, *moved, ends, events, ready, soon),
+            *(wakes, reschedules(changes, marks)),
+        )
+        if not fine:
+            uuids, fields = told
+            raise Stale([uuid.decode() for uuid in uuids], [tuple(field.decode().split("\0", 1)) for field in fields])
+        now, number, sequence = told
+        tag = b"%018d" % number
+        stored = []
+        for _, after, _ in changes:
+            if isinstance(after, Draft):
+                stored.append(Stored(after.record(sequence, now), tag))
+                sequence += 1
+            elif after is not None:
+                stored.append(Stored(after, tag))
+        return Committed(
+            stored,
+            [
+                Side(mark.before.kind, mark.before.key, mark.value, mark.end(now), b"%018d" % own)
+                for own, mark in enumerate(marks, number + len(drafts) + 1)
+                if mark.value is not None
+            ],
+        )
 
     def tidy(self, seconds: float) -> bool:
         return all(self.run("tidy") for _ in turns(seconds))
 
-    # Events
+    def oddities(self) -> Iterator[Oddity]:
+        jobs = self.keys.of("jobs").decode("utf-8", "backslashreplace")
+        for container in ("live", "trash"):
+            low: Any = "-"
+            while low:
+                now, rows, last = self.run("scan", _NUMBERS[container], low, "+", PAGE, False)
+                for member, blob, posting in _rows(rows, 3):
+                    uuid = member[21:].partition(b"\0")[0] if container == "live" else member[36:]
+                    if blob is not False and isinstance((job := stored_of(uuid, blob, posting, now)).tag, Damaged):
+                        [failure] = job.record.errors
+                        yield odd_job(job.record.uuid, f'{jobs}, field "{job.record.uuid}"', failure.text)
+                low = last and b"(" + last
 
-    def listen(self, on: bool) -> None:
-        with self._listening_lock:
-            listener, self._listener = self._listener, None
-            if listener is not None:
-                listener.stop()
-            if on:
-                listener = self._new_listener()
-                listener.start()
-                self._listener = listener
+    # Fast paths
 
-    def outcome_count(self) -> int:
+    def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
+        # An answer leaves out the uuids of the jobs that its call has posted.
+        answer = Answer(nonce.call, nonce.attempt, (Deed(OK, ""),) * len(drafts)).packed()
+        changes = [Change(None, draft, notifier.POSTED) for draft in drafts]
         try:
-            count = self.links.call(command(b"ZLEXCOUNT", self.keys.of("listed"), b"[outcome\0", b"(outcome\1"))
-        except errors.ResponseError as error:
-            raise self._refused(error) from error
-        return int(count)
+            return self._commit(changes, answer=("\0".join(slot_of(nonce)), nonce.call, answer)).jobs
+        except Stale:
+            return None
 
-    def hear_schedules(self) -> bool:
-        with self._listening_lock:
-            if self._schedule_listener is None:
-                channel, told = self.keys.of("meta") + b":schedules", self._rescheduled
-                listener = ChannelListener(self.links, channel, self.server.flags, lambda _: told(), told)
-                listener.start()
-                self._schedule_listener = listener
-            return self._schedule_listener.hears
+    def take(
+        self, lease: ClaimTerms, limit: int, names: Sequence[str] | None, readable: int, nonce: Nonce
+    ) -> tuple[list[Stored], int | None] | None:
+        slot = ("\0".join(slot_of(nonce)), nonce.call)
+        found = self.run("take", *slot, self.hears.handle, *lease, limit, names, readable)
+        if not found:
+            return None
+        news, event, now, rows = found
+        # A damaged record that a script takes for a sound one lapses, and goes to the trash then.
+        taken = [stored_of(uuid, blob, posting, now) for uuid, blob, posting in _rows(rows, 3)]
+        jobs = [stored for stored in taken if not isinstance(stored.tag, Damaged)]
+        if rows:
+            self.waiters.taken({stored.record.name for stored in jobs})
+        else:
+            self.waiters.looked(news)
+        return jobs, event or None
 
-    def _new_listener(self) -> ChannelListener:
-        return events_listener(self.links, self.keys, self.server.flags, self._heard)
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        claims = {act.uuid: act.holder.token for act in acts if act.verb == Verb.CONSUME}
+        # What comes back to the board, or goes to the trash, goes through the engine, and so does a job named twice.
+        if len(claims) < len(acts):
+            return False
+        answer = Answer(nonce.call, nonce.attempt, tuple(Deed(OK, act.uuid) for act in acts)).packed()
+        slot = ("\0".join(slot_of(nonce)), nonce.call)
+        return bool(
+            self.run("finish", *slot, answer, self.hears.handle, [part for each in claims.items() for part in each])
+        )
+
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
+        others = self.run("renew", handle, ttl, [part for claim in held for part in claim])
+        return [(uuid.decode(), token) for uuid, token in _rows(others, 2)]
+
+    # Waiting and hearing
+
+    def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
+        self.waiters.wait(Wish(names, readable, takes), limit, self.hears.nap)
+
+    def rouse(self) -> None:
+        if self._is_open:
+            self.waiters.rouse()
+
+    def forgo(self) -> None:
+        if self._is_open:
+            self.waiters.forgo()
+
+    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+        if topic == "jobs":
+            return True
+        with self._listening:
+            if on and topic not in self._listeners:
+                self._listen(topic)
+            elif not on and topic in self._listeners:
+                self._listeners.pop(topic).stop()
+            return on and self._listeners[topic].hears
+
+    def _listen(self, topic: str, at_once: bool = True) -> None:
+        channel = self.keys.of("meta") + b":" + topic.encode()
+        told = self.hears.rescheduled
+        hearing = (self._heard, self._missed) if topic == "events" else (lambda _: told(), told)
+        listener = ChannelListener(self.links, channel, self.server.flags, *hearing)
+        listener.start(at_once)
+        self._listeners[topic] = listener
+
+    def _heard(self, payload: bytes) -> None:
+        try:
+            handle, event, uuid, blob, posting = msgpack.unpackb(payload, raw=True)
+            if handle.decode() == self.hears.handle:
+                return
+            stored = stored_of(uuid, blob, posting, 0)
+            if isinstance(stored.tag, Damaged):
+                raise ValueError(stored.record.error)
+            record = stored.record
+            self.hears.happened(event.decode(), record._replace(state=COMPLETE) if event == b"CONSUMED" else record)
+        except Exception:
+            # Another version may tell something else; what comes after it is heard all the same.
+            LOG.exception("an event can't be read")
+
+    def _missed(self) -> None:
+        LOG.warning("listening to other processes again; what they did meanwhile was not heard")
 
 
-def _side(kind: str, key: str, until: Any = None, value: Any = None, tag: object = None) -> Side:
-    """As a script answers it, where Lua's false stands for None. A tag without a value: it is damaged."""
-    if value is False:
-        value = damaged_value(kind)
-    return Side(kind, key, value, until or None, tag)
+class RedisSocketStore(RedisStore):
+    """The same by a socket on this host, ``unix:///run/redis.sock?db=0``, as redis-py has it."""
+
+    options: ClassVar[Mapping[str, conf.Option]] = clients.SOCKET_OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = clients.SOCKET_PARTS
+
+
+def _rows(flat: Sequence[Any], width: int) -> list[Any]:
+    return list(zip(*[iter(flat)] * width, strict=True))
+
+
+def _field(side: Side) -> str:
+    return f"{side.kind}\0{side.key}"
+
+
+def _tag(stored: Stored) -> Any:
+    return stored.tag.tag if isinstance(stored.tag, Damaged) else stored.tag
+
+
+def _places(stored: Stored) -> set[Place]:
+    return set(stored.tag.places) if isinstance(stored.tag, Damaged) else places_of(stored.record)
+
+
+def _by_container(places: Collection[Place]) -> list[tuple[int, list[str]]]:
+    found = defaultdict(list)
+    for container, member in places:
+        found[_NUMBERS[container]].append(member)
+    return list(found.items())

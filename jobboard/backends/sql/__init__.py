@@ -12,7 +12,7 @@ Takes
     notices looks that meet many dead entries.
 Limits
     ``scopes`` is how a scope is stored. In the general way ``ahead`` shows what may be had. ``settling`` waits for
-    claims that a new limit was too late for.
+    claims that a new limit was too late for, and ``counting`` lists those that stood.
 Others
     ``waiting`` wakes who waits, ``transactions`` follows those of callers.
 """

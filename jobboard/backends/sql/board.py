@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
-from jobboard import conf as configuration
 from jobboard import forks
-from jobboard.backends.sql import engines, migrations, transactions
+from jobboard.backends.sql import doctor, engines, migrations, transactions
 from jobboard.backends.sql.calls import SQLCommitter
+from jobboard.backends.sql.counting import enter_standing
 from jobboard.backends.sql.looking import TakeRequest, condition
 from jobboard.backends.sql.shortcuts import shortcuts_for, tried
 from jobboard.backends.sql.store import SQLStore
 from jobboard.backends.sql.tables import tables_of
 from jobboard.backends.sql.taking import Taker
 from jobboard.backends.sql.writing import RowWriter
-from jobboard.engine import Change, Committer, Done, Grouped, Recent, Seat, Side, StoreEngine, revive
+from jobboard.engine import Change, Done, Engine, Grouped, Recent, Seat, Side, revive
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Claimed, Draft, Finish, Nonce, Peeked, Posted, Renewed, Seen, Taken
+from jobboard.primitives import (
+    Claimed,
+    Draft,
+    Finish,
+    Limit,
+    Nonce,
+    Oddity,
+    Peeked,
+    Posted,
+    Renewed,
+    Seen,
+    Taken,
+)
 from jobboard.session import time_left
 from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.dialects import database
@@ -41,7 +53,7 @@ SLOT_CALLS = 250
 """Old versions of an answer that a call then meets, at most: a page holds some fifty."""
 
 
-class SQLEngine(StoreEngine[SQLStore]):
+class SQLEngine(Engine):
     """A board in the tables of an SQL database.
 
     ``client``: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
@@ -51,22 +63,13 @@ class SQLEngine(StoreEngine[SQLStore]):
     whose commit decides about it.
     """
 
-    wire = "json"
     # To read the gate within a transaction is to lock it.
     _relied_on = ()
-    options: ClassVar[Mapping[str, configuration.Option]] = engines.OPTIONS
-    uri_parts: ClassVar[Mapping[str, str]] = engines.URI_PARTS
-    extras: ClassVar[dict[str, frozenset[str]]] = {
-        "claim_next": frozenset({"where"}),
-        "claim_many": frozenset({"where"}),
-        **dict.fromkeys(
-            ("post", "post_many", "consume", "consume_many", "finish_many", "abandon", "trash"),
-            frozenset({"connection"}),
-        ),
-    }
+    options = engines.OPTIONS
+    uri_parts = engines.URI_PARTS
 
     def __init__(self, seat: Seat) -> None:
-        super().__init__(seat)
+        self._name, self._conf, self._client = seat.name, seat.conf, seat.client
         client = seat.client
         if client is None:
             self._url = engines.url_of(self._conf)
@@ -76,6 +79,11 @@ class SQLEngine(StoreEngine[SQLStore]):
             hint = f"; {SYNC}" if is_async(client) else ""
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(client).__name__}{hint}")
         self._tables = tables_of(self._conf["table"])
+        super().__init__(seat, self._make_store)
+
+    @property
+    def store(self) -> SQLStore:
+        return cast(SQLStore, super().store)
 
     @property
     def table(self) -> sa.Table:
@@ -99,18 +107,22 @@ class SQLEngine(StoreEngine[SQLStore]):
         if self._client is None:
             engines.check_there(self._url, self._creates)
         super().open()
-        hears = self._live.waiter.hears
-        # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
-        self.poll_cap = max(type(self).poll_cap, self._conf["claim_ttl"]) if hears else type(self).poll_cap
+        if self.store.waiter.hears:
+            # What a claim of another's becomes is learnt at the latest when a lease as long as ours would end.
+            self.store.poll_cap = max(self.store.poll_cap, self._conf["claim_ttl"])
 
-    def _make_store(self) -> SQLStore:
+    def hurry(self) -> None:
+        self.store.links.watch.hurry()
+
+    def _make_store(self, seat: Seat) -> SQLStore:
         return SQLStore(self._links(), self._tables, self._name, self._conf, lambda: self.life)
 
-    def _make_committer(self, store: SQLStore) -> Committer:
-        return SQLCommitter(store, self._pause, self._conf["read_only"])
+    def _make_committer(self) -> SQLCommitter:
+        return SQLCommitter(lambda: self.store, self.rest, self._conf["read_only"])
 
-    def _begin(self, store: SQLStore) -> None:
-        super()._begin(store)
+    def _begin(self) -> None:
+        super()._begin()
+        store = self.store
         # What a call relies on it locks; and what it has claimed others may have prolonged.
         self._recent = Recent(0)
         product = store.product
@@ -170,7 +182,7 @@ class SQLEngine(StoreEngine[SQLStore]):
 
     def _join(self, given: object, work: Callable[[], T]) -> T:
         """Do something in the caller's transaction. Nothing is repeated there, and nothing committed."""
-        store = self._live
+        store = self.store
         with self._transaction(given).joined(REMEDY) as run:
             dialect = run.connection.dialect
             if type(database(dialect)) is not type(store.product):
@@ -194,7 +206,7 @@ class SQLEngine(StoreEngine[SQLStore]):
     def _check_place(self, run: Runner) -> None:
         """:raises JobFailure: a connection does not lead to the tables of this board, or its transaction does not see
         what others commit."""
-        store = self._live
+        store = self.store
         there, told = leads_to(run, store.statements.place_joined)
         if told and told[0] in SNAPSHOTS:
             raise JobFailure(
@@ -249,7 +261,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         return Claimed(status, record, self._surely(margin))
 
     def _surely(self, margin: int | None) -> int | None:
-        return None if margin is None else margin - self._live.product.precision
+        return None if margin is None else margin - self.store.product.precision
 
     def take(
         self,
@@ -264,7 +276,7 @@ class SQLEngine(StoreEngine[SQLStore]):
     ) -> Taken:
         if where is not None:
             where = condition(where)
-        mark = self._live.waiter.mark()
+        mark = self.store.waiter.mark()
         trashed: list[Record] = []
         for _ in self._committer.tries():
             ruled = self._finder.ruled
@@ -306,7 +318,7 @@ class SQLEngine(StoreEngine[SQLStore]):
                 if where is None and nonce.attempt == 1:
                     taken, nonce = self._enter(who, limit, expiry, names, readable, nonce)
                 if taken is None:
-                    with self._live.wanting(where):
+                    with self.store.wanting(where):
                         taken = super().take(who, limit, expiry, names, readable, nonce)
                     taken = taken._replace(margin=self._surely(taken.margin))
             except JobFailure as error:
@@ -349,7 +361,7 @@ class SQLEngine(StoreEngine[SQLStore]):
     def _prolong(
         self, handle: str, held: Sequence[tuple[str, int]], ttl: int
     ) -> tuple[Renewed, dict[tuple[str, int], Change]]:
-        store = self._live
+        store = self.store
 
         def work(link: Link) -> tuple[Renewed, dict[tuple[str, int], Change]]:
             # A transaction of the caller's may hold the database for long, and the next beat comes soon. Until then
@@ -383,7 +395,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         return super().finish(acts, nonce)
 
     def _freed(self, jobs: Sequence[Grouped], gate: Sequence[Side]) -> None:
-        store, free = self._live, super()._freed
+        store, free = self.store, super()._freed
 
         def freed() -> None:
             # Where nobody can be told, those who wait look often.
@@ -395,26 +407,44 @@ class SQLEngine(StoreEngine[SQLStore]):
             # In a transaction of the caller's.
             transactions.after_commit(store.running.connection, freed, lambda: None)
 
+    # Limits
+
+    def set_limit(self, limit: Limit, nonce: Nonce) -> None:
+        """Claims that stood before are listed, and count."""
+        before = self.rules().found(limit.name, limit.per)
+        counted = nonce.attempt == 1 and before is not None and before.concurrency is not None
+        super().set_limit(limit, nonce)
+        # A repetition goes on from what others have made of its first try.
+        bound = self.rules().found(limit.name, limit.per)
+        if bound is not None:
+            self.store.settled(counted or limit.concurrency is None)
+            if bound.concurrency is not None:
+                enter_standing(self._committer, bound)
+
     # Looking
 
+    def examine(self) -> Iterator[Oddity]:
+        yield from super().examine()
+        yield from doctor.examine(self.store)
+
     def read(self, uuids: Sequence[str]) -> list[Seen]:
-        return self._live.reader.read(uuids)
+        return self.store.reader.read(uuids)
 
     def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
-        return self._live.outcomes.of(uuids)
+        return self.store.outcomes.of(uuids)
 
     def done_page(self, after: Done | None, limit: int) -> list[Done]:
-        return self._live.outcomes.page(after, limit)
+        return self.store.outcomes.page(after, limit)
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        mark = self._live.waiter.mark()
+        mark = self.store.waiter.mark()
         for _ in self._committer.tries():
             ruled = self._finder.ruled
             if ruled.limited(names):
                 return self._finder.peek(names, readable)._replace(mark=mark)
             gate, allowed, without, shut, _ = ruled.allowed(names)
             if not shut:
-                found, event, seen = self._live.reader.peek(allowed, without, readable, _version(gate))
+                found, event, seen = self.store.reader.peek(allowed, without, readable, _version(gate))
                 if seen == _version(gate):
                     return Peeked(found, event, mark)
             if not self._finder.changed(gate) and shut:
@@ -422,7 +452,7 @@ class SQLEngine(StoreEngine[SQLStore]):
         raise AssertionError("unreachable")
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        self._live.waiter.wait(mark, limit)
+        self.store.waiter.wait(mark, limit)
 
 
 def _version(gate: Side) -> int:

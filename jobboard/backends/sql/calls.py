@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from jobboard.backends.sql.answers import JOINT, Items, answer_in, items_of, taken
 from jobboard.backends.sql.rows import record_of
@@ -25,11 +25,13 @@ Again = Callable[[Answer], Plan | None] | None
 class SQLCommitter(Committer):
     """:param read_only: what has ended is not written down."""
 
-    store: SQLStore
-
-    def __init__(self, store: SQLStore, pause: Callable[[float], None], read_only: bool) -> None:
-        super().__init__(store, pause)
+    def __init__(self, store: Callable[[], SQLStore], rest: Callable[[float], None], read_only: bool) -> None:
+        super().__init__(store, rest)
         self.read_only = read_only
+
+    @property
+    def store(self) -> SQLStore:
+        return cast(SQLStore, super().store)
 
     def do(
         self,

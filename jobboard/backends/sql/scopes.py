@@ -68,7 +68,7 @@ def rules_of(limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str
         {
             "name": limit.name,
             "per_group": limit.per == "group",
-            "most": limit.concurrency if limit.binding and limit.rate is None else 0,
+            "most": limit.concurrency if limit.rate is None else 0,
         }
         for limit in limits.among(names)
     ]
@@ -88,7 +88,7 @@ def entries_of(limits: Limits, claims: Sequence[Record]) -> list[dict[str, objec
     entries: list[dict[str, object]] = []
     for (key, limit), parts in entering.items():
         room = ((limit.concurrency or 0) - len(parts)) * ENTRY
-        if limit.rate is not None or not limit.binding or room < 0 or any(len(part) != ENTRY for part in parts):
+        if limit.rate is not None or room < 0 or any(len(part) != ENTRY for part in parts):
             return None
         entries.append({"p_place": place_of(key), "p_key": key, "p_part": "".join(parts), "p_room": room})
     return entries

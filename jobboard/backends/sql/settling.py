@@ -71,6 +71,6 @@ def _turns(seconds: float) -> Iterator[None]:
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
     raise JobFailure(
-        f"transactions that had begun before this limit have not ended within {seconds:g} s, so it does not bind yet: "
-        "set it again when they have"
+        f"transactions that had begun before this limit have not ended within {seconds:g} s, so it may not count "
+        "their claims: set it again when they have"
     )

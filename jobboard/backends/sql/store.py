@@ -10,10 +10,10 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
 
-from jobboard.backends.sql import doctor, migrations
+from jobboard.backends.sql import doctor, engines, migrations
 from jobboard.backends.sql.ahead import Ahead
 from jobboard.backends.sql.answers import DONE, Items, answered, items_in, slot_of
 from jobboard.backends.sql.looking import names_there
@@ -34,6 +34,7 @@ from jobboard.engine import (
     Change,
     Committed,
     Found,
+    Hears,
     Lane,
     Look,
     Mark,
@@ -46,11 +47,11 @@ from jobboard.engine import (
 )
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Characteristics, Draft, Nonce, Oddity
+from jobboard.primitives import Characteristics, Draft, Nonce
 from jobboard.sql.dialects import Database
 from jobboard.sql.links import ConstraintViolated, Contended, Link, Links, refused
 from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
-from jobboard.states import Record, State
+from jobboard.states import COMPLETE, Record, State
 
 T = TypeVar("T")
 
@@ -66,7 +67,17 @@ class SQLStore(Store):
     """:param session: the connected life of the board."""
 
     keeps = "lease"
-    examines = frozenset({"key"})
+    options = engines.OPTIONS
+    uri_parts = engines.URI_PARTS
+    wire = "json"
+    extras: ClassVar[Mapping[str, frozenset[str]]] = {
+        "claim_next": frozenset({"where"}),
+        "claim_many": frozenset({"where"}),
+        **dict.fromkeys(
+            ("post", "post_many", "consume", "consume_many", "finish_many", "abandon", "trash"),
+            frozenset({"connection"}),
+        ),
+    }
     # What is looked at is locked, so that no other meets it.
     spare = 0
 
@@ -88,7 +99,7 @@ class SQLStore(Store):
 
     # Life
 
-    def open(self) -> Characteristics:
+    def open(self, hears: Hears, create: bool) -> Characteristics:
         conf, writes = self._conf, not self._conf["read_only"]
         creates = writes and conf["auto_setup"]
         try:
@@ -125,9 +136,6 @@ class SQLStore(Store):
     @functools.cached_property
     def outcomes(self) -> OutcomeRows:
         return OutcomeRows(self.statements, self.base, self.query)
-
-    def closing(self) -> None:
-        self.links.watch.hurry()
 
     def close(self) -> None:
         self.waiter.close()
@@ -307,11 +315,11 @@ class SQLStore(Store):
         again, self._local.scoped = self._local.scoped, True
         return "free" if again and self.product.skip_locked else "all"
 
-    def listed(self, kind: str) -> Found:
-        now, sides = self._sides.listed(self.rows, kind)
-        return Found(now, [], sides)
-
-    def walk(self, kind: str, place: Any) -> tuple[Found, Any]:
+    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+        """Not asked for outcomes: the engine reads these by itself."""
+        if kind in ("entity", "schedule"):
+            now, sides = self._sides.listed(self.rows, kind)
+            return Found(now, [], sides), None
         now, sides, further = self._sides.walk(self.rows, kind, place or "")
         return Found(now, [], sides), further
 
@@ -340,7 +348,12 @@ class SQLStore(Store):
             self._local.where = None
 
     def page(
-        self, after: Record | None, limit: int, names: Sequence[str] | None, states: frozenset[State]
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State],
+        fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
         rows = self.reader.page(after, limit, names, states)
         jobs = [stored for row in rows if (stored := stored_in(row)) is not None]
@@ -349,20 +362,26 @@ class SQLStore(Store):
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         return self.reader.trash_page(after, limit)
 
-    def counts(self) -> dict[State, int]:
-        return self.reader.tally()
+    def counts(self, states: Collection[State]) -> dict[State, int]:
+        return {} if states == {COMPLETE} else self.reader.tally()
 
     def boards(self, most: int) -> list[str]:
         return self.reader.boards(most)
 
-    def examine(self) -> Iterator[Oddity]:
-        return doctor.examine(self)
-
     # Writing
 
-    def commit(self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> Committed:
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        settle: bool = False,
+    ) -> Committed:
         """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique, and leaves it behind if it outlives the job."""
+        unique, and leaves it behind if it outlives the job. The engine waits for claims by an older gate by itself, see
+        :meth:`settled`."""
+        if not (changes or marks):
+            return Committed([], [])
         run = self.running
         if run is not None:
             # What a call relies on, it has locked in this transaction.
@@ -474,8 +493,8 @@ class SQLStore(Store):
         if self.call["p_notify"]:
             run.rows(self.statements.call, {**self.call, "p_board": what or self.board})
 
-    def hear_schedules(self) -> bool:
-        return self.waiter.hear_schedules()
+    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+        return topic == "schedules" and self.waiter.hear_schedules()
 
     def clean(self, statement: Prepared, **params: Any) -> float:
         """Delete something; where nothing was found, nothing is written. For how many seconds the transaction stood."""
@@ -488,6 +507,10 @@ class SQLStore(Store):
         return time.monotonic() - begun
 
     def settled(self, counted: bool) -> None:
+        """Return when no claim can be stored any more that was decided by an older gate.
+
+        :param counted: a limit in this place has bound these claims before.
+        """
         # Elsewhere a claim under limits has locked the gate.
         if self.product.returning or not counted:
             settle(self, self._conf["retry_for"])

@@ -1,5 +1,5 @@
 """The board on ZooKeeper, through kazoo."""
 
-from jobboard.backends.zookeeper.board import ZooKeeperEngine
+from jobboard.backends.zookeeper.driver import ZooKeeperStore
 
-__all__ = ["ZooKeeperEngine"]
+__all__ = ["ZooKeeperStore"]

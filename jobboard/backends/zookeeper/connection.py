@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
@@ -29,8 +29,7 @@ from jobboard.backends.zookeeper.clients import (
     probe_of,
     seen_by,
 )
-from jobboard.backends.zookeeper.multi import Multi, MultiRead, send
-from jobboard.backends.zookeeper.requests import Op, Read, Refused, Request, check, get
+from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.session import time_left
 from jobboard.threads import started
@@ -38,6 +37,9 @@ from jobboard.threads import started
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Request = Callable[[KazooClient], Any]
+"""Sends one request and returns kazoo's promise of its result."""
 
 _BROKEN = (
     kazoo.ConnectionLoss,
@@ -96,7 +98,7 @@ class Connection:
         self._latest: OneClient | None = None
         self._alone: bool | None = None
         self._closed = False
-        self._hurried = False
+        self.most_patience = math.inf
         self._setting_up = False
         self._queueing = threading.Lock()
         self._owed: Any = None
@@ -112,7 +114,7 @@ class Connection:
 
     @property
     def shared(self) -> bool:
-        """Whether the client is the caller's, and its session goes on without this board."""
+        """Return whether the client is the caller's, and its session goes on without this board."""
         return self._callers is not None
 
     @property
@@ -127,7 +129,7 @@ class Connection:
         that it was to keep count as lost."""
         if self._setting_up:
             return self._timeout
-        return min(5.0, max(0.7, self.session_timeout / 3))
+        return min(5.0, max(0.7, self.session_timeout / 3), self.most_patience)
 
     def set_up(self, do: Callable[[], T]) -> T:
         """What connect() does, and again if the connection breaks meanwhile: as often as ``command_retry`` says. No
@@ -173,15 +175,11 @@ class Connection:
             if latest.connected:
                 return latest.client
             latest.check_running()
-            left = 0 if self._hurried else start + limit - time.monotonic()
+            left = start + min(limit, self.most_patience) - time.monotonic()
             if left <= 0:
                 raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else latest.why)
             # At first a client may fail sooner than one looks.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
-
-    def hurry(self) -> None:
-        """Wait for no connection any longer: the board is closing."""
-        self._hurried = True
 
     def _revive(self) -> bool:
         """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
@@ -288,7 +286,7 @@ class Connection:
                 self._drop(self._latest)
 
     def leak(self) -> None:
-        """In a forked child: the parent still talks through what was inherited."""
+        """Let go of what a forked child has inherited, unclosed: the parent still uses it."""
         latest = self._latest
         if latest is not None and not self.shared:
             atexit.unregister(latest.client.handler.stop)
@@ -299,16 +297,14 @@ class Connection:
 
     # Requests
 
-    def send(
-        self, requests: Sequence[Request], patience: float | None = None, changes: bool = False, size: int = 0
-    ) -> list[Any]:
+    def send(self, requests: Sequence[Request], changes: bool = False, size: int = 0) -> list[Any]:
         """Send these in one go, and wait for all of their answers; what was refused is answered by its exception.
 
         :param size: about how many bytes the largest of the requests has.
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
         client = self.open()
-        deadline = time.monotonic() + (patience or self.patience)
+        deadline = time.monotonic() + self.patience
         self._check_silence(client, deadline)
         # So that nothing of a closed board follows in a client of the caller's.
         with self._queueing:
@@ -374,8 +370,10 @@ class Connection:
             if not self._closed and client.connected:
                 client.exists_async("/")
 
-    def read(self, reads: Sequence[Read], fresh: str | None = None, patience: float | None = None) -> list[Any]:
-        """Answers in their order; None for what is not there.
+    def read(
+        self, paths: Sequence[str], folders: Sequence[str] = (), fresh: str | None = None
+    ) -> tuple[list[tuple[bytes, ZnodeStat] | None], list[list[str] | None]]:
+        """Return the data and stats of ``paths``, and the names in ``folders``; None of what is not there.
 
         :param fresh: a path to have the server catch up with the ensemble first.
         """
@@ -383,52 +381,46 @@ class Connection:
         # nothing is answered when all that was agreed upon before it has been applied. A server that is alone answers
         # everything in its turn.
         before = [] if fresh is None or self.alone() else [self._multi([check(fresh)])]
-        # What is watched goes by itself.
-        watched = [read for read in reads if read.watch is not None]
-        plain = [(read.path, read.what == "children") for read in reads if read.watch is None]
-        many = [plain[start : start + _AT_ONCE] for start in range(0, len(plain), _AT_ONCE)]
-        sent = [*before, *(read.send for read in watched), *(self._multi_read(some) for some in many)]
-        if not sent:
-            return []
-        size = max((sum(len(path) + _HEADER for path, _ in some) for some in many), default=0)
-        answers = self.send(sent, patience, size=size)[len(before) :]
-        told = iter([] if not watched else answers[: len(watched)])
-        for each in answers[len(watched) :]:
-            if isinstance(each, Exception):
-                raise translated(each) from each
-        rest = itertools.chain.from_iterable(answers[len(watched) :])
-        found = [next(told if read.watch is not None else rest) for read in reads]
-        for read, each in zip(reads, found, strict=True):
+        requests = []
+        for start in range(0, len(paths) + len(folders), _AT_ONCE):
+            some = paths[start : start + _AT_ONCE]
+            others = folders[max(0, start - len(paths)) : max(0, start + _AT_ONCE - len(paths))]
+            requests.append(self._multi_read(some, others))
+        if not requests:
+            # One who reads nothing wants to know that a later reading is fresh.
+            self.send(before)
+            return [], []
+        size = sum(len(path) + _HEADER for path in [*paths, *folders]) // len(requests)
+        found: list[Any] = []
+        for answer in self.send([*before, *requests], size=size)[len(before) :]:
+            if isinstance(answer, Exception):
+                raise translated(answer) from answer
+            found += answer
+        for path, each in zip([*paths, *folders], found, strict=True):
             if isinstance(each, Exception) and not isinstance(each, kazoo.NoNodeError):
-                raise translated(each, read.path) from each
-        return [
-            None
-            if isinstance(each, Exception)
-            else each[1]
-            if read.what == "stat" and read.watch is None and each is not None
-            else each
-            for read, each in zip(reads, found, strict=True)
-        ]
+                raise translated(each, path) from each
+        found = [None if isinstance(each, Exception) else each for each in found]
+        return found[: len(paths)], found[len(paths) :]
 
     @staticmethod
-    def _multi_read(reads: Sequence[tuple[str, bool]]) -> Request:
-        return lambda client: send(client, MultiRead(client.chroot, reads))
+    def _multi_read(paths: Sequence[str], folders: Sequence[str]) -> Request:
+        return lambda client: multi_read(client, paths, folders).send(client)
 
     def alone(self) -> bool:
-        """Whether the server is known to belong to no ensemble."""
+        """Return whether the server is known to belong to no ensemble."""
         if self._alone is None:
-            [found] = self.send([get("/zookeeper/config").send])
+            [found] = self.send([lambda client: client.get_async("/zookeeper/config")])
             # Under a chroot of the caller's, or for an account that may not read it, nobody knows.
             self._alone = not isinstance(found, Exception) and not found[0]
         return self._alone
 
-    def _multi(self, ops: Sequence[Op]) -> Request:
-        return lambda client: send(client, Multi(client, ops, self._acl))
+    def _multi(self, ops: Sequence[ZnodeOp]) -> Request:
+        return lambda client: multi(client, ops, self._acl).send(client)
 
-    def commit(self, ops: Sequence[Op]) -> list[Any]:
-        """All of these or none. Creations answer a path, writes a stat, the others True.
+    def commit(self, ops: Sequence[ZnodeOp]) -> list[Any]:
+        """All of these or none. A put is answered by a stat, each of the others by True.
 
-        :raises Refused: one of them does not fit what is there.
+        :raises MultiRefused: one of them does not fit what is there.
         :raises JobFailure: it is refused for another reason, which another try would meet as well.
         """
         [results] = self.send([self._multi(ops)], changes=True, size=sum(op.size for op in ops))
@@ -436,19 +428,19 @@ class Connection:
             raise translated(results) from results
         for index, (op, result) in enumerate(zip(ops, results, strict=True)):
             if isinstance(result, _MISFITS):
-                raise Refused(index, result)
+                raise MultiRefused(index, result)
             if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
                 raise translated(result, op.path) from result
         return list(results)
 
-    def each(self, ops: Sequence[Op]) -> list[Any]:
+    def each(self, ops: Sequence[ZnodeOp]) -> list[Any]:
         """Every one of these by itself, in one go; what was refused is answered by its exception."""
         answers = self.send(
             [self._multi([op]) for op in ops], changes=True, size=max((op.size for op in ops), default=0)
         )
         return [each[0] if isinstance(each, list) else each for each in answers]
 
-    def make(self, ops: Sequence[Op]) -> list[Any]:
+    def make(self, ops: Sequence[ZnodeOp]) -> list[Any]:
         """Create each of these that is not there; what has no folder to lie in is answered by a NoNodeError.
 
         :raises JobFailure: one is refused for another reason.
@@ -459,7 +451,7 @@ class Connection:
                 raise translated(each, op.path) from each
         return made
 
-    def try_later(self, ops: Sequence[Op]) -> None:
+    def try_later(self, ops: Sequence[ZnodeOp]) -> None:
         """Each by itself, and nobody waits for it."""
         latest = self._latest
         with self._queueing:

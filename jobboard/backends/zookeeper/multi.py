@@ -1,156 +1,205 @@
-"""Several reads, or several changes, in one request and of one instant.
+"""One commit as a multi: which operations on znodes it takes, and what their refusals tell.
 
-The server's multiRead is one that kazoo lacks. Its own multi takes 25 µs for each operation, more than all that the
-board does with it; this one takes two. Both are handed to kazoo by ``KazooClient._call``, which is not public: hence
-the upper bound on kazoo's version.
+A record has a *mark*, 16 random digits, with which its value begins, and which name its only child. A znode that is
+made anew begins with version 0 again, but has another mark: a commit that compares a record compares both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS
-from kazoo.protocol.serialization import (
-    CheckVersion,
-    Create,
-    Delete,
-    GetChildren,
-    GetData,
-    SetData,
-    int_struct,
-    multiheader_struct,
-    read_buffer,
-    read_string,
-    stat_struct,
-)
+from kazoo.exceptions import NoNodeError, NotEmptyError
 from kazoo.protocol.states import ZnodeStat
-from kazoo.security import OPEN_ACL_UNSAFE
 
-from jobboard.backends.zookeeper.requests import Op
+from jobboard.backends.zookeeper.connection import Connection
+from jobboard.backends.zookeeper.folders import folders_above, path_of
+from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, create, delete, put
+from jobboard.kv.driver import ALIVE, ANY, Node, Op, Refused
 
-_HEADERS = {
-    each.type: bytes(multiheader_struct.pack(each.type, False, -1))
-    for each in (GetData, GetChildren, Create, Delete, SetData, CheckVersion)
-}
-_END = bytes(multiheader_struct.pack(-1, True, -1))
-_CREATE, _DELETE, _PUT, _CHECK = (_HEADERS[each.type] for each in (Create, Delete, SetData, CheckVersion))
+_MARK = re.compile(rb"[0-9a-f]{16}")
 
-_number: Callable[[int], bytes] = int_struct.pack
+_KNOWN = 50_000
+"""How many folders are remembered to exist."""
+
+
+COUNTERS = "next/"
+"""What the paths of counters begin with, whose znodes are no records."""
+
+
+class RecordVersion(NamedTuple):
+    """A record's mark, empty where damage has left none, and the version of its znode."""
+
+    mark: str
+    number: int
+
+
+def node_of(found: tuple[bytes, ZnodeStat] | None) -> Node | None:
+    """Return the record of what was read."""
+    if found is None:
+        return None
+    data, stat = found
+    mark = _MARK.match(data)
+    if mark is None:
+        return Node(data, RecordVersion("", stat.version))
+    return Node(data[mark.end() :], RecordVersion(mark[0].decode(), stat.version))
 
 
 class Multi:
-    """All of these or none. Creations answer a path, writes a stat, the others True. Where one is refused, each answers
-    an exception.
+    """:param root: the board's path.
+    :param known: the folders that are thought to exist, which this one corrects.
+    :param mend: makes anew what every board has.
+    """
 
-    :param acl: of what is created; None: the client's own."""
+    def __init__(
+        self, ops: Sequence[Op], connection: Connection, root: str, known: set[str], mend: Callable[[], None]
+    ) -> None:
+        self._connection, self._root, self._known, self._mend = connection, root, known, mend
+        self._steps = [_Step(op, f"{root}/{_path(op)}") for op in ops]
+        self._read: dict[str, RecordVersion] = {}
+        """By path, the versions of records of which any will do."""
+        self._children: dict[str, list[str]] = {}
+        """What lies under records beside their marks."""
+        self._there: set[str] = set()
+        """The names that were to be added and are there, and those that were to be removed and are."""
+        self._looked = False
+        """Whether this is known."""
 
-    type = 14
+    def build(self) -> list[ZnodeOp]:
+        self._made: list[ZnodeOp] = []
+        self._owners: list[_Step | None] = []
+        """The step for whose sake each one is made; None: a folder."""
+        self._folders: dict[str, None] = {}
+        for step in self._steps:
+            znodes = list(self._znodes(step))
+            if step.needs_folder and (above := step.path.rpartition("/")[0]) not in self._known:
+                self._make_folders(above)
+            self._made += znodes
+            self._owners += [step] * len(znodes)
+        return self._made
 
-    def __init__(self, client: KazooClient, ops: Sequence[Op], acl: Sequence[Any] | None) -> None:
-        acls = list(acl or client.default_acl or OPEN_ACL_UNSAFE)
-        allowed = b"".join(_number(each.perms) + _text(each.id.scheme) + _text(each.id.id) for each in acls)
-        allowed = _number(len(acls)) + allowed
-        chroot = client.chroot
-        parts: list[bytes] = []
-        for do, path, arguments in ops:
-            name = (chroot + path).encode()
-            if do == "create":
-                data, _, ephemeral, sequence = arguments
-                flags = _number(ephemeral + 2 * sequence)
-                parts += (_CREATE, _number(len(name)), name, _number(len(data)), data, allowed, flags)
-            elif do == "delete":
-                parts += (_DELETE, _number(len(name)), name, _number(arguments[0]))
-            elif do == "check":
-                parts += (_CHECK, _number(len(name)), name, _number(arguments[0]))
-            else:
-                data, version = arguments
-                parts += (_PUT, _number(len(name)), name, _number(len(data)), data, _number(version))
-        self._payload = b"".join((*parts, _END))
+    def _make_folders(self, lowest: str) -> None:
+        for folder in folders_above(lowest, self._root):
+            if folder not in self._known and folder not in self._folders:
+                self._folders[folder] = None
+                self._made.append(create(folder))
+                self._owners.append(None)
 
-    def serialize(self) -> bytes:
-        return self._payload
-
-    @staticmethod
-    def deserialize(data: bytes, offset: int) -> list[Any]:
-        return _results(data, offset)
-
-
-class MultiRead:
-    """``reads``: paths, and whether their children are asked for, which answers (names, stat), or their data, (data,
-    stat). What is not there answers a NoNodeError, as in kazoo's own requests."""
-
-    type = 22
-
-    def __init__(self, chroot: str, reads: Sequence[tuple[str, bool]]) -> None:
-        self._listed = [listed for _, listed in reads]
-        parts: list[bytes] = []
-        for path, listed in reads:
-            name = (chroot + path).encode()
-            payload = int_struct.pack(len(name)) + name + b"\0"
-            if listed:
-                parts += (_HEADERS[GetChildren.type], payload)
-            parts += (_HEADERS[GetData.type], payload)
-        self._payload = b"".join((*parts, _END))
-
-    def serialize(self) -> bytes:
-        return self._payload
-
-    def deserialize(self, data: bytes, offset: int) -> list[Any]:
-        results = iter(_results(data, offset))
-        found: list[Any] = []
-        for listed in self._listed:
-            names = next(results) if listed else None
-            answer = next(results)
-            if listed and not isinstance(answer, Exception):
-                answer = names if isinstance(names, Exception) else (names, answer[1])
-            found.append(answer)
-        return found
-
-
-def send(client: KazooClient, request: Multi | MultiRead) -> Any:
-    """kazoo's promise of the answer."""
-    answer = client.handler.async_result()
-    client._call(request, answer)
-    return answer
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return _number(len(data)) + data
-
-
-def _results(data: bytes, offset: int) -> list[Any]:
-    results: list[Any] = []
-    # By hand: kazoo's headers, objects of their own, take longer than all the rest.
-    kind, done, _ = multiheader_struct.unpack_from(data, offset)
-    offset += multiheader_struct.size
-    while not done:
-        if kind == GetData.type:
-            content, offset = read_buffer(data, offset)
-            stat = ZnodeStat._make(stat_struct.unpack_from(data, offset))
-            offset += stat_struct.size
-            results.append((bytes(content or b""), stat))
-        elif kind == GetChildren.type:
-            names = []
-            (count,) = int_struct.unpack_from(data, offset)
-            offset += int_struct.size
-            for _ in range(count):
-                name, offset = read_string(data, offset)
-                names.append(name)
-            results.append(names)
-        elif kind == Create.type:
-            path, offset = read_string(data, offset)
-            results.append(path)
-        elif kind == SetData.type:
-            results.append(ZnodeStat._make(stat_struct.unpack_from(data, offset)))
-            offset += stat_struct.size
-        elif kind == -1:
-            results.append(EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]())
-            offset += int_struct.size
+    def _znodes(self, step: _Step) -> Iterator[ZnodeOp]:
+        (do, _, value, version), path = step.op, step.path
+        if do == "add":
+            yield check(path) if path in self._there else create(path)
+        elif do == "remove":
+            if path in self._there or not self._looked:
+                yield delete(path)
+        elif do == "ring":
+            yield put(path, b"")
+        elif do == "lives" or (do == "check" and version is ANY):
+            yield check(path)
+        elif do == "create":
+            yield create(path, value if step.is_counter else step.mark.encode() + value)
+            if not step.is_counter:
+                yield create(f"{path}/{step.mark}")
+        elif step.is_counter:
+            yield put(path, b"", version) if do == "put" else delete(path, version)
         else:
-            results.append(True)
-        kind, done, _ = multiheader_struct.unpack_from(data, offset)
-        offset += multiheader_struct.size
-    return results
+            yield from self._compared(step, self._version(step))
+
+    def _compared(self, step: _Step, version: RecordVersion) -> Iterator[ZnodeOp]:
+        """Put, delete or check a record that has this version."""
+        (do, _, value, _), path, (mark, number) = step.op, step.path, version
+        if do == "delete":
+            for child in self._children.get(path, [mark] if mark else []):
+                yield delete(f"{path}/{child}")
+            yield delete(path, number)
+            return
+        yield put(path, (mark or step.mark).encode() + value, number) if do == "put" else check(path, number)
+        if mark:
+            yield check(f"{path}/{mark}")
+        elif do == "put":
+            yield create(f"{path}/{step.mark}")
+
+    def _version(self, step: _Step) -> RecordVersion:
+        """:raises Refused: any version will do, but there is none."""
+        if step.op.version is not ANY:
+            version: RecordVersion = step.op.version
+            return version
+        if step.path not in self._read:
+            node = node_of(self._connection.read([step.path])[0][0])
+            if node is None:
+                raise Refused(step.op.path)
+            self._read[step.path] = node.version
+        return self._read[step.path]
+
+    def refused(self, refusal: MultiRefused) -> None:
+        """Learn from a refusal, so that the next multi fits what is there.
+
+        :raises Refused: it would be refused as well.
+        """
+        step, znode, error = self._owners[refusal.index], self._made[refusal.index], refusal.error
+        is_absent = isinstance(error, NoNodeError)
+        if step is None or step.op.do in ("add", "remove") or (is_absent and znode.creates):
+            if is_absent and znode.path.count("/") == self._root.count("/") + 1:
+                self._mend()
+            self._look()
+        elif step.op.do == "ring":
+            self._mend()
+        elif isinstance(error, NotEmptyError):
+            self._children[znode.path] = self._connection.read([], [znode.path])[1][0] or []
+        elif step.path not in self._read:
+            raise Refused(step.op.path)
+        else:
+            # It has changed since it was read for this commit.
+            del self._read[step.path]
+            self._children.pop(step.path, None)
+
+    def _look(self) -> None:
+        """Find out which folders and names are there."""
+        folders = {each for step in self._steps if step.needs_folder for each in folders_above(step.folder, self._root)}
+        names = [step.path for step in self._steps if step.op.do in ("add", "remove")]
+        found, _ = self._connection.read([*folders, *names])
+        for folder, each in zip(folders, found, strict=False):
+            (self._known.discard if each is None else self._known.add)(folder)
+        self._there = {name for name, each in zip(names, found[len(folders) :], strict=True) if each is not None}
+        self._looked = True
+
+    def done(self, results: Sequence[Any]) -> tuple[dict[str, RecordVersion], dict[str, int]]:
+        """Return the versions of the records and those of the counters that were created or put."""
+        if len(self._known) > _KNOWN:
+            self._known.clear()
+        self._known.update(self._folders)
+        records: dict[str, RecordVersion] = {}
+        counters: dict[str, int] = {}
+        for step, znode, result in zip(self._owners, self._made, results, strict=True):
+            if step is None or step.op.do not in ("create", "put") or znode.path != step.path:
+                continue
+            number = result.version if isinstance(result, ZnodeStat) else 0
+            if step.is_counter:
+                counters[step.op.path] = number
+            else:
+                records[step.op.path] = RecordVersion(znode.data[:16].decode(), number)
+        return records, counters
+
+
+class _Step:
+    """One operation, and where its znode lies."""
+
+    def __init__(self, op: Op, path: str) -> None:
+        self.op, self.path = op, path
+        self.is_counter = op.path.startswith(COUNTERS)
+        self.needs_folder = op.do == "add" or (op.do == "create" and not self.is_counter)
+        self.mark = os.urandom(8).hex() if op.do in ("create", "put") else ""
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+def _path(op: Op) -> str:
+    if op.do == "ring":
+        return f"bell/{op.path}"
+    if op.do == "lives":
+        return f"{ALIVE}/{op.path}"
+    return op.path if op.path.startswith(COUNTERS) else path_of(op.path)

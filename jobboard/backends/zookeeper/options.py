@@ -1,4 +1,4 @@
-"""What a board on ZooKeeper can be told, and the client that this makes."""
+"""The options of a board on ZooKeeper, and the client that they make."""
 
 from __future__ import annotations
 

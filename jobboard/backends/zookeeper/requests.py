@@ -1,83 +1,172 @@
-"""What is asked of the server: reads of single znodes, and the operations of a multi."""
+"""Requests to a server: many reads of one instant, and a multi.
+
+Both reach kazoo by ``KazooClient._call``, which is not public: hence the upper bound on kazoo's version.
+
+- kazoo has no multiRead. Twelve reads take 0.3 ms this way, and 0.7 ms by ``get_async`` and ``get_children_async``.
+- kazoo's transactions take 4.6 µs of CPU for each operation, and 1.4 µs this way: a post of 100 jobs has 400.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    GetChildren,
+    GetData,
+    SetData,
+    int_struct,
+    multiheader_struct,
+    read_buffer,
+    read_string,
+    stat_struct,
+)
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE
 
-LIMIT = 900_000
-"""The bytes that one request may have: the server's limit is 1 MiB, and something must be left for headers."""
+LIMIT = 1_000_000
+"""The bytes that one request may have: the server's limit is 1 MiB, and its headers need some of that."""
 
-AROUND = 50_000
-"""How much of that an outcome may need beside details and result, with what its commit changes else."""
+_DATA, _NAMES, _CREATE, _DELETE, _PUT, _CHECK = (
+    bytes(multiheader_struct.pack(each.type, False, -1))
+    for each in (GetData, GetChildren, Create, Delete, SetData, CheckVersion)
+)
+_END = bytes(multiheader_struct.pack(-1, True, -1))
 
-Request = Callable[[KazooClient], Any]
-"""Sends one request, and answers kazoo's promise of its result."""
+_number: Callable[[int], bytes] = int_struct.pack
 
 
-class Read(NamedTuple):
-    """What is asked of one znode; with a ``watch``, which is called once it has changed."""
+class ZnodeOp(NamedTuple):
+    """One operation of a multi. ``kind``: its header, as it is sent. ``version``: -1 for any."""
 
-    what: str
+    kind: bytes
     path: str
-    watch: Any = None
+    data: bytes = b""
+    version: int = -1
+    ephemeral: bool = False
 
-    def send(self, client: KazooClient) -> Any:
-        if self.what == "children":
-            return client.get_children_async(self.path, self.watch, include_data=True)
-        return (client.exists_async if self.what == "stat" else client.get_async)(self.path, self.watch)
-
-
-class Op(NamedTuple):
-    """One operation of a multi: a method of kazoo's TransactionRequest, and its arguments."""
-
-    do: str
-    path: str
-    arguments: tuple[Any, ...]
+    @property
+    def creates(self) -> bool:
+        return self.kind == _CREATE
 
     @property
     def size(self) -> int:
-        data = self.arguments[0] if self.do in ("create", "set_data") else b""
-        return 2 * len(self.path) + 60 + len(data)
+        return len(self.path) + 60 + len(self.data)
 
 
-def get(path: str, watch: Any = None) -> Read:
-    """Answers (data, stat)."""
-    return Read("data", path, watch)
+def create(path: str, data: bytes = b"", ephemeral: bool = False) -> ZnodeOp:
+    return ZnodeOp(_CREATE, path, data, ephemeral=ephemeral)
 
 
-def exists(path: str, watch: Any = None) -> Read:
-    """Answers the stat."""
-    return Read("stat", path, watch)
+def put(path: str, data: bytes, version: int = -1) -> ZnodeOp:
+    return ZnodeOp(_PUT, path, data, version)
 
 
-def children(path: str, watch: Any = None) -> Read:
-    """Answers (names, stat)."""
-    return Read("children", path, watch)
+def delete(path: str, version: int = -1) -> ZnodeOp:
+    return ZnodeOp(_DELETE, path, version=version)
 
 
-def create(path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False) -> Op:
-    return Op("create", path, (data, None, ephemeral, sequence))
+def check(path: str, version: int = -1) -> ZnodeOp:
+    return ZnodeOp(_CHECK, path, version=version)
 
 
-def delete(path: str, version: int = -1) -> Op:
-    return Op("delete", path, (version,))
-
-
-def put(path: str, data: bytes, version: int = -1) -> Op:
-    return Op("set_data", path, (data, version))
-
-
-def check(path: str, version: int = -1) -> Op:
-    return Op("check", path, (version,))
-
-
-class Refused(Exception):
-    """A multi was not carried out, because of its operation number ``index``."""
+class MultiRefused(Exception):
+    """A multi was not carried out because of its operation number ``index``."""
 
     def __init__(self, index: int, error: Exception) -> None:
         super().__init__(index, error)
         self.index = index
         self.error = error
+
+
+class ServerRequest:
+    """One request, as kazoo's own are."""
+
+    def __init__(self, kind: int, parts: Sequence[bytes]) -> None:
+        self.type, self._payload = kind, b"".join((*parts, _END))
+
+    def send(self, client: KazooClient) -> Any:
+        """Return kazoo's promise of the answer: a list."""
+        answer = client.handler.async_result()
+        client._call(self, answer)
+        return answer
+
+    def serialize(self) -> bytes:
+        return self._payload
+
+    @staticmethod
+    def deserialize(data: bytes, offset: int) -> list[Any]:
+        return _results(data, offset)
+
+
+def multi_read(client: KazooClient, paths: Sequence[str], folders: Sequence[str]) -> ServerRequest:
+    """Ask for (data, stat) of the paths and names in the folders; exceptions stand for those that are not there."""
+    parts: list[bytes] = []
+    for kind, some in ((_DATA, paths), (_NAMES, folders)):
+        for path in some:
+            name = (client.chroot + path).encode()
+            parts += (kind, _number(len(name)), name, b"\0")
+    return ServerRequest(22, parts)
+
+
+def multi(client: KazooClient, ops: Sequence[ZnodeOp], acl: Sequence[Any] | None) -> ServerRequest:
+    """Do all of these or none. A put is answered by a stat, each of the others by True or an exception.
+
+    :param acl: of what is created; None: the client's own.
+    """
+    acls = list(acl or client.default_acl or OPEN_ACL_UNSAFE)
+    allowed = b"".join((_number(each.perms) + _text(each.id.scheme) + _text(each.id.id)) for each in acls)
+    allowed = _number(len(acls)) + allowed
+    chroot = client.chroot
+    parts: list[bytes] = []
+    for kind, path, data, version, ephemeral in ops:
+        name = (chroot + path).encode()
+        parts += (kind, _number(len(name)), name)
+        if kind == _CREATE:
+            parts += (_number(len(data)), data, allowed, _number(ephemeral))
+        elif kind == _PUT:
+            parts += (_number(len(data)), data, _number(version))
+        else:
+            parts.append(_number(version))
+    return ServerRequest(14, parts)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _number(len(data)) + data
+
+
+def _results(data: bytes, offset: int) -> list[Any]:
+    results: list[Any] = []
+    kind, is_end, _ = multiheader_struct.unpack_from(data, offset)
+    offset += multiheader_struct.size
+    while not is_end:
+        result: Any = True
+        if kind == GetData.type:
+            content, offset = read_buffer(data, offset)
+            result = bytes(content or b""), ZnodeStat._make(stat_struct.unpack_from(data, offset))
+            offset += stat_struct.size
+        elif kind == GetChildren.type:
+            (count,) = int_struct.unpack_from(data, offset)
+            offset += int_struct.size
+            result = []
+            for _ in range(count):
+                name, offset = read_string(data, offset)
+                result.append(name)
+        elif kind == Create.type:
+            _, offset = read_string(data, offset)
+        elif kind == SetData.type:
+            result = ZnodeStat._make(stat_struct.unpack_from(data, offset))
+            offset += stat_struct.size
+        elif kind == -1:
+            result = EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]()
+            offset += int_struct.size
+        results.append(result)
+        kind, is_end, _ = multiheader_struct.unpack_from(data, offset)
+        offset += multiheader_struct.size
+    return results

@@ -133,12 +133,11 @@ from jobboard.testing.conformance.rules import (  # noqa: E402
 from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
 from jobboard.testing.conformance.setting import (  # noqa: E402
     TestLimitSetting,
-    TestLimitsSetAtOnce,
     TestOneBoardOfSeveralThreads,
     TestRepeatedSettings,
 )
 from jobboard.testing.conformance.sizes import TestSizes  # noqa: E402
-from jobboard.testing.conformance.slots import TestSlotWaiters  # noqa: E402
+from jobboard.testing.conformance.slots import TestSlotsBetweenRequests, TestSlotWaiters  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.trash import (  # noqa: E402
     TestCancel,
@@ -197,7 +196,6 @@ __all__ = [
     "TestLimitRaces",
     "TestLimitSetting",
     "TestLimitedLapses",
-    "TestLimitsSetAtOnce",
     "TestLostReplies",
     "TestManyAtOnce",
     "TestModel",
@@ -234,6 +232,7 @@ __all__ = [
     "TestSiblings",
     "TestSizes",
     "TestSlotWaiters",
+    "TestSlotsBetweenRequests",
     "TestTheServerIsAsked",
     "TestTokens",
     "TestTrash",

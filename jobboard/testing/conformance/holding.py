@@ -211,7 +211,8 @@ class TestHolding:
 
         with replaced(board, "renew", late):
             eventually(lambda: not second.kept, LIMIT)
-        assert renewed == [first.uuid]
+        # The next beat may have begun, too.
+        assert set(renewed) == {first.uuid}
 
     def test_extended_while_the_heartbeat_finds_it_lost(self, make_board: MakeBoard) -> None:
         """The extension has succeeded: what the heartbeat does about the loss takes the job away no more."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.engine import Plan, Side, StoredSchedule, StoreEngine
+from jobboard.engine import Plan, Side, StoredSchedule
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
 from jobboard.notifier import POSTED
@@ -62,16 +62,13 @@ def plant(board: JobBoard, schedule: str, value: bytes) -> None:
 
 def schedule_side(board: JobBoard, schedule: str) -> Side:
     """It as it is stored."""
-    engine = board.engine
-    assert isinstance(engine, StoreEngine)
-    return engine._schedules._read(schedule)[0]
+    [side] = board.engine.store.read([], [("schedule", schedule)]).sides
+    return side
 
 
 def meet(board: JobBoard, others: Callable[[], object]) -> None:
     """Between this board's next look at what is due and its commit, others do something."""
-    engine = board.engine
-    assert isinstance(engine, StoreEngine)
-    schedules = engine._schedules
+    schedules = board.engine._schedules
     came: list[object] = []
     posting = schedules._posting
 

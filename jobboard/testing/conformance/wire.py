@@ -18,6 +18,9 @@ from jobboard.testing.faults import FaultyProxy
 BLOCKED = 0.2
 """Seconds after which what others do is taken to wait for a lock that the stopped call holds."""
 
+QUIET = 600
+"""The ``claim_ttl`` of boards behind the proxy, in seconds: no ping and no heartbeat counts as a request of a call."""
+
 
 class Far:
     """A board behind the proxy. All that it does runs on one thread, whose connection is open."""
@@ -69,7 +72,7 @@ class Wire:
     def _make(self, **options: Any) -> Far:
         assert self._proxy is not None
         uri = self._proxy.uri_for(self._conf["board"])
-        board = jobboard.fetch(self._name, {**self._conf, "board": uri, **options})
+        board = jobboard.fetch(self._name, {**self._conf, "claim_ttl": QUIET, "board": uri, **options})
         self._stack.callback(board.close)
         board.connect()
         far = Far(board, self._proxy)

@@ -7,9 +7,21 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.backends.etcd.keys import EtcdKeys
 from jobboard.testing.etcd_servers import Etcd, EtcdCluster
 from jobboard.testing.faults import FaultyProxy
+from tests.kv.conftest import build, make_driver
+
+__all__ = ["build", "make_driver"]
+
+
+def driver_of(board: Any) -> Any:
+    """The driver under a connected board."""
+    return board.engine.store._driver
+
+
+def link_of(board: Any) -> Any:
+    """Its connections, for what no verb does."""
+    return driver_of(board)._link
 
 
 @pytest.fixture
@@ -68,8 +80,3 @@ def far(board_conf: dict[str, Any], server_uris: dict[str, str]) -> Iterator[tup
         board.connect()
         yield board, proxy
         board.close()
-
-
-@pytest.fixture
-def keys(board_conf: dict[str, Any]) -> EtcdKeys:
-    return EtcdKeys(board_conf["namespace"], "board")

@@ -17,6 +17,7 @@ from jobboard.testing.conformance.support import Waiter
 from jobboard.testing.etcd_servers import EtcdCluster
 from jobboard.testing.history import judge
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
+from tests.backends.etcd.conftest import link_of
 from tests.full import FULL
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(240)]
@@ -71,8 +72,8 @@ def test_the_leader_dies_and_a_member_sleeps_while_processes_drain_a_board(
 def test_a_waiter_is_woken_after_its_server_has_died(cluster: EtcdCluster) -> None:
     with jobboard.backend("board", cluster.uri + "?claim_ttl=4&timeout=2") as board:
         waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))
-        eventually(lambda: board.engine._opened.link._streams)
-        [stream] = board.engine._opened.link._streams
+        eventually(lambda: link_of(board)._streams)
+        [stream] = link_of(board)._streams
         port = stream.getpeername()[1]
         [mine] = [member for member in cluster.members if member.port == port]
         mine.kill()

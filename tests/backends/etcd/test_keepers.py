@@ -1,27 +1,29 @@
 """The lease that keeps a process's claims, the watch that wakes it, and clocks that differ."""
 
 import json
+import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jobboard.backends.etcd.keys import end_of
-from jobboard.backends.etcd.requests import span
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting
+from jobboard.kv.driver import JOBS, MISSED, Op, Range
+from jobboard.kv.layout import HOLDERS
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, PATIENCE, Waiter, take
 from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.puppet import Puppet
+from tests.backends.etcd.conftest import driver_of, link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
 def revoke(board: Any) -> None:
     """What the server does with the lease of a process that has been silent for too long."""
-    store = board.engine._opened
-    store.link.call("/v3/lease/revoke", json.dumps({"ID": store.keeper.lease}))
+    link_of(board).call("/v3/lease/revoke", json.dumps({"ID": driver_of(board).session()}))
 
 
 def test_what_a_lost_lease_kept_is_free_at_once(make_board: Callable[..., Any]) -> None:
@@ -56,26 +58,23 @@ def test_a_closed_board_leaves_no_lease(make_board: Callable[..., Any]) -> None:
     board, other = make_board(), make_board()
     board.post("resize")
     job = take(board)
-    lease = board.engine._opened.keeper.lease
+    lease = driver_of(board).session()
     board.close()
-    link = other.engine._opened.link
-    assert int(link.call("/v3/lease/timetolive", json.dumps({"ID": lease}))["TTL"]) == -1
+    assert int(link_of(other).call("/v3/lease/timetolive", json.dumps({"ID": lease}))["TTL"]) == -1
     assert other.claim_next("bert") == job
     assert other.get(job.uuid).attempts == 1
     # Nothing is left of it once its claims are free: there is no need to look for them again.
     assert other.claim_next("bert") is None
-    holders = other.engine._opened.keys.holders
-    assert [kv.key for kv in link.read([span(holders, end_of(holders))]).found[0]] == [
-        holders + other.engine._opened.keeper.lease
-    ]
+    driver = driver_of(other)
+    assert driver.read([], [Range(HOLDERS, 10)]).names == [[driver.session()]]
 
 
 def test_a_watch_whose_revision_was_compacted_begins_anew(make_board: Callable[..., Any], far: Any) -> None:
     board, proxy = far
     other = make_board()
-    link = other.engine._opened.link
+    link = link_of(other)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
-    eventually(lambda: board.engine._opened.link._streams)
+    eventually(lambda: link_of(board)._streams)
     proxy.refuse()
     proxy.cut()
     for _ in range(3):
@@ -88,11 +87,31 @@ def test_a_watch_whose_revision_was_compacted_begins_anew(make_board: Callable[.
     assert other.post("resize") == waiter.wait()
 
 
+def test_what_rings_between_two_watches_is_looked_for(
+    make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch has ended, and no request: nothing else tells that something was missed."""
+    heard: list[str] = []
+    rung: list[Any] = []
+    driver, other = make_driver(heard=heard), make_driver()
+    driver.watch()
+    streams, stream = eventually(lambda: list(driver._link._streams)), driver._link.stream
+
+    def late(*args: Any) -> Any:
+        rung.append(other.commit([Op("ring", JOBS)]))
+        heard.clear()
+        return stream(*args)
+
+    monkeypatch.setattr(driver._link, "stream", late)
+    streams[0].shutdown(socket.SHUT_RDWR)
+    eventually(lambda: rung and MISSED in heard)
+
+
 @pytest.mark.parametrize("what", ["request", "reply"])
 def test_a_connection_that_has_gone_silent(far: tuple[Any, FaultyProxy], what: Any) -> None:
     """It is given up within seconds, and the call done once, on another."""
     board, proxy = far
-    board.engine._opened.link.patience = 0.5
+    link_of(board).patience = 0.5
     board.post("warm")
     fault = proxy.silence(what, matching=b"POST /v3/kv/txn")
     job = board.post("resize")
@@ -117,7 +136,36 @@ def test_a_clock_that_is_ahead_ends_what_was_begun_before(make_board: Callable[.
         assert fixed.expires_in() == pytest.approx(600, abs=30)
         assert board.find_owner(kept) == "anna"
         assert board.stats().scheduled == 1
-        [oddity] = board.engine.examine()
-        assert "the board's time is 3" in oddity.reason
     finally:
         astray.end()
+
+
+@pytest.mark.parametrize("last", ["post", "lease", "delay"])
+def test_a_lease_of_a_clock_that_is_behind_is_counted_from_what_others_did_last(
+    make_board: Callable[..., Any], board_conf: Any, last: str
+) -> None:
+    board = make_board()
+    board.post_many([Posting("resize")] * 2)
+    right, behind = Puppet("board", board_conf, skew=3600), Puppet("board", board_conf)
+    try:
+        if last == "lease":
+            assert right("claim_next", "bert", expiry=1200)
+        else:
+            right("post", "later", delay=1200 if last == "delay" else None)
+        while behind("claim_next", "anna", expiry=600):
+            pass
+        assert right("claim_next", "bert") is None
+    finally:
+        right.end()
+        behind.end()
+
+
+def test_who_draws_numbers_takes_the_time_along_and_never_back(make_driver: Callable[..., Any]) -> None:
+    driver, other = make_driver(), make_driver()
+    for ahead in (3600, 7200):
+        driver._clock.saw(int((time.time() + ahead) * 1e6))
+        begun = driver.now()
+        driver.number(1, beaten=True)
+        other.number(1, beaten=True)
+        assert make_driver().now() >= begun
+        assert other.read([]).now >= begun

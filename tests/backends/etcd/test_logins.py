@@ -14,6 +14,7 @@ from jobboard.testing import eventually
 from jobboard.testing.etcd_servers import Etcd
 from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.server import HOST
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
@@ -31,8 +32,7 @@ def server(private_server: Callable[..., Any]) -> Etcd:
 
 def change_password(server: Etcd, password: str) -> None:
     with jobboard.backend("other", f"etcd://root:first@{HOST}:{server.port}") as board:
-        link: Any = board.engine
-        link._opened.link.call("/v3/auth/user/changepw", f'{{"name": "root", "password": "{password}"}}')
+        link_of(board).call("/v3/auth/user/changepw", f'{{"name": "root", "password": "{password}"}}')
 
 
 @pytest.fixture

@@ -7,15 +7,24 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard import conf
+from jobboard.backends.etcd.driver import EtcdDriver
+from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Posting
 from jobboard.testing.etcd_servers import Etcd
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
+def unopened(uri: str) -> EtcdDriver:
+    settings = conf.parse(uri, {**conf.COMMON, **EtcdDriver.options}, EtcdDriver.uri_parts)
+    return EtcdDriver(Seat("board", settings, None, uri))
+
+
 @pytest.mark.parametrize(
-    ("conf", "told"),
+    ("given", "told"),
     [
         ({"hosts": "a:b"}, "must name hosts"),
         ({"hosts": "one:99999"}, "from 1 to 65535"),
@@ -31,9 +40,9 @@ pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
         ({"endpoint": "x"}, "has no option 'endpoint'"),
     ],
 )
-def test_what_does_not_fit_is_told_before_a_server_is_asked(conf: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_told_before_a_server_is_asked(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        jobboard.fetch("board", {"board": "etcd", **conf})
+        jobboard.fetch("board", {"board": "etcd", **given})
 
 
 def test_a_client_of_the_callers_is_refused() -> None:
@@ -43,17 +52,16 @@ def test_a_client_of_the_callers_is_refused() -> None:
 
 def test_a_uri_says_it_all() -> None:
     board = jobboard.fetch("board", "etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7")
-    link = board.engine._make_store().link
-    assert link._members == [("one", 1), ("::1", 2), ("three", 7)]
-    assert board.engine._conf["namespace"] == "services/jobs"
-    assert "secret" not in repr(board.engine) + repr(board.engine._conf)
+    driver = unopened("etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7")
+    assert driver._link._members == [("one", 1), ("::1", 2), ("three", 7)]
+    assert driver._conf["namespace"] == "services/jobs"
+    assert "secret" not in repr(board.engine) + repr(driver._conf)
 
 
 def test_the_protocol_beside_the_scheme(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
     job = make_board().post("a")
     assert make_board(board=board_conf["board"].replace("etcd:", "etcd+http:")).get(job.uuid) == job
-    link = jobboard.fetch("board", "etcd+https://h").engine._make_store().link
-    assert link._context is not None
+    assert unopened("etcd+https://h")._link._context is not None
 
 
 def test_a_board_that_is_not_there(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
@@ -70,11 +78,11 @@ def test_who_only_looks_writes_nothing(private_board: Callable[..., Any]) -> Non
     board = private_board()
     job = board.post("resize")
     looker = private_board(read_only=True)
-    before = board.engine._opened.link.read([]).revision
+    before = link_of(board).read([]).revision
     assert looker.get(job.uuid).seen_state == "UNCLAIMED"
     assert list(looker.iterjobs()) == list(looker.wait(0)) == [job]
     looker.close()
-    assert board.engine._opened.link.read([]).revision == before
+    assert link_of(board).read([]).revision == before
     with pytest.raises(JobFailure, match="read_only"):
         private_board(read_only=True).post("resize")
 
@@ -90,24 +98,24 @@ def test_one_that_is_silent_is_passed_over(board_conf: dict[str, Any]) -> None:
     """Whichever of them is asked first."""
     there = board_conf["board"].removeprefix("etcd://")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        conf = {**board_conf, "board": f"etcd://127.0.0.1:{silent.getsockname()[1]},{there}", "timeout": 0.3}
+        among = {**board_conf, "board": f"etcd://127.0.0.1:{silent.getsockname()[1]},{there}", "timeout": 0.3}
         for _ in range(4):
-            with jobboard.backend("board", conf) as board:
+            with jobboard.backend("board", among) as board:
                 assert board.post("resize").name == "resize"
 
 
 def test_tls(private_server: Callable[..., Any]) -> None:
     server = private_server("etcd", tls=True)
-    conf = {"board": server.uri, "use_ssl": True, "retry_for": 0}
-    with jobboard.backend("board", {**conf, "ca": str(server.ca_file)}) as board:
+    tls = {"board": server.uri, "use_ssl": True, "retry_for": 0}
+    with jobboard.backend("board", {**tls, "ca": str(server.ca_file)}) as board:
         board.post("resize")
         assert board.claim_next("anna").name == "resize"
-    with jobboard.backend("board", {**conf, "verify_certs": False}) as board:
+    with jobboard.backend("board", {**tls, "verify_certs": False}) as board:
         assert board.job_count == 1
     with pytest.raises(ConnectionFailure, match="certificate verify failed"):
-        jobboard.fetch("board", conf).connect()
+        jobboard.fetch("board", tls).connect()
     with pytest.raises(ConnectionFailure, match="/no/such"):
-        jobboard.fetch("board", {**conf, "ca": "/no/such"}).connect()
+        jobboard.fetch("board", {**tls, "ca": "/no/such"}).connect()
     with pytest.raises(ConnectionFailure):
         jobboard.fetch("board", {"board": server.uri, "retry_for": 0}).connect()
 
@@ -120,7 +128,7 @@ def test_users(guarded: Etcd) -> None:
         job = board.post("resize")
         assert board.claim_next("anna") == job
         # A token that the server has forgotten is replaced, without a word.
-        board.engine._opened.link._token = "stale.1"
+        link_of(board)._login.token = "stale.1"
         board.consume(job, "anna")
         board.post("resize")
         # Nor is more asked for where there is much to compare.

@@ -14,7 +14,7 @@ from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
 from jobboard.testing.etcd_servers import Etcd
-from tests.backends.etcd.conftest import permission
+from tests.backends.etcd.conftest import link_of, permission
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
@@ -28,13 +28,13 @@ def test_what_may_not_be_given_back_comes_back_once_it_may(guarded: Etcd, caplog
     with jobboard.backend("board", uri("anna:annapw")) as board, jobboard.backend("board", uri("root:rootpw")) as root:
 
         def permit(kind: str) -> None:
-            root.engine._opened.link.call("/v3/auth/role/grant", json.dumps({"name": "anna", "perm": permission(kind)}))
+            link_of(root).call("/v3/auth/role/grant", json.dumps({"name": "anna", "perm": permission(kind)}))
 
         board.post_many([{"name": "long"}, {"name": "short"}])
         held = take(board, names=["long"])
         with pytest.raises(JobFailure, match="permission denied"), board.working("anna", names=["short"]) as job:
             permit("READ")
-        eventually(lambda: "could not tidy up" in caplog.text)
+        eventually(lambda: "could not renew the claims" in caplog.text)
         assert (held.state, job.state) == (CLAIMED, CLAIMED)
         permit("READWRITE")
         eventually(lambda: job.state == UNCLAIMED)
@@ -47,7 +47,7 @@ class Busy:
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
         self.restored = 0
-        link = board.engine._opened.link
+        link = link_of(board)
         self._exchange = link._exchange
         monkeypatch.setattr(link, "_exchange", self._answer)
         monkeypatch.setattr(link, "_restored", self._count)
@@ -130,7 +130,7 @@ def test_the_claim_that_takes_the_last_room_is_nobodys(
     board, room = private_board(retry_for=0), Room(private_board.server)
     job = board.post("resize")
     board.claim(board.post("warm"), "anna")
-    link = board.engine._opened.link
+    link = link_of(board)
     exchange = link._exchange
 
     def just_filled(path: str, body: str, token: str | None) -> Any:

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from jobboard.backends.etcd.keys import end_of
-from jobboard.backends.etcd.requests import span
 from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Waiter
 from jobboard.testing.faults import FaultyProxy
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
@@ -18,7 +17,7 @@ POST = b"POST /v3/"
 
 
 def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
-    """A look ahead is shared by the claims that follow; what was just claimed is not read to be ended."""
+    """A look sees at once what the last one has seen behind its jobs; what was just claimed is not read to be ended."""
     board, proxy = far
     jobs = [board.post("resize") for _ in range(70)]
     for job in jobs[:4]:
@@ -27,7 +26,8 @@ def test_one_txn_for_each_step(far: tuple[Any, FaultyProxy]) -> None:
     counter = proxy.counter(POST)
     for _ in range(60):
         board.consume(board.claim_next("anna"), "anna")
-    assert counter.count <= 120 + 10
+    # Three each, and what a beat or a wrong guess takes on a loaded machine.
+    assert counter.count < 4 * 60
     counter.count = 0
     for _ in range(10):
         board.post("resize")
@@ -53,12 +53,11 @@ def test_a_claim_that_was_lost_on_its_way_is_made_of_the_same_job(far: tuple[Any
 
 def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., Any], monkeypatch: Any) -> None:
     """Each thing more costs each job."""
-    monkeypatch.setattr("jobboard.backends.etcd.looking._KEPT", 600.0)
     board = make_board()
     board.post_many([Posting("resize")] * 40)
     for _ in range(4):
         board.consume(board.claim_next("anna"), "anna")
-    link = board.engine._opened.link
+    link = link_of(board)
     original, sent = link.txn, []
 
     def counting(compare: Any, success: Any, *args: Any, **kwargs: Any) -> Any:
@@ -70,10 +69,9 @@ def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., An
     board.consume(board.claim_next("anna"), "anna")
     held = board.claim_many("anna", 5)
     board.consume_many(held, "anna")
-    # The record, the answer, the lease, the gate; and of a job seen ahead, twice that nothing has come in before. The
-    # record moves, the name goes, the answer is put. To end it, the record and the uuid go, and the
-    # answer is put; the gate is compared, too.
-    assert sent == [(6, 4), (3, 3), (8, 16), (7, 11)]
+    # The record, the answer, the lease and the gate. The record and the answer are put, one name comes and one goes.
+    # To end the claim the record goes with two names; the gate is compared, too.
+    assert sent == [(4, 4), (3, 4), (8, 16), (7, 16)]
 
 
 def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
@@ -93,7 +91,7 @@ def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callab
 def test_an_idle_waiter_sends_nothing(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
     board, proxy = far
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
-    eventually(lambda: board.engine._opened.link._streams)
+    eventually(lambda: link_of(board)._streams)
     other = make_board()
     quiet = proxy.counter(b"/v3/kv")
     for _ in range(20):
@@ -109,7 +107,7 @@ def test_as_many_as_one_call_may_have_are_posted_at_once(private_board: Callable
     """Far more than a Txn has operations: all or nothing, in one Txn, with keys and without."""
     # Revisions are those of the whole server.
     board = private_board()
-    link = board.engine._opened.link
+    link = link_of(board)
     for key in (None, "k{}"):
         postings = [Posting("resize", key=key and key.format(number)) for number in range(500)]
         before = link.read([]).revision
@@ -130,7 +128,7 @@ def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(
 ) -> None:
     """Its keys are too many to be compared one by one."""
     board, other = make_board(), make_board()
-    link = board.engine._opened.link
+    link = link_of(board)
     original, meanwhile = link.txn, []
 
     def late(compare: Any, success: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,56 +147,3 @@ def test_what_is_too_large_says_so(make_board: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="etcd takes 1500000 at once: post less at once"):
         board.post("resize", details={"picture": "x" * 1_600_000})
     assert board.post("resize", details={"picture": "x" * 1_000_000}).uuid == board.claim_next("anna").uuid
-
-
-def test_a_look_reads_no_more_of_a_larger_board(make_board: Callable[..., Any], monkeypatch: Any) -> None:
-    """Ranges are short, and empty ones go; names are found behind many others."""
-    board = make_board()
-    for _ in range(4):
-        board.post_many([Posting("resize")] * 500)
-    last = board.post("crop")
-    link = board.engine._opened.link
-    read: list[int] = []
-    original = link.call
-
-    def counting(path: str, body: str, changes: bool = False) -> Any:
-        answer = original(path, body, changes)
-        read.append(
-            max(
-                [int(r["response_range"].get("count", 0)) for r in answer.get("responses", ()) if "response_range" in r]
-                + [0]
-            )
-        )
-        return answer
-
-    monkeypatch.setattr(link, "call", counting)
-    for _ in range(3):
-        assert board.claim_next("anna").name == "resize"
-    assert max(read) <= 600
-    assert board.claim_next("anna", names=["crop"]) == last
-    assert max(read) <= 600
-    while jobs := board.claim_many("anna", 100):
-        board.consume_many(jobs, "anna")
-    store = board.engine._opened
-    assert len(store.link.read([span(store.keys.fences, end_of(store.keys.fences))]).found[0]) < 8
-
-
-def test_two_looks_at_once_leave_no_job_to_be_claimed_twice(make_board: Callable[..., Any]) -> None:
-    board = make_board()
-    board.post_many([Posting("resize")] * 60)
-    fences = board.engine._opened.fences
-    fences._depth = 16
-    walk = fences._walk
-
-    def meanwhile(*args: Any) -> Any:
-        found = walk(*args)
-        fences._walk = walk
-        # Another thread's look begins and ends while this one is under way.
-        fences.look(1, None, 1)
-        return found
-
-    fences._walk = meanwhile
-    fences.look(1, None, 1)
-    ahead = [stored.record.uuid for stored in fences._known]
-    assert ahead
-    assert len(ahead) == len(set(ahead))

@@ -1,13 +1,13 @@
 """Commits of every size up to the largest: a server adds up the operations of Txns that lie within each other."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import jobboard
-from jobboard.backends.etcd.keys import EtcdKeys
-from jobboard.backends.etcd.requests import below, exists, is_at, nothing_in, put, within
+from jobboard.backends.etcd.requests import below, end_of, exists, is_at, nothing_in, put, span, within
 from jobboard.job import Act, Posting
 from jobboard.moving import Mover
 
@@ -17,30 +17,35 @@ BOUNDARIES = (*range(61, 69), *range(83, 89), *range(98, 101))
 """Numbers of jobs around which the Txns of one claim, or of one end, are put together differently."""
 
 
-def test_the_server_takes_a_txn_of_every_size(make_board: Callable[..., Any], keys: EtcdKeys) -> None:
+def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -> None:
     """The first comparison fails, so that the server checks the whole Txn and writes nothing."""
-    link = make_board().engine._opened.link
-    never = exists(keys.never)
-    inner = within([nothing_in(keys.never, keys.never + "9"), below(keys.tail, b"0")], [put(keys.never)])
+    link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
+    never = exists(folder)
+    inner = within([nothing_in(folder, folder + "9"), below(folder, b"0")], [put(folder)])
     for compared in range(500):
-        compare = [never, *(is_at(f"{keys.root}sizes/{number}", 0) for number in range(compared))]
+        compare = [never, *(is_at(f"{folder}{number}", 0) for number in range(compared))]
         for written in (64, compared, 5 * compared):
-            writes = [*(put(f"{keys.root}sizes/{number}") for number in range(written)), inner]
-            assert not link.txn(compare, writes, never=keys.never).succeeded
+            writes = [*(put(f"{folder}{number}") for number in range(written)), inner]
+            assert not link.txn(compare, writes).succeeded
 
 
-def test_every_operation_of_a_large_txn_is_carried_out(make_board: Callable[..., Any], keys: EtcdKeys) -> None:
+def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[..., Any]) -> None:
     """Or none, where a comparison fails that lies deep within."""
-    store = make_board().engine._opened
-    places = [f"{keys.root}sizes/{number}" for number in range(5000)]
+    link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
+    places = [f"{folder}{number}" for number in range(5000)]
+
+    def stored() -> int:
+        count: int = link.read([span(folder, end_of(folder), only="count")]).counts[0]
+        return count
+
     for compared in (39, 40, 41, 1599, 1600, 1601, 1641, 3000):
         compare = [is_at(place, 0) for place in places[:compared]]
         last = [*compare[:-1], is_at(places[compared - 1], 1)]
-        assert not store.link.txn(last, [put(place) for place in places], never=keys.never).succeeded
-        assert not any(store.gets(places)[0])
-    assert store.link.txn(compare, [put(place) for place in places], never=keys.never).succeeded
-    assert all(store.gets(places)[0])
-    assert not store.link.txn(compare, [put(places[0], b"new")], never=keys.never).succeeded
+        assert not link.txn(last, [put(place) for place in places]).succeeded
+        assert not stored()
+    assert link.txn(compare, [put(place) for place in places]).succeeded
+    assert stored() == len(places)
+    assert not link.txn(compare, [put(places[0], b"new")]).succeeded
 
 
 @pytest.mark.parametrize("options", [{"key": True}, {"key": True, "delay": 60}, {}], ids=str)

@@ -44,10 +44,10 @@ class Place:
     def board(self, name: str = "board", **options: Any) -> JobBoard:
         board = jobboard.fetch(name, self.conf(**options))
         assert isinstance(board, JobBoard)
-        # A waiter whose call is lost looks by itself only after the test has failed.
-        board.engine.poll_cap = 3 * LIMIT
         self._stack.callback(board.close)
         board.connect()
+        # A waiter whose call is lost looks by itself only after the test has failed.
+        board.engine.store.poll_cap = 3 * LIMIT  # type: ignore[attr-defined]
         return board
 
     def waiters(self, *wishes: list[str] | str | None, **options: Any) -> "Waiters":

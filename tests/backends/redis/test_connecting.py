@@ -78,7 +78,7 @@ def test_boards_and_namespaces_are_apart(server: Redis, open_board: Open) -> Non
         board.post("resize", details={"of": [namespace, name]}, key="k")
     for (namespace, name), board in boards.items():
         assert [job.details for job in board.iterjobs()] == [{"of": [namespace, name]}]
-    keys = [key for board in boards.values() for key in board.engine._live.keys.all]
+    keys = [key for board in boards.values() for key in board.engine.store.keys.all]
     assert len(set(keys)) == len(boards) * len(CONTAINERS)
     assert all(re.fullmatch(rb"[^{}:]+:\{[^{}:]+\}:[a-z]+", key) for key in keys)
 

@@ -39,11 +39,6 @@ STORY = (
 )
 
 
-def listening(place: Any) -> bool:
-    """Whether scripts tell what they do."""
-    return place.call("HGET", place.key("meta"), "listening") is not None
-
-
 def ears(place: Any) -> int:
     """How many are subscribed to the events."""
     return int(place.call("PUBSUB", "SHARDNUMSUB", place.key("meta") + ":events")[1])
@@ -119,8 +114,7 @@ class TestFree:
     def test_after_the_last_listener_has_gone(self, place: Any) -> None:
         board, other = place.board(), place.board()
         events = [EventLog(board), EventLog(board, "POSTED")]
-        assert listening(place)
-        assert listeners() == 1
+        assert ears(place) == listeners() == 1
         board.notifier.deregister("*", events[0]._hear)
         assert listeners() == 1
         board.notifier.deregister("POSTED", events[1]._hear)
@@ -128,17 +122,7 @@ class TestFree:
         eventually(lambda: ears(place) == 0)
         place.count()
         other.post("a")
-        assert not listening(place)
-        assert place.calls["spublish"] == 1
-        other.post("a")
-        assert place.calls["spublish"] == 1
-
-    def test_a_listener_that_was_killed(self, place: Any) -> None:
-        """Nobody takes back what it has announced, but those who find nobody there."""
-        place.call("HSET", place.key("meta"), "listening", 1)
-        board = place.board()
-        board.post("a")
-        assert not listening(place)
+        assert place.calls["spublish"] == 0
 
     def test_of_several_listeners_one_goes(self, place: Any) -> None:
         boards = [place.board() for _ in range(3)]
@@ -147,7 +131,7 @@ class TestFree:
         assert listeners() == 1
         job = boards[2].post("a")
         events[1].expect(job, "POSTED")
-        assert listening(place)
+        assert ears(place) == 1
 
     def test_a_closed_board_hears_again_once_it_is_connected(self, place: Any) -> None:
         board, other = place.board(), place.board()
@@ -163,14 +147,7 @@ def _kill_ears(place: Any) -> None:
     place.call("CLIENT", "KILL", "TYPE", "pubsub")
 
 
-def _unannounced(place: Any) -> None:
-    """A listener is there for good once it is announced again: its first announcement may meet a broken connection,
-    and then it begins anew."""
-    place.call("HDEL", place.key("meta"), "listening")
-
-
 def _kill_all(place: Any) -> None:
-    _unannounced(place)
     place.call("CLIENT", "KILL", "TYPE", "normal")
     place.call("CLIENT", "KILL", "TYPE", "pubsub")
 
@@ -180,12 +157,10 @@ def _forget(place: Any) -> None:
 
 
 def _restart(place: Any) -> None:
-    _unannounced(place)
     place.server.restart()
 
 
 def _crash(place: Any) -> None:
-    _unannounced(place)
     place.server.kill()
     place.server.start()
 
@@ -205,7 +180,7 @@ def test_breaks(place: Any, harm: Callable[[Any], None]) -> None:
     events = EventLog(board)
     assert ears(place) == 1
     harm(place)
-    eventually(lambda: ears(place) == 1 and listening(place))
+    eventually(lambda: ears(place) == 1)
     job = other.post("a")
     other.claim(job, "anna")
     events.expect(job, "POSTED", "CLAIMED")
@@ -223,7 +198,7 @@ def test_an_outage_is_told_once_and_so_is_its_end(place: Any, caplog: pytest.Log
     place.server.kill()
     eventually(lambda: told("DEBUG"))
     place.server.start()
-    eventually(lambda: ears(place) == 1 and listening(place))
+    eventually(lambda: ears(place) == 1)
     events.expect(place.board().post("a"), "POSTED")
     first, last = told("WARNING")
     assert first.startswith("can't listen to other processes, trying again")

@@ -25,7 +25,7 @@ def board(make_board: Callable[..., JobBoard]) -> JobBoard:
 
 @pytest.fixture
 def store(board: JobBoard) -> Any:
-    return board.engine._live
+    return board.engine.store
 
 
 def draft(job: str, trashed_on: int | None = None) -> Draft:
@@ -67,10 +67,10 @@ class TestTags:
                 [side] = store.read([], [("entity", "a")]).sides
                 for written in store.commit([], [Mark(side, value)]).sides:
                     assert (written.value, written.until) == (value, None)
-                    assert store.listed("entity").sides == [written]
+                    assert store.sides("entity", None, 10)[0].sides == [written]
                     tags.append(written.tag)
         assert len(tags) == len(set(tags)) == 6
-        assert store.listed("entity").sides == []
+        assert store.sides("entity", None, 10)[0].sides == []
 
 
 class TestCommit:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.backends("redis")
 NOT_COUNTED = ("HLEN", "HELLO", "CLIENT", "SSUBSCRIBE")
 """What the tests ask themselves, and what comes once for each connection."""
 
-SCRIPTS = ("insert", "take", "finish", "read", "page", "peek", "bide", "leave", "renew", "tidy")
+SCRIPTS = ("post", "commit", "take", "finish", "renew", "look", "read", "scan", "wait", "leave", "tidy")
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ class Commands:
 
     def __init__(self, client: redis.Redis, board: JobBoard) -> None:
         self._client = client
-        flags = board.engine._live.server.flags
+        flags = board.engine.store.server.flags
         self._names = {
-            client.script_load(Script(name, board.engine._live.keys, flags).source): name for name in SCRIPTS
+            client.script_load(Script(name, board.engine.store.keys, flags).source): name for name in SCRIPTS
         }
-        self._prefix = board.engine._live.keys.tag.decode().rpartition(":")[0]
+        self._prefix = board.engine.store.keys.tag.decode().rpartition(":")[0]
 
     def __enter__(self) -> Self:
         self._monitor = self._client.monitor()
@@ -91,7 +91,7 @@ class Commands:
 
 def asleep(client: redis.Redis, board: JobBoard, waiters: int = 1) -> None:
     """Return once so many wait for the server's call."""
-    eventually(lambda: client.hlen(board.engine._live.keys.of("bells")) == waiters)
+    eventually(lambda: client.hlen(board.engine.store.keys.of("bells")) == waiters)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_boards_of_two_names_share_no_key(client: redis.Redis, boards: Callable[
 def test_a_board_works_on_a_cluster(client: redis.Redis, boards: Callable[..., JobBoard], name: str) -> None:
     """All that it has lies in one slot; the cluster itself is in test_topologies.py."""
     board = boards(name)
-    slots = {key_slot(key) for key in board.engine._live.keys.all}
+    slots = {key_slot(key) for key in board.engine.store.keys.all}
     assert len(slots) == 1
     # Names are spread: what lies within the braces is no part of the namespace alone.
     assert slots != {key_slot(keys_of(b"another", name + "x").tag)}
@@ -182,11 +182,12 @@ def test_iterating_costs_one_round_trip_per_500_jobs(client: redis.Redis, boards
     board.claim_many("anna", 600)
     list(board.iterjobs(names=["none"]))
     with Commands(client, board) as sent:
-        for states, pages in ((None, 6), (["CLAIMED"], 2), (["UNCLAIMED"], 5)):
+        # One that looks for some goes through 2,000 others at a time.
+        for states, count, pages in ((None, 2600, 6), (["CLAIMED"], 600, 3), (["UNCLAIMED"], 2000, 5)):
             jobs = list(board.iterjobs(states=states))
-            assert len(jobs) == {6: 2600, 2: 600, 5: 2000}[pages]
+            assert len(jobs) == count
             assert {job.seen_state for job in jobs} <= set(states or ["CLAIMED", "UNCLAIMED"])
-            assert sent() == {"page": pages}
+            assert sent() == {"scan": pages}
 
 
 def test_claiming_costs_one_round_trip_on_any_board(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
@@ -222,8 +223,8 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., JobBoard]
         job = poster.post("resize")
         assert waiter.wait() == job
         # What is listed is what is not paused.
-        looks = {"claim_next": {}, "wait": {"peek": 1, "read": 1, "page": 1}}[verb]
-        assert sent() == {"insert": 1, **looks}
+        looks = {"claim_next": {"take": 1}, "wait": {"leave": 1, "look": 1, "read": 1, "scan": 1}}[verb]
+        assert sent() == {"post": 1, **looks}
     assert limits == [board.engine.poll_cap]
 
 
@@ -234,10 +235,10 @@ def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callabl
     with Commands(client, board) as sent:
         waiter = Background(lambda: next(board.wait(timeout=60)))
         asleep(client, board)
-        assert sent() == {"peek": 1, "bide": 1}
+        assert sent() == {"look": 1, "wait": 1}
         board.consume(held[0], "anna")
         board.extend(held[1], "anna", 600)
-        assert sent() == {"finish": 2}
+        assert sent() == {"finish": 1, "read": 2, "commit": 1}
         assert waiter.running
         board.abandon(held[2], "anna")
         assert waiter.wait() == held[2]
@@ -257,7 +258,7 @@ def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards
     # Nothing of a job's own but, for a day, that it was purged.
     assert left == {"meta", "sides", "ends"}
     assert left <= set(CONTAINERS)
-    sides = {side.partition(b"\0")[::2] for side in client.hkeys(board.engine._live.keys.of("sides"))}
+    sides = {side.partition(b"\0")[::2] for side in client.hkeys(board.engine.store.keys.of("sides"))}
     answers = {key.decode() for kind, key in sides if kind == b"answer"}
     assert answers == {f"{board._session.handle}:1"}
     assert {kind for kind, _ in sides} == {b"answer", b"purged"}
@@ -287,7 +288,7 @@ def test_a_closed_board_on_a_shared_client_leaves_nothing(
     waiter = Background(lambda: board.claim_next("anna", timeout=PATIENCE))
     asleep(client, board)
     assert len(client.client_list()) > before
-    bells = board.engine._live.keys.of("bells")
+    bells = board.engine.store.keys.of("bells")
     assert len(client.execute_command("PUBSUB", "SHARDCHANNELS")) == 3
     board.close()
     with pytest.raises(ConnectionFailure):
@@ -342,7 +343,7 @@ def test_a_conductor_does_not_try_to_claim_its_own_running_jobs(
             eventually(lambda: conductor.tally.consumed == 2)
             asleep(client, board)
             # The second take finds nothing, and says so at once: the running job is none of its business.
-            assert sent() == {"insert": 1, "take": 2, "finish": 1, "bide": 1}
+            assert sent() == {"post": 1, "take": 2, "finish": 1, "wait": 1}
         assert (long.state, short.state) == (CLAIMED, COMPLETE)
         assert sorted(begun) == ["first", "long", "short"]
     finally:

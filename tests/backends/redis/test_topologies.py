@@ -218,7 +218,7 @@ def wait_for_replica(primary: servers.Redis) -> None:
 
 
 def slot_of(cluster: RedisCluster, board: JobBoard) -> tuple[int, ClusterNode]:
-    slot = cluster.keyslot(board.engine._live.keys.tag)
+    slot = cluster.keyslot(board.engine.store.keys.tag)
     return slot, cluster.nodes_manager.get_node_from_slot(slot)
 
 

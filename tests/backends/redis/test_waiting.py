@@ -8,11 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgpack
 import pytest
-import redis
 
-from jobboard.backends.redis.bells import Wish
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
@@ -60,7 +57,7 @@ class Held:
 class TestOneForEach:
     @pytest.mark.parametrize("wish", [None, ["a"], ["a", "b"]])
     def test_eight_waiters(self, place: Any, sleeper: Sleeper, wish: Any) -> None:
-        """Each job wakes one of them, who has it without asking."""
+        """Each job wakes one of them."""
         poster, near = place.board(), place.board()
         far = [place.waiters(wish, wish) for _ in range(2)]
         entries = len(wish or [None])
@@ -82,7 +79,8 @@ class TestOneForEach:
             posted.append(poster.post("a").uuid)
             eventually(lambda: len(taken()) == number, LIMIT)  # noqa: B023 - called right here
             assert place.asleep == (8 - number) * entries
-            assert place.calls["evalsha"] == number
+            # A post, and the look of the one who was called.
+            assert place.calls["evalsha"] == 2 * number
             assert place.calls["spublish"] == number
         stands_still(place, 0.2)
         for ear in ears:
@@ -96,7 +94,7 @@ class TestOneForEach:
         poster.post_many([{"name": "a"}] * 3)
         eventually(lambda: sum(not waiter.running for waiter in waiters) == 3, LIMIT)
         stands_still(place, 0.2)
-        assert place.calls["evalsha"] == 1
+        assert place.calls["evalsha"] == 4
         assert place.asleep == 5
 
 
@@ -139,7 +137,8 @@ class TestTheRightOne:
         job = poster.post("a")
         assert waiter.wait(LIMIT) == job
         stands_still(place, 0.2)
-        assert place.calls["evalsha"] == place.calls["spublish"] == 1
+        # The post, and a look.
+        assert (place.calls["evalsha"], place.calls["spublish"]) == (2, 1)
 
     def test_all_who_look_wake(self, place: Any) -> None:
         poster, boards = place.board(), [place.board() for _ in range(2)]
@@ -149,55 +148,30 @@ class TestTheRightOne:
         for waiter in waiters:
             assert waiter.wait(LIMIT) == [job]
 
-    def test_a_batch_is_given_out_in_order(self, place: Any, sleeper: Sleeper) -> None:
-        """The longest in the queue gets the first of what it wants, whatever order the batch is in."""
-        poster, both, only_a, only_b = (place.board() for _ in range(4))
-        waiters = [sleeper(both, names=["a", "b"]), sleeper(only_a, names=["a"]), sleeper(only_b, names=["b"])]
+    def test_a_batch_calls_one_for_each_job(self, place: Any, sleeper: Sleeper) -> None:
+        """Whoever comes first has the best job of its names, as anybody who claims."""
+        poster, only_a, only_b = (place.board() for _ in range(3))
+        waiters = [sleeper(only_a, names=["a"]), sleeper(only_b, names=["b"]), sleeper(only_a, names=["a"])]
         low, high, next_high = poster.post_many(
             {"name": name, "priority": priority}
             for name, priority in (("b", JobPriority.LOW), ("a", JobPriority.HIGH), ("a", JobPriority.HIGH))
         )
-        assert [waiter.wait(LIMIT) for waiter in waiters] == [high, next_high, low]
-
-    def test_what_is_given_is_a_claim_like_any_other(self, place: Any, sleeper: Sleeper) -> None:
-        poster, board = place.board(), place.board()
-        events: list[str] = []
-        board.notifier.register("*", lambda event, details: events.append(event))
-        kept, fixed = sleeper(board), sleeper(board, expiry=50)
-        first, second = poster.post("a", details={"n": 1}), poster.post("a")
-        job = kept.wait(LIMIT)
-        assert (job, job.details, job.attempts, job.claim.who) == (first, {"n": 1}, 1, "anna")
-        assert job.expires_in() is None
-        assert 40 < fixed.wait(LIMIT).expires_in() <= 50
-        assert not job.claim.lost
-        job.claim.consume()
-        board.consume(fixed.wait(), "anna")
-        eventually(lambda: Counter(events) == {"POSTED": 2, "CLAIMED": 2, "CONSUMED": 2, "REMOVAL": 2}, LIMIT)
-        assert poster.job_count == 0
-        assert second.state == "COMPLETE"
+        assert waiters[1].wait(LIMIT) == low
+        assert {waiters[0].wait(LIMIT), waiters[2].wait(LIMIT)} == {high, next_high}
 
     def test_many_at_once_are_filled_up(self, place: Any) -> None:
-        """Who wants several is given the first, and looks for more at once."""
         poster, board = place.board(), place.board()
         waiter = Background(lambda: board.claim_many("anna", 5, timeout=None))
         place.until_asleep(1)
         jobs = poster.post_many([{"name": "a"}] * 3)
         assert waiter.wait(LIMIT) == jobs
 
-    def test_a_call_of_an_earlier_night(self, place: Any, sleeper: Sleeper) -> None:
-        board = place.board()
-        waiter = sleeper(board)
-        [channel] = [name for name in place.call("PUBSUB", "SHARDCHANNELS") if not name.endswith(":all")]
-        place.count()
-        with redis.Redis(port=place.server.port) as client:
-            assert client.execute_command("SPUBLISH", channel, msgpack.packb([0, False])) == 1
-        stands_still(place, 0.2)
-        assert waiter.running
-
     def test_an_event_of_an_earlier_night(self, place: Any, sleeper: Sleeper) -> None:
         board = place.board()
         everybody = place.key("waiters") + ":all"
-        eventually(lambda: [board.claim_next("anna", timeout=0.1), place.call("SPUBLISH", everybody, 1)] == [None, 1])
+        eventually(
+            lambda: [board.claim_next("anna", timeout=0.1), place.call("SPUBLISH", everybody, "0" * 18)] == [None, 1]
+        )
         place.count()
         sleeper(board)
         stands_still(place, 0.2)
@@ -235,8 +209,8 @@ class TestIdle:
         start = time.monotonic()
         assert waiter.wait(LIMIT) == job
         assert 0.3 < time.monotonic() - start < 4.5
-        # The post, the look that claims it, and, if that came a moment too early, one night more.
-        assert place.calls["evalsha"] <= 6
+        # The post, the looks and commits that sweep and claim it, and, if these came too early, one night more.
+        assert place.calls["evalsha"] <= 12
 
     @pytest.mark.parametrize("delay", [None, 0.3])
     def test_what_comes_between_the_look_and_the_sleep(
@@ -250,8 +224,8 @@ class TestIdle:
                 posted.append(other.post("a", delay=delay))
             sleep(*args)
 
-        sleep = board.engine._live.bells._sleep
-        monkeypatch.setattr(board.engine._live.bells, "_sleep", post)
+        sleep = board.engine.store.waiters._sleep
+        monkeypatch.setattr(board.engine.store.waiters, "_sleep", post)
         waiter = Background(lambda: board.claim_next("anna", timeout=None))
         assert waiter.wait(LIMIT) == posted[0]
 
@@ -312,10 +286,11 @@ class TestBrokenWaiters:
         assert place.asleep == 0
 
     def test_a_stopped_process_delays_a_job_by_its_lease(self, place: Any, sleeper: Sleeper) -> None:
-        """It was given the job, as if it had been stopped right after it claimed it."""
+        """It was called: others look by themselves after a while, as if it had claimed the job."""
         poster, board = place.board(), place.board()
-        far = place.waiters(None, claim_ttl=1)
+        far = place.waiters(None)
         place.until_asleep(1)
+        board.engine.store.poll_cap = 1.0
         waiter = sleeper(board)
         os.kill(far.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, far.pid, os.WSTOPPED | os.WNOWAIT)
@@ -326,9 +301,8 @@ class TestBrokenWaiters:
     def test_a_connection_that_breaks_as_it_is_called(
         self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What it was given is asked for, and nobody else gets it."""
         poster, board = place.board(), place.board()
-        held = Held(monkeypatch, board.engine._live.bells, "_listen")
+        held = Held(monkeypatch, board.engine.store.waiters, "_listen")
         held.hold()
         waiter = sleeper(board)
         job = poster.post("a")
@@ -349,7 +323,7 @@ class TestHandedOn:
     ) -> None:
         poster, slow, other = (place.board() for _ in range(3))
         posted, woke = threading.Event(), threading.Event()
-        listen = slow.engine._live.bells._listen
+        listen = slow.engine.store.waiters._listen
 
         def too_late(*args: Any) -> bool:
             if posted.is_set():
@@ -358,7 +332,7 @@ class TestHandedOn:
             woke.set()
             return False
 
-        monkeypatch.setattr(slow.engine._live.bells, "_listen", too_late)
+        monkeypatch.setattr(slow.engine.store.waiters, "_listen", too_late)
         unless = None if looks_again else woke.is_set
         waiters = [sleeper(slow, names=names, unless=unless), sleeper(other, names=["a"] if names else None)]
         # A head that neither has a wake-up for, nor wants.
@@ -382,6 +356,46 @@ class TestHandedOn:
         assert waiters[1].wait(LIMIT) == job
         assert waiters[0].wait(LIMIT) is None
 
+    @pytest.mark.parametrize("plain", [True, False])
+    def test_by_one_who_takes_what_another_was_called_for(
+        self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, plain: bool
+    ) -> None:
+        """The older of two jobs goes to the one who was called for the younger."""
+        poster, slow, both, last = (place.board() for _ in range(4))
+        if not plain:
+            # By a search and a commit.
+            poster.pause(["c"])
+        held = Held(monkeypatch, slow.engine, "take")
+        waiters = [sleeper(slow, names=["a"]), sleeper(both, names=["b", "a"]), sleeper(last, names=["b"])]
+        held.hold()
+        a, b = poster.post_many([{"name": "a"}, {"name": "b"}])
+        assert waiters[1].wait(LIMIT) == a
+        held.go_on()
+        assert waiters[2].wait(LIMIT) == b
+        assert waiters[0].running
+
+    def test_by_one_whose_place_another_thread_has(self, place: Any, sleeper: Sleeper) -> None:
+        """Who forgoes a call takes nobody else out of the queue."""
+        poster, board = place.board(), place.board()
+        woke, enough = threading.Event(), threading.Event()
+        posted: list[Any] = []
+
+        def unless() -> bool:
+            if not posted:
+                return False
+            woke.set()
+            return enough.wait(LIMIT)
+
+        first = sleeper(board, names=["a"], unless=unless)
+        posted.append(None)
+        poster.post("a")
+        assert woke.wait(LIMIT)
+        second = sleeper(board, names=["b"])
+        enough.set()
+        assert first.wait(LIMIT) is None
+        job = poster.post("b")
+        assert second.wait(LIMIT) == job
+
     @pytest.mark.parametrize("method", ["_listen", "take"])
     def test_by_a_board_that_is_closed(
         self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, method: str
@@ -389,7 +403,7 @@ class TestHandedOn:
         """Called, it has not heard it yet; or it has, and not looked yet."""
         poster, one, other = (place.board() for _ in range(3))
         if method == "_listen":
-            held = Held(monkeypatch, one.engine._live.bells, method)
+            held = Held(monkeypatch, one.engine.store.waiters, method)
             held.hold()
             waiters = [sleeper(one)]
         else:
@@ -428,7 +442,7 @@ class TestHandedOn:
             assert now.wait(LIMIT)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(one.engine._live.bells, "_listen", interrupted)
+        monkeypatch.setattr(one.engine.store.waiters, "_listen", interrupted)
         waiters = [sleeper(one), sleeper(other)]
         if called:
             job = poster.post("a")
@@ -440,24 +454,11 @@ class TestHandedOn:
             job = poster.post("a")
         assert waiters[1].wait(LIMIT) == job
 
-    def test_not_what_an_earlier_night_gave(self, place: Any, sleeper: Sleeper) -> None:
-        board = place.board()
-        waiter = sleeper(board)
-        job = place.board().post("a")
-        waiter.wait(LIMIT)
-
-        def interrupted(seconds: float) -> bool:
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            board.engine._live.bells.wait(Wish("anna", 10_000_000, None), "handle", None, 1, LIMIT, interrupted)
-        assert job.state == "CLAIMED"
-
     def test_by_one_who_is_woken(self, place: Any, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
         """By wake(), after it was called."""
         poster, one, other = (place.board() for _ in range(3))
         enough = threading.Event()
-        held = Held(monkeypatch, one.engine._live.bells, "_listen")
+        held = Held(monkeypatch, one.engine.store.waiters, "_listen")
         held.hold()
         waiters = [sleeper(one, unless=enough.is_set), sleeper(other)]
         job = poster.post("a")
@@ -501,7 +502,7 @@ class TestWake:
 
 
 def test_a_wait_that_fails_leaves_nothing_to_a_later_call(place: Any) -> None:
-    """Of the same thread and once the board is paused: the job was claimed for the waiter before."""
+    """Of the same thread and once the board is paused."""
     poster, board = place.board(), place.board()
     looks: list[int] = []
 

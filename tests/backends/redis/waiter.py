@@ -10,8 +10,8 @@ import jobboard
 def main() -> None:
     given = json.loads(sys.argv[1])
     board = jobboard.fetch("board", given["conf"])
-    board.engine.poll_cap = given["poll_cap"]
     board.connect()
+    board.engine.store.poll_cap = given["poll_cap"]
     saying = threading.Lock()
 
     def say(*what: object) -> None:

@@ -19,9 +19,9 @@ class Spy:
     """Records the statements that a board runs on this thread's connection; may stop before some."""
 
     def __init__(self, board: JobBoard, before: Callable[[str], None] | None = None) -> None:
-        assert board.engine._opened is not None
-        board.engine._opened.links.run(lambda link: None)
-        self._link = board.engine._opened.links._local.link
+        assert board.engine.store is not None
+        board.engine.store.links.run(lambda link: None)
+        self._link = board.engine.store.links._local.link
         self._before = before
         self.texts: list[str] = []
 

@@ -228,7 +228,7 @@ def test_where_is_asked_again_under_the_lock(board: JobBoard, engine: sa.Engine,
 def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: JobBoard, engine: sa.Engine) -> None:
     def listening() -> Any:
         board.claim_next("anna", timeout=0.1)
-        return board.engine._opened.waiter._ear
+        return board.engine.store.waiter._ear
 
     ear = eventually(listening)
     assert ear.listens

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.backends("postgresql"), pytest.mark.any_driver]
 
 @pytest.fixture
 def cursors(board: JobBoard) -> Cursors:
-    board.engine._opened.links.run(lambda link: None)
-    cursor = board.engine._opened.links._local.link.cursor
+    board.engine.store.links.run(lambda link: None)
+    cursor = board.engine.store.links._local.link.cursor
     assert isinstance(cursor, Cursors)
     return cursor
 
@@ -56,7 +56,7 @@ def test_there_are_so_many(cursors: Cursors, monkeypatch: pytest.MonkeyPatch) ->
 def test_types_may_change(board: JobBoard, cursors: Cursors) -> None:
     """NULL and numbers of any size, one after the other."""
     statement = Prepared(sa.select(text("value"), sa.bindparam("p_number", type_=sa.BigInteger())))
-    link: Any = board.engine._opened.links._local.link
+    link: Any = board.engine.store.links._local.link
     for value, number in (("x", 1), (None, 2**40), ("é", None), (None, 2**20), ("y", -1)):
         for _ in range(7):
             assert link.rows(statement, {"p_value": value, "p_number": number}) == [(value, number)]

@@ -154,7 +154,7 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
     healthy = [board.post("a", key="key"), board.post("a", delay=60), board.post("a"), board.post("a")]
     board.claim(healthy[2], "anna")
     board.cancel(healthy[3])
-    assert list(odd_rows(board.engine._opened)) == []
+    assert list(odd_rows(board.engine.store)) == []
     odd: dict[str, dict[str, Any]] = {
         "its token is the last": {"token": 2**63 - 1},
         "its attempts are the most": {"attempts": 2**31 - 1},
@@ -174,7 +174,7 @@ def test_odd_rows_are_listed(board: JobBoard, damage: Damage, make_board: Callab
         job = board.post("a")
         damage(job, **values)
         places[job.uuid] = reason
-    found = list(odd_rows(board.engine._opened))
+    found = list(odd_rows(board.engine.store))
     assert len(found) == len(odd)
     for place, reason in found:
         assert place.startswith(f"table {board.table.name}, id ")

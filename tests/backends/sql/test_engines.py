@@ -96,7 +96,7 @@ def test_tls_as_mysqls_clients_have_it(private_server: Callable[..., Any], board
         "ssl-mode=DISABLED&charset=utf8mb4",
     ):
         with jobboard.backend("board", f"{server.uri}?{options}") as board:
-            cipher = board.engine._opened.links.run(
+            cipher = board.engine.store.links.run(
                 lambda link: link.connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'").one()[1]
             )
             ciphers.append(bool(cipher))

@@ -195,7 +195,7 @@ def test_a_slot_that_comes_free_wakes_who_waits(make_board: Callable[..., JobBoa
     board.post_many([Posting("mail")] * (concurrency + 1))
     held = [take(board) for _ in range(concurrency)]
     waiter = Background(lambda: other.claim_next("bert", timeout=LATE))
-    eventually(lambda: other.engine._live.waiter.mark() is not None)
+    eventually(lambda: other.engine.store.waiter.mark() is not None)
     board.consume(held[0], "anna")
     assert waiter.wait(LATE / 4) is not None
 
@@ -229,7 +229,7 @@ def test_a_slot_in_a_scope_that_another_holds(make_board: Callable[..., JobBoard
     _, second = board.post_many([Posting("mail")] * 2)
     held = take(board)
     waiter = Background(lambda: other.claim_next("bert", timeout=LATE))
-    eventually(lambda: other.engine._live.waiter.mark() is not None)
+    eventually(lambda: other.engine.store.waiter.mark() is not None)
     sides = sa.table(f"{board.table.name}_sides", sa.column("kind", sa.String))
     with engine.connect() as connection:
         connection.execute(sa.select(sides.c.kind).where(sides.c.kind == "scope").with_for_update())

@@ -162,7 +162,7 @@ def test_what_waited_for_a_lock_is_found(
 
 
 def waiting(board: JobBoard) -> bool:
-    rows = board.engine._opened.links.run(
+    rows = board.engine.store.links.run(
         lambda link: (
             link.cursor.execute(
                 "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -365,7 +365,7 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
 ) -> None:
     monkeypatch.undo()
     board = make_board(table="pinned", name=pin)
-    link = board.engine._opened.links.run(lambda link: link)
+    link = board.engine.store.links.run(lambda link: link)
     link.cursor.execute("ALTER TABLE pinned SET (autovacuum_enabled = false)")
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.exec_driver_sql(pin)

@@ -64,7 +64,7 @@ def test_one_that_is_taken_as_it_is_looked_for(
     back(board)
     board.post_many([{"name": "more"}] * more)
     walks.clear()
-    store = board.engine._opened
+    store = board.engine.store
     query = store.query
 
     def late(statement: Any, **params: Any) -> Any:
@@ -92,7 +92,7 @@ def test_what_has_come_back_costs_the_same_behind_a_pinned_snapshot(
 ) -> None:
     """Also by a plan that was made while nothing was known of the table, as each is on a young board."""
     board = make_board(table="young")
-    link = board.engine._opened.links.run(lambda link: link)
+    link = board.engine.store.links.run(lambda link: link)
     link.cursor.execute("ALTER TABLE young SET (autovacuum_enabled = false)")
     pages = []
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:

@@ -282,7 +282,7 @@ def test_list_after_list(make_small: MakeSmall, names: list[str] | None, limit: 
     groups = ("big", "a", None, "b", "big", "b", "a", "big", "big", "big", "big", "big")
     names_of = itertools.cycle(["mail", "mail", "mail", "resize", "print"])
     posted = [board.post(next(names_of), group=each, priority=dear) for dear in (0, 50, 0) for each in groups]
-    store = board.engine._opened
+    store = board.engine.store
     full = [("mail", "big"), ("resize", "big")]
     request = TakeRequest({}, limit, codec.VERSION, names, None, full=full)
     lists = Candidates(store.statements).lists(request, lambda each, params: store.query(each, **params))
@@ -295,10 +295,9 @@ def test_list_after_list(make_small: MakeSmall, names: list[str] | None, limit: 
 
 
 @sqlite
-@pytest.mark.parametrize("limit", [Limit("mail", rate=(1, 9.0)), Limit("mail", concurrency=1, binding=False)])
-def test_what_no_list_tells_to_be_full(small: JobBoard, limit: Limit) -> None:
+def test_what_no_list_tells_to_be_full(small: JobBoard) -> None:
     crowd = small.engine._shortcuts._crowd
-    assert not crowd.meet([LimitScope("mail", limit)], 1)
+    assert not crowd.meet([LimitScope("mail", Limit("mail", rate=(1, 9.0)))], 1)
     assert crowd.meet([LimitScope("mail", Limit("mail", concurrency=1))], 1)
 
 
@@ -307,7 +306,7 @@ def test_what_no_list_tells_to_be_full(small: JobBoard, limit: Limit) -> None:
 def test_what_a_take_costs_behind_a_full_group(make_small: MakeSmall, names: list[str] | None) -> None:
     """As much behind 4,000 of its jobs as behind 500; also where some of what comes then has no group."""
     [board] = make_small(far=100)
-    link = board.engine._opened.links.run(lambda link: link)
+    link = board.engine.store.links.run(lambda link: link)
     crowd(board, 500)
     board.post_many([Posting("mail", group=group) for n in range(12) for group in (f"g{n}", None)])
     board.claim_many("anna", 10, names=names)
@@ -328,7 +327,7 @@ def test_by_which_indexes_the_first_jobs_are_found(small: JobBoard) -> None:
     """By those of its group, none of whose rows it reads; and those that have no group by their own."""
     heads = small.engine._shortcuts._heads
     heads.first(1, [], [], {"p_readable": 1}, lambda *_: [])
-    link = small.engine._opened.links.run(lambda link: link)
+    link = small.engine.store.links.run(lambda link: link)
     params = {"p_board": small.name, "p_readable": 1, "p_names": "[]", "p_full": "[]"}
     text, values = heads._made[1, False].compiled(link.dialect, params)
     link.cursor.execute(f"EXPLAIN QUERY PLAN {text}", values)

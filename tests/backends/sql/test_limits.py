@@ -45,7 +45,7 @@ def holding(engine: sa.Engine, board: JobBoard) -> Any:
 
 
 def set_by(board: JobBoard) -> bool:
-    """Whether the limit is set, though it may not bind yet."""
+    """Whether the limit is set, though claims of before may not count yet."""
     return bool(board.limits())
 
 
@@ -72,7 +72,7 @@ def test_a_claim_that_does_not_end(board: JobBoard, make_board: Callable[..., An
     holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
     claim = Background(lambda: board.claim_next("anna"))
     eventually(lambda: _waits_for_the_lock(holding))
-    with pytest.raises(JobFailure, match="does not bind yet"):
+    with pytest.raises(JobFailure, match="may not count their claims"):
         impatient.set_limit("mail", concurrency=1)
     holding.rollback()
     assert claim.wait() is not None
@@ -214,7 +214,7 @@ def test_a_slot_that_is_given_back_while_its_job_takes_it_again(
     board.set_limit("mail", concurrency=1)
     job, second = board.post("mail"), board.post("mail")
     board.claim(job, "anna")
-    sides = board.engine._opened._sides
+    sides = board.engine.store._sides
     read, anew = sides.read, []
 
     def late(rows: Any, locks: str, asked: Any) -> Any:

@@ -60,7 +60,7 @@ class TestOnce:
         """A token only rises, also where the clock was set back since the job's last claim."""
         ahead, behind = far.post_many([{"name": "a"}] * 2)
         token = 10**16
-        with far.engine._opened.links.engine.begin() as connection:
+        with far.engine.store.links.engine.begin() as connection:
             connection.execute(sa.update(far.table).where(far.table.c.uuid == ahead.uuid).values(token=token))
         fault = proxy.lose(what, matching=decisive)
         jobs = far.claim_many("anna", 2)
@@ -137,16 +137,16 @@ class TestLate:
 
         def first() -> None:
             def work(run: Any, earlier: Any) -> Any:
-                pick = board.engine._opened.statements.ready
+                pick = board.engine.store.statements.ready
                 lease = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
                 look, answer = board.engine._writer.take(run, pick, TakeRequest(lease, 1, 1, None, None))
                 # Its answer is written, and not committed yet.
-                board.engine._opened.keep(run, nonce, answer)
+                board.engine.store.keep(run, nonce, answer)
                 began.set()
                 go_on.wait(10)
                 return look, DONE
 
-            board.engine._opened.transact(None, work)
+            board.engine.store.transact(None, work)
 
         def again() -> None:
             results.append(other.engine.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
@@ -197,7 +197,7 @@ class TestLate:
         assert not board.engine.take("anna", 1, None, None, 1, again).records
         board.engine.insert([self.draft(1)], posted)
         # The first try goes to the server as it was sent; nobody waits for its answer.
-        engine, store = board.engine, board.engine._opened
+        engine, store = board.engine, board.engine.store
         lease = {"p_who": "anna", "p_keeper": "handle", "p_ttl": 60_000_000}
         with pytest.raises(ConstraintViolated):
             engine._shortcuts.take(TakeRequest(lease, 1, 1, None, None, swept=True), first)

@@ -18,7 +18,7 @@ ODD = "'\\\"?%s%(p_name)s%%;é😀"
 
 
 def link_of(board: JobBoard) -> Link:
-    link: Link = board.engine._live.links.run(lambda link: link)
+    link: Link = board.engine.store.links.run(lambda link: link)
     return link
 
 
@@ -129,7 +129,7 @@ def test_a_connection_that_is_killed(board: JobBoard, engine: sa.Engine) -> None
 def test_a_server_that_takes_no_more_of_them(private_server: Callable[..., Any]) -> None:
     server = private_server("mariadb")
     with jobboard.backend("board", server.uri) as board:
-        board.engine._live.links.run(lambda link: link.cursor.execute("SET GLOBAL max_prepared_stmt_count = 0"))
+        board.engine.store.links.run(lambda link: link.cursor.execute("SET GLOBAL max_prepared_stmt_count = 0"))
         works(board)
         assert known(board) == 0
         # It was asked, and refused.
@@ -137,7 +137,7 @@ def test_a_server_that_takes_no_more_of_them(private_server: Callable[..., Any])
 
 
 def test_an_oracle_of_a_server(board: JobBoard) -> None:
-    board.engine._live.links.run(lambda link: link.cursor.execute("SET SESSION sql_mode = 'ORACLE'"))
+    board.engine.store.links.run(lambda link: link.cursor.execute("SET SESSION sql_mode = 'ORACLE'"))
     works(board)
 
 

@@ -210,14 +210,14 @@ def test_outcomes_are_found_by_an_index(
     backend: str, board: JobBoard, engine: sa.Engine, name: str, params: dict[str, Any], index: str
 ) -> None:
     table = aged(board, engine, 3000)
-    statement = getattr(board.engine._opened.statements.part(OutcomeStatements), name)
+    statement = getattr(board.engine.store.statements.part(OutcomeStatements), name)
     if backend == "postgresql":
         # Without statistics, as long as nobody has come by to take them.
-        links = board.engine._opened.links
+        links = board.engine.store.links
         assert re.search(index, links.run(lambda link: explained(link, backend, statement, params)))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(("ANALYZE TABLE " if backend == "mariadb" else "ANALYZE ") + table.name)
-    plan = board.engine._opened.links.run(lambda link: explained(link, backend, statement, params))
+    plan = board.engine.store.links.run(lambda link: explained(link, backend, statement, params))
     plan = re.sub(r'"possible_keys": \[[^]]*\]', "", plan)
     assert re.search(index, plan), plan
     assert (f"{table.name}_until" in plan) == (name == "old"), plan

@@ -15,7 +15,7 @@ SERVERS = pytest.mark.backends("postgresql", "mariadb")
 @SERVERS
 def test_a_transaction_that_is_open_for_long_is_named(backend: str, board: JobBoard, engine: sa.Engine) -> None:
     me = {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT CONNECTION_ID()"}[backend]
-    store = board.engine._opened
+    store = board.engine.store
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         number = connection.exec_driver_sql(me).scalar_one()
         connection.execute(sa.select(sa.func.count()).select_from(board.table))
@@ -38,7 +38,7 @@ def test_a_prepared_transaction_is_named(board: JobBoard, engine: sa.Engine) -> 
         transaction = connection.begin_twophase(name)
         connection.execute(sa.update(board.table).values(version=1))
         transaction.prepare()
-        [pin] = [each for each in pins(board.engine._opened, 0) if name in each.place]
+        [pin] = [each for each in pins(board.engine.store, 0) if name in each.place]
         transaction.rollback()
     assert pin.place.startswith(f"prepared transaction {name} of ")
     assert pin.advice.endswith(f"COMMIT PREPARED or ROLLBACK PREPARED '{name}'")
@@ -56,7 +56,7 @@ def test_who_may_not_see_others_is_told_nothing(board: JobBoard, board_conf: dic
         uri = url.set(username="blind", password="secret").render_as_string(hide_password=False)
         theirs = jobboard.fetch("board", {**board_conf, "board": uri})
         theirs.connect()
-        assert list(pins(theirs.engine._opened, 0)) == []
+        assert list(pins(theirs.engine.store, 0)) == []
         assert theirs.examine() is not None
         theirs.close()
     finally:

@@ -68,7 +68,7 @@ def fill(board: JobBoard, backend: str) -> None:
         ),
         "mariadb": ("ANALYZE TABLE plans",),
     }
-    with board.engine._opened.links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with board.engine.store.links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in analyze.get(backend, ()):
             connection.exec_driver_sql(statement)
 
@@ -76,7 +76,7 @@ def fill(board: JobBoard, backend: str) -> None:
 def plans(board: JobBoard, call: Any, spy: Any) -> list[str]:
     """The plan of each statement on the jobs' table that ``call`` runs, as text."""
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(
-        board.engine._opened.links.engine.dialect.name, "EXPLAIN FORMAT=JSON "
+        board.engine.store.links.engine.dialect.name, "EXPLAIN FORMAT=JSON "
     )
     found: list[str] = []
     with spy(board) as seen:
@@ -111,7 +111,7 @@ CALLS = {
     "extend": lambda b: b.extend(_claimed(b), "anna"),
     "release": lambda b: b.release(_claimed(b)),
     "heartbeat": lambda b: (_claimed(b), b._renew_held(b._session)),
-    "sweep": lambda b: b.engine._opened.transact(None, lambda run, _: b.engine._writer.sweep(run)),
+    "sweep": lambda b: b.engine.store.transact(None, lambda run, _: b.engine._writer.sweep(run)),
     "peek": lambda b: b.engine.peek(["n3"], codec.VERSION),
     "read": lambda b: b.engine.read([f"no-such-{i}" for i in range(100)]),
     "siblings": lambda b: b.siblings(),
@@ -134,7 +134,7 @@ def test_no_statement_walks_the_table(full: JobBoard, call: str, spy: Any) -> No
 
 
 def _walks(board: JobBoard, plan: str) -> bool:
-    name = board.engine._opened.links.engine.dialect.name
+    name = board.engine.store.links.engine.dialect.name
     if name == "sqlite":
         return bool(re.search(r"SCAN plans(?! USING| VIRTUAL)", plan)) or "SCAN plans USING" in plan
     if name == "postgresql":
@@ -151,7 +151,7 @@ def test_the_ready_jobs_come_from_their_index(full: JobBoard, call: str, index: 
 def test_no_index_holds_the_lease(full: JobBoard) -> None:
     held = {column.name for index in full.table.indexes for column in index.columns}
     assert "lock_until" not in held
-    with full.engine._opened.links.engine.connect() as connection:
+    with full.engine.store.links.engine.connect() as connection:
         made = sa.inspect(connection).get_indexes("plans")
     assert {"plans_ready", "plans_by_name", "plans_wake"} <= {index["name"] for index in made}
     assert not any("lock_until" in index["column_names"] for index in made)
@@ -175,12 +175,12 @@ def test_how_many_statements_a_verb_takes(full: JobBoard, spy: Any, backend_trip
         else:
             full.consume(job, "anna")
     # SQLite's begin, commit and look at its commit counter cost what a statement costs.
-    assert len(seen.texts) <= backend_trips[full.engine._opened.links.engine.dialect.name]
+    assert len(seen.texts) <= backend_trips[full.engine.store.links.engine.dialect.name]
 
 
 def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
-    link = full.engine._opened.links.run(lambda link: link)
+    link = full.engine.store.links.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as count:
         full.consume(_claimed(full), "anna")
@@ -190,7 +190,7 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
 
 
 def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
-    link = full.engine._opened.links.run(lambda link: link)
+    link = full.engine.store.links.run(lambda link: link)
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as first:
         page = full.engine.page(None, 50, None, None)
@@ -205,7 +205,7 @@ def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
 def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -> None:
     """Also while nobody has analysed the table, whatever the database thought of its statements when it was small."""
     board = make_board(table="fresh")
-    link = board.engine._opened.links.run(lambda link: link)
+    link = board.engine.store.links.run(lambda link: link)
     if link.dialect.name == "postgresql":
         link.cursor.execute("ALTER TABLE fresh SET (autovacuum_enabled = false)")
     read = READS[link.dialect.name]
@@ -234,7 +234,7 @@ def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard]) -
 def test_a_take_beside_a_paused_name_is_as_short_behind_many_of_its_jobs(make_board: Callable[..., JobBoard]) -> None:
     """It learns which names there are, from step to step along their index."""
     board = make_board(table="paused")
-    link = board.engine._opened.links.run(lambda link: link)
+    link = board.engine.store.links.run(lambda link: link)
     read = READS[link.dialect.name]
     board.post_many([{"name": name} for name in ("a", "b", "c") for _ in range(500)])
     board.pause(["a"])
@@ -263,7 +263,7 @@ def test_the_names_that_are_there(
     board.post_many([{"name": name} for n, name in enumerate(wanted) for _ in range(n + 1)])
     claimed = board.post("claimed", priority="HIGH")
     assert board.claim_next("anna") == claimed
-    assert board.engine._opened.names_but([]) == wanted
+    assert board.engine.store.names_but([]) == wanted
 
 
 @contextlib.contextmanager

@@ -130,14 +130,14 @@ def test_places_follow_each_other_whoever_gives_them(board: JobBoard, engine: sa
 def test_an_error_that_comes_behind_an_answer_is_heard(board: JobBoard) -> None:
     fails = Compound(Prepared(sa.select(sa.literal(1))), "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too late';")
     with pytest.raises(JobFailure, match="too late"):
-        board.engine._live.links.run(lambda link: link.compound(fails, {}))
+        board.engine.store.links.run(lambda link: link.compound(fails, {}))
     assert board.job_count == 0
 
 
 @pytest.mark.backends("mariadb")
 def test_a_batch_of_posts_goes_as_bytes(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a text the driver looks at each character."""
-    cursor = board.engine._live.links.run(lambda link: link.cursor)
+    cursor = board.engine.store.links.run(lambda link: link.cursor)
     run, sent = cursor.execute, []
     monkeypatch.setattr(cursor, "execute", lambda text, values=None: [sent.append(values), run(text, values)])
     board.post_many([Posting("ü")] * 2)

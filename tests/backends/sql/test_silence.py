@@ -125,7 +125,7 @@ def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyP
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far.engine._opened.links.watch.silences
+    assert far.engine.store.links.watch.silences
     assert not any(claim.lost for claim in claims)
 
 
@@ -156,7 +156,7 @@ def test_close_of_a_silent_connection_as_the_watching_ends(
     far: JobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far.post("a")
-    watch = far.engine._opened.links.watch
+    watch = far.engine.store.links.watch
     wake = watch.wake
 
     def slowly() -> bool:
@@ -181,7 +181,7 @@ def test_close_where_no_thread_can_be_started(
     """As at the end of the interpreter."""
     monkeypatch.setattr(silence, "_IDLE", 0.1)
     far.post("a")
-    watch = far.engine._opened.links.watch
+    watch = far.engine.store.links.watch
     assert eventually(lambda: not watch.awake)
     refused.add("*-connections")
     proxy.silence_all()
@@ -195,7 +195,7 @@ def test_one_who_sleeps_is_still_woken(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-        store = far.engine._opened
+        store = far.engine.store
         if backend == "postgresql":
             eventually(lambda: store.waiter._ear is not None and store.waiter._ear.listens)
         else:
@@ -209,7 +209,7 @@ def test_one_who_sleeps_is_still_woken(
             # And those after it, by a call.
             calls = proxy.counter(b"LISTEN")
             sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-            eventually(lambda: far.engine._opened.waiter._ear.listens)
+            eventually(lambda: far.engine.store.waiter._ear.listens)
             near.post("b")
             assert sleeping.result(8).name == "b"
             assert calls.count <= 1
@@ -233,7 +233,7 @@ def test_who_waits_for_a_lock_is_no_silent_one(
         assert not claim.done()
         locker.rollback()
         assert claim.result(20).token
-    assert far.engine._opened.links.watch.silences == 0
+    assert far.engine.store.links.watch.silences == 0
     assert far.get(job.uuid).attempts == 1
 
 

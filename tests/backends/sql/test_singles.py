@@ -19,7 +19,7 @@ pytestmark = pytest.mark.backends("mariadb")
 @pytest.fixture
 def requests(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is sent."""
-    cursor = board.engine._live.links.run(lambda link: link.cursor)
+    cursor = board.engine.store.links.run(lambda link: link.cursor)
     run, sent = cursor.execute, []
     monkeypatch.setattr(cursor, "execute", lambda text, values=None: [sent.append(text), run(text, values)])
     return sent

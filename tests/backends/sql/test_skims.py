@@ -307,7 +307,7 @@ def test_skims_are_planned_by_their_values(board: JobBoard) -> None:
     """Of a named statement these are no constants to the server, which then walks the events that are done, too."""
     for _ in range(4):
         work_off(board)
-    named = board.engine._live.links.run(lambda link: link._named)
+    named = board.engine.store.links.run(lambda link: link._named)
     assert named._calls
     assert [text for text in named._calls if "READ UNCOMMITTED" in text] == []
 

@@ -20,7 +20,7 @@ def in_threads(board: JobBoard, count: int) -> list[Link]:
 
     def use() -> None:
         together.wait(10)
-        found.append(board.engine._opened.links.run(lambda link: link))
+        found.append(board.engine.store.links.run(lambda link: link))
         together.wait(10)
 
     threads = [threading.Thread(target=use) for _ in range(count)]
@@ -32,7 +32,7 @@ def in_threads(board: JobBoard, count: int) -> list[Link]:
 
 
 def test_a_new_thread_goes_on_with_the_connection_of_one_that_has_ended(board: JobBoard) -> None:
-    mine = board.engine._opened.links.run(lambda link: link)
+    mine = board.engine.store.links.run(lambda link: link)
     first = in_threads(board, 2)
     second = in_threads(board, 2)
     assert len(set(first)) == 2
@@ -42,15 +42,15 @@ def test_a_new_thread_goes_on_with_the_connection_of_one_that_has_ended(board: J
 
 def test_a_lost_connection_takes_those_along_that_nobody_uses(board: JobBoard) -> None:
     """After an outage a thread that has none would try one after the other."""
-    mine = board.engine._opened.links.run(lambda link: link)
+    mine = board.engine.store.links.run(lambda link: link)
     left = in_threads(board, 3)
 
     def breaks(link: Link) -> None:
         raise ConnectionFailure("the server has gone away")
 
     with pytest.raises(ConnectionFailure):
-        board.engine._opened.links.run(breaks)
-    assert not {mine, *left} & set(board.engine._opened.links._open)
+        board.engine.store.links.run(breaks)
+    assert not {mine, *left} & set(board.engine.store.links._open)
     assert not set(in_threads(board, 3)) & set(left)
 
 

@@ -97,7 +97,7 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.
 
 @SQL
 def test_old_answers_are_found_by_an_index(backend: str, board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
-    old = board.engine._opened.statements.answers_old.statement
+    old = board.engine.store.statements.answers_old.statement
     text, params = Prepared(old).compiled(engine.dialect, {})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         analyze = "ANALYZE TABLE " if backend == "mariadb" else "ANALYZE "

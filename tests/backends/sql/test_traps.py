@@ -64,7 +64,7 @@ def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_boar
 def test_what_another_brings_along_only_now_does_not_pass_for_an_arrival(
     board: JobBoard, other: JobBoard, purged: bool
 ) -> None:
-    store = board.engine._opened
+    store = board.engine.store
     original = store._insert
     theirs: list[Record] = []
 
@@ -164,7 +164,7 @@ def test_the_boards_own_connections_are_at_read_committed(
         link.rollback()
         return answer.lower().replace("-", " ")
 
-    assert other.engine._opened.links.run(asked) == "read committed"
+    assert other.engine.store.links.run(asked) == "read committed"
 
 
 @pytest.mark.backends("postgresql", "mariadb")
@@ -175,7 +175,7 @@ def test_a_deadlock_reaches_no_caller(board: JobBoard, make_board: Callable[...,
     tries: list[JobBoard] = []
 
     def cross(mine: JobBoard, order: list[str]) -> str:
-        store = mine.engine._opened
+        store = mine.engine.store
 
         def read(run: Any, uuids: list[str]) -> None:
             with store.within(run):
@@ -203,7 +203,7 @@ def test_a_deadlock_reaches_no_caller(board: JobBoard, make_board: Callable[...,
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoard, spy: Any, times: int) -> None:
     codes = {"postgresql": ["40001", "40P01"], "mariadb": [1213, 1205, 1020]}[
-        board.engine._opened.links.engine.dialect.name
+        board.engine.store.links.engine.dialect.name
     ]
     job = board.post("a")
     claim = board.claim(job, "anna")
@@ -226,7 +226,7 @@ def test_what_lost_against_others_is_repeated_with_its_transaction(board: JobBoa
 def test_what_finds_no_room_is_repeated(board: JobBoard, spy: Any) -> None:
     codes = {"postgresql": ["53100", "53200", "58030"], "mariadb": [1021, 1114]}
     claim = board.claim(board.post("a"), "anna")
-    for code in codes[board.engine._opened.links.engine.dialect.name]:
+    for code in codes[board.engine.store.links.engine.dialect.name]:
         left = [1]
 
         def before(text: str, code: Any = code, left: list[int] = left) -> None:
@@ -240,7 +240,7 @@ def test_what_finds_no_room_is_repeated(board: JobBoard, spy: Any) -> None:
 
 
 def _error(board: JobBoard, code: Any) -> Exception:
-    dbapi = board.engine._opened.links.engine.dialect.dbapi
+    dbapi = board.engine.store.links.engine.dialect.dbapi
     if isinstance(code, int):
         return dbapi.OperationalError(code, "forced")
     error = dbapi.OperationalError("forced")
@@ -372,7 +372,7 @@ def test_matched_rows_are_counted_not_only_changed_ones(board: JobBoard) -> None
         link.rollback()
         return count
 
-    assert board.engine._opened.links.run(work) == 1
+    assert board.engine.store.links.run(work) == 1
 
 
 @pytest.mark.backends("mariadb")
@@ -399,9 +399,9 @@ def test_boards_of_one_prefix_share_their_statements(
     first, second = make_board(), make_board("another")
     plain = {"board": "sql", "table": board_conf.get("table", "jobboard")}
     with jobboard.backend("board", plain, client=engine) as third:
-        shared = first.engine._opened.statements
-        assert second.engine._opened.statements is shared
-        assert third.engine._opened.statements is not shared
+        shared = first.engine.store.statements
+        assert second.engine.store.statements is shared
+        assert third.engine.store.statements is not shared
 
 
 @pytest.mark.backends("mariadb")

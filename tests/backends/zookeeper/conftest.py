@@ -7,8 +7,14 @@ import pytest
 from kazoo.client import KazooClient
 
 import jobboard
+import jobboard.conf
+from jobboard.backends.zookeeper.driver import ZooKeeperDriver
+from jobboard.engine import Seat
+from jobboard.kv import layout
+from jobboard.kv.driver import Op
 from jobboard.testing import eventually
 from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
+from tests.backends.zookeeper.inside import connection_of
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +62,7 @@ def expire() -> Callable[[Any], None]:
     """``expire(board)``: end the board's session from elsewhere, as the server does with one that is silent."""
 
     def expire(board: Any) -> None:
-        client = board.engine._opened.connection.open()
+        client = connection_of(board).open()
         session, password = client._session_id, client._session_passwd
         other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
         other.start()
@@ -65,3 +71,23 @@ def expire() -> Callable[[Any], None]:
         eventually(lambda: client.connected and client._session_id not in (None, session))
 
     return expire
+
+
+@pytest.fixture
+def make_driver(conf_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[..., ZooKeeperDriver]]:
+    """``make_driver(name='drivers', **options)``: a driver that is open, of a board that has a layout and a gate."""
+    where, drivers = conf_of("zookeeper"), list[ZooKeeperDriver]()
+
+    def make(name: str = "drivers", **options: Any) -> ZooKeeperDriver:
+        given = {**where, **options}
+        conf = jobboard.conf.parse(
+            given, {**jobboard.conf.COMMON, **ZooKeeperDriver.options}, ZooKeeperDriver.uri_parts
+        )
+        driver = ZooKeeperDriver(Seat(name, conf, None, "zookeeper"))
+        driver.open(True, [Op("create", layout.LAYOUT, b"1"), Op("create", layout.GATE_PATH)], lambda word: None)
+        drivers.append(driver)
+        return driver
+
+    yield make
+    for driver in drivers:
+        driver.close()

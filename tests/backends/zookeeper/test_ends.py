@@ -12,11 +12,11 @@ from kazoo.client import KazooClient
 
 import jobboard
 from jobboard.backends.zookeeper.connection import Connection
-from jobboard.backends.zookeeper.requests import get
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import CLAIMED, COMPLETE
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, record_of, take
+from tests.backends.zookeeper.inside import connection_of, root_of, session_of
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -57,7 +57,7 @@ class Held:
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arrived, self.go_on = threading.Event(), threading.Event()
         original = Connection.commit
-        mine = board.engine._opened.connection
+        mine = connection_of(board)
         held: list[int] = []
 
         def commit(connection: Any, ops: Any) -> Any:
@@ -72,12 +72,11 @@ class Held:
 
 
 def owner_of(board: Any, job: Any) -> int | None:
-    """The session that keeps a job."""
-    store = board.engine._opened
-    [stored] = store.read([job.uuid]).jobs
-    if not stored.tag.listed.startswith("kept/"):
+    """The ZooKeeper session that keeps a job."""
+    session = session_of(board, job)
+    if session is None:
         return None
-    [found] = store.connection.read([get(f"{store.paths.alive}/{stored.tag.listed.split('/')[1]}")])
+    [[found], _] = connection_of(board).read([f"{root_of(board)}/alive/{session}"])
     return None if found is None else found[1].ephemeralOwner
 
 
@@ -95,7 +94,7 @@ def failure_of(call: Callable[[], Any]) -> str:
 def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
     board = private_board(claim_ttl=2, retry_for=0.3, connection_retry=GIVES_UP, timeout=3)
     board.post("resize")
-    old = board.engine._opened.connection.open()
+    old = connection_of(board).open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     assert not board.connected
@@ -106,7 +105,7 @@ def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
     board._session._retry_for = 20
     assert take(board).name == "resize"
     assert board.connected
-    assert board.engine._opened.connection.open() is not old
+    assert connection_of(board).open() is not old
     assert not old.connected
 
 
@@ -115,7 +114,7 @@ def test_the_heartbeat_replaces_a_client_that_has_given_up(private_board: Any) -
     board = private_board(claim_ttl=20, retry_for=0, connection_retry=GIVES_UP, timeout=3)
     job = board.post("resize")
     taken = take(board)
-    old = board.engine._opened.connection.open()
+    old = connection_of(board).open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     private_board.server.start()
@@ -131,7 +130,7 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
     board, other = private_board(claim_ttl=40), private_board(claim_ttl=60)
     job = board.post("resize")
     taken = take(board)
-    connection = board.engine._opened.connection
+    connection = connection_of(board)
     before = connection.session_id
     # What is left when a client gives up: a session that lives until its time has run out.
     old = connection.open()
@@ -148,13 +147,13 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
 def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
     board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP, timeout=3)
     jobs = board.post_many([{"name": "resize"}] * 8)
-    old = board.engine._opened.connection.open()
+    old = connection_of(board).open()
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     private_board.server.start()
     made = []
-    make = board.engine._opened.connection._make
-    board.engine._opened.connection._make = lambda: made.append(make()) or made[-1]
+    make = connection_of(board)._make
+    connection_of(board)._make = lambda: made.append(make()) or made[-1]
     takers = [Background(lambda: board.claim_next("anna")) for _ in jobs]
     assert {taker.wait(20).uuid for taker in takers} == {job.uuid for job in jobs}
     assert len(made) == 1
@@ -165,7 +164,7 @@ def test_authentication_that_is_refused_later(private_board: Any) -> None:
 
     board = private_board(claim_ttl=5, retry_for=4)
     job = board.post("resize")
-    connection = board.engine._opened.connection
+    connection = connection_of(board)
     make, refuse = connection._make, [True]
 
     def made() -> KazooClient:
@@ -208,7 +207,7 @@ def test_a_session_that_ends_during_a_change(
     job = board.post("resize")
     if verb != "claim":
         job = take(board)
-    original, mine, done = Connection.commit, board.engine._opened.connection, []
+    original, mine, done = Connection.commit, connection_of(board), []
 
     def commit(connection: Any, ops: Any) -> Any:
         # Not where the clock is read.
@@ -274,7 +273,7 @@ def test_closing_without_a_connection_gives_back_later(
     private_board.server.pause()
     caller._connection._socket.shutdown(socket.SHUT_RDWR)
     eventually(lambda: not caller.connected)
-    board.engine._opened.connection.session_timeout = 1  # so that it waits less long
+    connection_of(board).session_timeout = 1  # so that it waits less long
     board.close()
     private_board.server.resume()
     eventually(lambda: caller.connected, 20)
@@ -287,11 +286,11 @@ def test_closing_without_a_connection_gives_back_later(
 
 def test_nothing_is_sent_for_a_closed_board(shared: Callable[[], Any], caller: KazooClient) -> None:
     board = shared()
-    connection = board.engine._opened.connection
+    connection = connection_of(board)
     board.close()
     assert caller.connected
     with pytest.raises(ConnectionFailure, match="closed"):
-        connection.read([get("/")])
+        connection.read(["/"])
 
 
 # A client that is shared
@@ -327,17 +326,17 @@ def test_an_own_client_in_a_forked_child(private_board: Any) -> None:
     board = private_board(claim_ttl=20)
     jobs = board.post_many([{"name": "resize"}] * 3)
     mine = take(board)
-    session = board.engine._opened.connection.session_id
+    session = connection_of(board).session_id
     child = os.fork()
     if child == 0:
         try:
             theirs = board.claim_next("bert")
-            good = board.engine._opened.connection.session_id != session and theirs.uuid == jobs[1].uuid
+            good = connection_of(board).session_id != session and theirs.uuid == jobs[1].uuid
             board.close()
             os._exit(0 if good else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert board.engine._opened.connection.session_id == session
+    assert connection_of(board).session_id == session
     board.consume(mine, "anna")
     assert {take(board), take(board)} == set(jobs[1:])

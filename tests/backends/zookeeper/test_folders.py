@@ -1,227 +1,160 @@
-"""Folders that stay small, costs that don't grow, and tags that never come again."""
+"""Folders that stay small, whatever a board holds, and go when they are empty."""
 
-import os
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from jobboard import codec
-from jobboard.backends.zookeeper.paths import FULL, place_of
-from jobboard.engine import Change, Stale
-from jobboard.job import Posting
-from jobboard.primitives import Arrival, Draft
+from jobboard.backends.zookeeper import driver as module
+from jobboard.backends.zookeeper.driver import ZooKeeperDriver
+from jobboard.backends.zookeeper.folders import FolderWalk
+from jobboard.kv import layout
+from jobboard.kv.driver import ALIVE, Op, Range
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Background, take
+from tests.full import FULL
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
 
-MANY = 1_000_000 if "JOBBOARD_TEST_FULL" in os.environ else 20_000
+MANY = 100_000 if FULL else 20_000
+SECOND = 10**6
+
+Make = Callable[..., ZooKeeperDriver]
+
+LOOK = [Range(layout.READY, 10), Range(layout.TIMED, 101), Range(layout.HOLDERS, 101), Range(ALIVE, 1_000)]
 
 
-def counted(board: Any, act: Any) -> tuple[int, int]:
-    """Requests, and the bytes of their changes."""
-    connection = board.engine._opened.connection
-    before, commit = connection.sent, connection.commit
-    sizes: list[int] = []
+def entry(sequence: int, rank: int = 100) -> str:
+    return str(layout.Entry(rank, sequence, f"{sequence:036d}", 1, "resize", None))
 
-    def committed(ops: Any) -> Any:
-        answers = commit(ops)
-        sizes.extend(op.size for op in ops)
-        return answers
 
-    connection.commit = committed
+def root(driver: ZooKeeperDriver) -> str:
+    return driver.place(layout.LAYOUT).removesuffix("/layout")
+
+
+def add(driver: ZooKeeperDriver, names: list[str]) -> None:
+    for start in range(0, len(names), 1_000):
+        driver.commit([Op("add", name) for name in names[start : start + 1_000]])
+
+
+def cost(driver: ZooKeeperDriver, act: Callable[[], Any]) -> tuple[int, int, int]:
+    """How many requests it takes, how many names they show, and how many the longest of the lists has."""
+    sent, read, lists = driver.connection.sent, driver.connection.read, []
+
+    def reading(*args: Any, **more: Any) -> Any:
+        found = read(*args, **more)
+        lists.extend(len(names) for names in found[1] if names is not None)
+        return found
+
+    driver.connection.read = reading  # type: ignore[method-assign]
     try:
         act()
     finally:
-        del connection.commit
-    return connection.sent - before, sum(sizes)
+        del driver.connection.read  # type: ignore[method-assign]
+    return driver.connection.sent - sent, sum(lists), max(lists, default=0)
 
 
-def folders(caller: KazooClient, path: str) -> Iterator[tuple[str, int]]:
-    names = caller.get_children(path)
-    yield path, len(names)
-    if len(path.split("/")) < 7:
-        for name in names:
-            yield from folders(caller, f"{path}/{name}")
+def below(caller: KazooClient, path: str) -> Iterator[str]:
+    for name in caller.get_children(path):
+        yield f"{path}/{name}"
+        yield from below(caller, f"{path}/{name}")
 
 
-@pytest.mark.parametrize("state", ["ready", "claimed", "delayed"])
-def test_costs_do_not_grow(make_board: Any, caller: KazooClient, state: str) -> None:
-    board = make_board(claim_ttl=60)
-    delay = LONG if state == "delayed" else None
-    spent = []
-    for many in (100, MANY // (1 if state == "ready" else 4)):
-        board.post_many(Posting("resize", delay=delay) for _ in range(many))
-        if state == "claimed":
-            while board.claim_many("bert", 1000):
-                pass
-        fresh = make_board(claim_ttl=60)
-        job = fresh.post("resize", priority="HIGH")
-        post = counted(fresh, lambda fresh=fresh: fresh.post("resize"))
-        first = counted(fresh, lambda fresh=fresh, job=job: fresh.claim(job, "anna"))
-        fresh.consume(job, "anna")
-        late = make_board(claim_ttl=60)
-        taken = []
-        claim = counted(late, lambda late=late, taken=taken: taken.append(take(late)))
-        end = counted(late, lambda late=late, taken=taken: late.consume(taken[0], "anna"))
-        opening = counted(late, lambda late=late: (late.close(), late.connect()))
-        spent.append((post, first, claim, end, opening))
-    for small, large in zip(*spent, strict=True):
-        # But for folders that are made, and what is tried again then.
-        assert large[0] <= small[0] + 30, spent
-        assert large[1] <= small[1] * 2 + 1000, spent
-    root = board.engine._opened.paths.root
-    trees = [f"{root}/{tree}" for tree in ("ready", "busy", "later", "timed")]
-    assert max(size for tree in trees for _, size in folders(caller, tree)) <= 2 * FULL
+@pytest.mark.parametrize(
+    ("gap", "step"),
+    [(60 * SECOND // MANY, 1), (SECOND // MANY, 1), (0, 1), (SECOND // 20_000, 7_919), (-SECOND // MANY, 1), (0, 0)],
+    ids=["due in a minute", "due in a second", "due at once", "in no order", "overdue", "ready"],
+)
+def test_a_look_lists_no_long_folder(make_driver: Make, gap: int, step: int) -> None:
+    """It takes one request, once it has seen where the names are."""
+    driver = make_driver()
+    if step == 0:
+        add(driver, [f"{layout.READY}/{entry(number)}" for number in range(1, MANY + 1)])
+    else:
+        many = min(MANY, 20_000)
+        start = driver.now() + (60 * SECOND if gap >= 0 else -60 * SECOND)
+        names = [layout.timed_name(start + n * abs(gap), n * step % 10**7, "S", f"{n:036d}") for n in range(many)]
+        add(driver, [f"{layout.TIMED}/{name}" for name in names])
+    looker = make_driver()
+    for most in (20, 1):
+        requests, shown, longest = cost(looker, lambda: looker.read(["gate"], LOOK))
+        assert requests <= most
+        assert shown <= 1_500
+        assert longest <= 1_000
+    found = looker.read([], LOOK).names
+    if step == 0:
+        assert found[0] == [entry(number) for number in range(1, 11)]
+    else:
+        assert len(found[1]) == 101
 
 
-def test_empty_folders_go(make_board: Any, caller: KazooClient) -> None:
-    board = make_board()
-    board.post_many([Posting("resize")] * 3 * FULL)
-    while jobs := board.claim_many("anna", 100):
-        board.consume_many(jobs, "anna")
-    board.engine._opened.sync()
-    root = board.engine._opened.paths.root
-    assert [len(caller.get_children(f"{root}/{tree}/100/0000000")) for tree in ("ready", "busy")] == [1, 1]
+def test_what_is_due_now_is_found_exactly(make_driver: Make) -> None:
+    """Though most of its folder is due later, and the numbers say nothing of the times."""
+    driver = make_driver()
+    start = (driver.now() // 100_000 + 600) * 100_000
+    times = [start + (number * 7_919 % 1_000) * 90 for number in range(1_000)]
+    names = [layout.timed_name(when, number * 37, "S", f"{number:036d}") for number, when in enumerate(times)]
+    add(driver, [f"{layout.TIMED}/{name}" for name in names])
+    for now in (start, start + 50_000, start + 99_999):
+        walk = FolderWalk(layout.TIMED, "", now, driver._listed)
+        assert list(itertools.islice(walk.names(), 101)) == sorted(names)[:101]
+    # Long before and after it, when none is due or all are, the first ones will do.
+    found = driver.read([], [Range(layout.TIMED, 101)]).names[0]
+    assert len(set(found) & set(names)) == 101
 
 
-def test_a_folder_that_is_there_before_it_is_begun(make_board: Any, caller: KazooClient) -> None:
-    board = make_board()
-    board.post_many([Posting("resize")] * FULL)
-    root = board.engine._opened.paths.root
-    for tree in ("ready", "busy"):
-        caller.ensure_path(f"{root}/{tree}/100/0000000/001")
-    jobs = board.post_many([Posting("resize")] * FULL)
-    assert [place_of(job.sequence)[0] for job in jobs] == [1] * FULL
-    assert [job.uuid for job in board.iterjobs()][FULL:] == [job.uuid for job in jobs]
+def test_folders_that_stay_empty_go_with_a_look(
+    make_driver: Make, caller: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, other = make_driver(), make_driver()
+    names = [f"{layout.READY}/{entry(number)}" for number in range(1, 1_001)]
+    add(driver, names)
+    driver.commit([Op("remove", name) for name in names[:-1]])
+    folder = f"{root(driver)}/ready/100.000000000000"
+    other.read([], LOOK)
+    assert len(caller.get_children(folder)) == 6, "one that is empty for a moment stays"
+    monkeypatch.setattr(module, "_EMPTY", 0.0)
+    other.read([], LOOK)
+    eventually(lambda: len(caller.get_children(folder)) == 1)
+    # Whoever remembers them makes them again.
+    driver.commit([Op("add", names[0])])
+    assert other.read([], LOOK).names[0] == [entry(1), entry(1_000)]
 
 
-def test_two_priorities_in_turn_make_no_folder_anew(make_board: Any) -> None:
-    board = make_board(claim_ttl=60)
-    board.post_many([Posting("a"), Posting("b", priority="HIGH")] * 30)
-
-    def both() -> None:
-        for name in ("a", "b"):
-            board.consume(take(board, names=[name]), "anna")
-
-    for _ in range(5):
-        both()
-    requests, _ = counted(board, lambda: [both() for _ in range(20)])
-    assert requests <= 100, "four for each two jobs, and some that read ahead"
-
-
-def draft(uuid: str) -> Draft:
-    posting = codec.encode(codec.Content({}, None), "msgpack")
-    return Draft(uuid, "resize", 100, None, codec.VERSION, posting, None, None, None, Arrival("m", 0, (), 1, None, 0))
-
-
-def test_a_tag_of_another_life_fits_nothing(make_board: Any) -> None:
-    """The job has come, gone and come again under one uuid; all its versions are counted from 0 again."""
-    store = make_board().engine._opened
-    uuid = "00000000-0000-4000-8000-000000000001"
-    [first] = store.commit([Change(None, draft(uuid))]).jobs
-    store.commit([Change(first, None)])
-    [second] = store.commit([Change(None, draft(uuid))]).jobs
-    assert first.tag.version == second.tag.version
-    assert first.tag != second.tag
-    extended = first.record._replace(who="other")
-    for after in (None, extended):
-        with pytest.raises(Stale):
-            store.commit([Change(first, after)])
-    assert store.read([uuid]).jobs == [second]
-    store.commit([Change(second, second.record._replace(who="other"))])
+def test_tidying_leaves_no_empty_folder(make_driver: Make, caller: KazooClient) -> None:
+    driver = make_driver()
+    before = set(below(caller, root(driver)))
+    names = [
+        f"{layout.LIVE}/{entry(1)}",
+        f"{layout.TIMED}/{layout.timed_name(driver.now(), 1, 'S', 'uuid')}",
+        f"{layout.TRASH}/{layout.newest_name(driver.now(), 1, 'uuid')}",
+        f"{layout.KEPT}/{layout.kept_name('session', 1, 'uuid')}",
+    ]
+    records = [*(f"side/key/{number}" for number in range(1_000)), "job/uuid"]
+    made = driver.commit([*(Op("create", path) for path in records), *(Op("add", name) for name in names)])
+    driver.commit(
+        [*(Op("delete", path, version=made[path]) for path in records), *(Op("remove", name) for name in names)]
+    )
+    while driver.tidy(1.0):
+        pass
+    left = set(below(caller, root(driver))) - before
+    assert left == {f"{root(driver)}/{name}" for name in ("live", "timed", "trash", "kept", "job", "side", "side/key")}
+    driver.commit([*(Op("create", path) for path in records), *(Op("add", name) for name in names)])
 
 
-def test_a_tag_of_an_earlier_claim_fits_nothing(make_board: Any) -> None:
-    """Where one session claims a job again, all of it lies where it did before: the version tells them apart."""
-    board = make_board(claim_ttl=60)
-    job, store = board.post("resize"), board.engine._opened
-    board.claim(job, "anna")
-    [first] = store.read([job.uuid]).jobs
-    board.release(board.get(job.uuid))
-    board.claim(board.get(job.uuid), "anna")
-    [second] = store.read([job.uuid]).jobs
-    assert (first.tag.entry, first.tag.listed) == (second.tag.entry, second.tag.listed)
-    for after in (None, first.record, first.record._replace(who="bert")):
-        with pytest.raises(Stale):
-            store.commit([Change(first, after)])
-    assert store.read([job.uuid]).jobs == [second]
-    store.commit([Change(second, None)])
+def test_folders_that_are_deleted_meanwhile_are_made_again(make_driver: Make, caller: KazooClient) -> None:
+    driver = make_driver()
+    driver.commit([Op("create", "job/one"), Op("add", f"{layout.READY}/{entry(1)}")])
+    for place in ("job", "ready"):
+        caller.delete(f"{root(driver)}/{place}", recursive=True)
+    driver.commit([Op("create", "job/one"), Op("add", f"{layout.READY}/{entry(1)}")])
+    assert driver.read([], LOOK).names[0] == [entry(1)]
 
 
-def test_a_tag_of_a_side_record_that_was_made_again(make_board: Any) -> None:
-    from jobboard.engine import Mark
-
-    store = make_board().engine._opened
-    [absent] = store.read([], [("key", "k")]).sides
-    [first] = store.commit([], [Mark(absent, b"1")]).sides
-    store.commit([], [Mark(first, None)])
-    [second] = store.commit([], [Mark(absent, b"2")]).sides
-    assert first.tag.version == second.tag.version
-    for value in (None, b"3"):
-        with pytest.raises(Stale):
-            store.commit([], [Mark(first, value)])
-    assert store.read([], [("key", "k")]).sides == [second]
-
-
-@pytest.mark.parametrize("kind", ["answer", "key", "entity"])
-def test_a_tag_of_an_earlier_value_fits_nothing(make_board: Any, kind: str) -> None:
-    """An answer's least of all: a try that comes late knows the one before its repetition's."""
-    from jobboard.engine import Mark
-
-    store = make_board().engine._opened
-    uuid = "00000000-0000-4000-8000-000000000001"
-    [absent] = store.read([], [(kind, "k")]).sides
-    [first] = store.commit([], [Mark(absent, b"1")]).sides
-    [second] = store.commit([], [Mark(first, b"2")]).sides
-    for late in (absent, first):
-        with pytest.raises(Stale):
-            store.commit([Change(None, draft(uuid))], [Mark(late, b"3")])
-    assert store.read([uuid], [(kind, "k")])[1:] == ([None], [second])
-
-
-def test_a_claim_outlives_neither_its_keeper_nor_is_it_kept_by_another(make_board: Any, caller: KazooClient) -> None:
-    board, other = make_board(claim_ttl=60), make_board(claim_ttl=60)
-    job, theirs = board.post("resize"), board.post("resize")
-    board.claim(job, "anna")
-    other.claim(theirs, "bert")
-    store = board.engine._opened
-    mine, kept = (stored for stored in store.read([job.uuid, theirs.uuid]).jobs)
-    assert (mine.alive, kept.alive) == (True, True)
-    keeper = mine.tag.listed.split("/")[1]
-    caller.delete(f"{store.paths.alive}/{keeper}")
-    assert [stored.alive for stored in store.read([job.uuid, theirs.uuid]).jobs] == [False, True]
-    [overdue] = other.engine._opened.look(1, None, codec.VERSION).overdue
-    assert overdue.record.uuid == job.uuid
-    # Its next beat takes it up again, under another keeper.
-    board._session.beat_soon()
-    board._renew_held(board._session)
-    [again] = store.read([job.uuid]).jobs
-    assert again.alive
-    assert again.tag.listed.split("/")[1] != keeper
-    with pytest.raises(Stale):
-        other.engine._opened.commit([Change(overdue, overdue.record._replace(who=None))])
-
-
-def test_a_post_of_ones_own_that_a_look_has_met_hides_no_other(make_board: Any, monkeypatch: Any) -> None:
-    """It is committed between the bell and the list that one look reads, and told to the view after that look."""
-    board, other = make_board(), make_board()
-    other.post("first")
-    assert take(board).name == "first"
-    other.post("second")
-    view, posted = board.engine._opened.view, []
-    refresh = view._lists.refresh
-
-    def meanwhile() -> None:
-        if not posted:
-            posted.append(Background(lambda: board.post("mine")))
-            eventually(lambda: "mine" in {job.name for job in other.iterjobs(ensure_fresh=True)})
-        refresh()
-
-    monkeypatch.setattr(view._lists, "refresh", meanwhile)
-    assert take(board).name == "second"
-    assert posted[0].wait().name == "mine"
-    other.post("third")
-    assert [take(board).name for _ in range(2)] == ["mine", "third"]
+def test_two_who_make_the_same_folders_both_succeed(make_driver: Make) -> None:
+    one, two = make_driver(), make_driver()
+    for number in range(1, 2_000, 100):
+        one.commit([Op("add", f"{layout.READY}/{entry(number)}"), Op("create", f"job/{number}")])
+        two.commit([Op("add", f"{layout.READY}/{entry(number + 1)}"), Op("create", f"job/{number + 1}")])
+    assert len(one.read([], [Range(layout.READY, 100)]).names[0]) == 40

@@ -15,22 +15,22 @@ PATCH = {
 
 WORK = """
 import sys, threading, jobboard
-import jobboard
 from jobboard.testing import eventually
+from tests.backends.zookeeper.inside import connection_of, driver_of
 with jobboard.backend("board", sys.argv[1]) as board:
-    print(type(board.engine._opened.connection.open().handler).__name__)
+    print(type(connection_of(board).open().handler).__name__)
     job = board.post("resize")
     assert board.claim_next("anna") == job
     taken = []
     waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=20)))
     waiter.start()
-    eventually(lambda: board.engine._opened.view._armed)
+    eventually(lambda: driver_of(board)._armed)
     other = board.post("resize")
     waiter.join()
     assert taken == [other]
     # Beats come in between.
-    sent = board.engine._opened.connection.sent
-    eventually(lambda: board.engine._opened.connection.sent > sent)
+    sent = connection_of(board).sent
+    eventually(lambda: connection_of(board).sent > sent)
     board.consume(other, "bert")
     board.consume(job, "anna")
     assert board.job_count == 0

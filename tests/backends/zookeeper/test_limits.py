@@ -9,12 +9,12 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from jobboard.backends.zookeeper.connection import Connection
-from jobboard.backends.zookeeper.requests import children
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Act, Posting
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
+from tests.backends.zookeeper.inside import connection_of, driver_of
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
 
@@ -41,36 +41,23 @@ def test_a_posting_over_the_request_limit_is_refused_at_post(make_board: Any) ->
     board.restore(large)
 
 
+def claim_all(board: Any, many: int) -> list[Any]:
+    """As many at a time as a request holds."""
+    jobs: list[Any] = []
+    while some := board.claim_many("anna", many):
+        jobs += some
+    assert len(set(jobs)) == many
+    return jobs
+
+
 def test_batches_of_large_postings_take_several_requests(make_board: Any) -> None:
     board = make_board()
     board.post_many([Posting("resize", details={"a": "x" * 60_000})] * 50)
-    jobs = board.claim_many("anna", 50)
-    assert len(set(jobs)) == 50
+    jobs = claim_all(board, 50)
     board.finish_many([Act(job, "abandon", error="e" * 20_000) for job in jobs], "anna")
-    jobs = board.claim_many("anna", 50)
-    assert len(set(jobs)) == 50
+    jobs = claim_all(board, 50)
     board.finish_many([Act(job, "trash", error="e" * 20_000) for job in jobs], "anna")
     assert board.stats().trashed == 50
-
-
-def test_a_job_costs_two_requests(private_board: Any) -> None:
-    """A claim and its end; and one for a post, after which the next job is looked at."""
-    board = private_board(claim_ttl=60)
-    connection = board.engine._opened.connection
-    board.post_many([Posting("resize")] * 400)
-    board.consume(take(board), "anna")
-    before, told = connection.sent, received(private_board.server)
-    for _ in range(300):
-        board.consume(take(board), "anna")
-    # Beyond that: beats, and what is read ahead.
-    assert 600 <= connection.sent - before <= 650
-    # And pings, and questions after an answer that has been out for a tenth of a second, on a busy machine.
-    assert received(private_board.server) - told <= 1.5 * 650
-    before = connection.sent
-    for _ in range(100):
-        board.post("resize")
-        board.consume(take(board), "anna")
-    assert connection.sent - before <= 450
 
 
 def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
@@ -78,69 +65,12 @@ def test_an_idle_waiter_sends_nothing_but_pings(private_board: Any) -> None:
 
     board, other = private_board(claim_ttl=60), private_board(claim_ttl=60)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))
-    eventually(lambda: board.engine._opened.view._armed)
+    eventually(lambda: driver_of(board)._armed)
     before = received(private_board.server)
     waiter._thread.join(1.0)
     assert received(private_board.server) - before <= 3  # the questions themselves are counted, too
     other.post("resize")
     assert waiter.wait().name == "resize"
-
-
-def test_outcomes_are_dropped_fifty_at_once(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    board, other = make_board(keep_done=3600), make_board()
-    board.post_many([Posting("resize")] * 120)
-    board.consume_many(board.claim_many("anna", 120), "anna")
-    store = board.engine._opened
-    sides = store._side_records
-    commits: list[int] = []
-    commit = store.connection.commit
-
-    def committing(ops: Any) -> Any:
-        commits.append(len(ops))
-        return commit(ops)
-
-    now = store.now() + 2 * 3600 * 1_000_000
-    monkeypatch.setattr(store, "now", lambda: now)
-    monkeypatch.setattr(store.connection, "commit", committing)
-    assert not sides.drop_outcomes(60)
-    assert [size for size in commits if size > 2] == [200, 200, 80]
-    monkeypatch.undo()
-    assert list(other.outcomes()) == []
-
-
-def test_what_nobody_needs_is_dropped(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    board, tidy = make_board(), make_board()
-    board.post("resize", key="k")
-    board.trash(take(board), "anna")
-    board.purge(next(iter(board.trashed())))
-    board.post("other", key="live")
-    store = tidy.engine._opened
-
-    def left(kind: str) -> int:
-        folder = f"{store.paths.sides}/{kind}"
-        [buckets] = store.connection.read([children(folder)])
-        found = store.connection.read([children(f"{folder}/{bucket}") for bucket in buckets[0]])
-        return sum(len(names) for names, _ in found)
-
-    assert left("answer")
-    assert left("purged") == left("key") == 1
-    tidy.engine.tidy()
-    assert left("purged") == 1
-    now = store.now()
-    monkeypatch.setattr(store, "now", lambda: now + 25 * 3600 * 1_000_000)
-    tidy.engine.tidy()
-    assert left("answer") == left("purged") == 0
-    assert left("key") == 1
-    # Answers that were missed are made again.
-    job = board.post("resize")
-    assert {take(board), take(board)} >= {job}
-    monkeypatch.undo()
-    before = store.connection.sent
-    tidy.engine.tidy()
-    # The last three look for outcomes that have ended, and for scopes.
-    assert store.connection.sent - before <= 5, "somebody has tidied up a moment ago"
-    make_board(read_only=True)
-    assert left("answer")
 
 
 def test_a_large_board(private_board: Any) -> None:
@@ -153,7 +83,7 @@ def test_a_large_board(private_board: Any) -> None:
     assert len(set(first)) == 1000
     other.consume_many(first, "anna")
     assert board.job_count == many - 1000
-    connection = board.engine._opened.connection
+    connection = connection_of(board)
     before = connection.sent
     assert len({job.uuid for job in board.iterjobs()}) == many - 1000
     assert connection.sent - before < many / 60, "each page costs what it shows"
@@ -170,7 +100,7 @@ class Severed:
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.happened = False
         original = Connection.commit
-        mine = board.engine._opened.connection
+        mine = connection_of(board)
 
         def commit(connection: Any, ops: Any) -> Any:
             if connection is not mine or self.happened or len(ops) < 3:

@@ -19,6 +19,7 @@ from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
 from jobboard.testing.servers import ZooKeeper
+from tests.backends.zookeeper.inside import path_of
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -105,7 +106,7 @@ def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
 ) -> None:
     board, calls = make_board(), []
     job = board.post("resize")
-    folder = board.engine._opened.paths.job(job.uuid).rpartition("/")[0]
+    folder = path_of(board, job).rpartition("/")[0]
 
     def work(job: jobboard.Job) -> None:
         caller.set_acls(folder, [make_acl("world", "anyone", read=True, write=True, create=True, admin=True)])

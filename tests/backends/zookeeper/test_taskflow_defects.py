@@ -13,6 +13,7 @@ from jobboard.priorities import JobPriority
 from jobboard.states import TRASHED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, lost_reply, plant, record_of, take
+from tests.backends.zookeeper.inside import connection_of, driver_of, root_of
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -90,7 +91,7 @@ def test_the_trash_of_one_board_is_not_anothers(make_board: Any) -> None:
     one, two = make_board("one"), make_board("two")
     one.cancel(one.post("resize"))
     assert list(two.trashed()) == []
-    assert one.engine._opened.connection.open().get_children(one.engine._opened.paths.sides) == ["answer"]
+    assert connection_of(one).open().get_children(f"{root_of(one)}/side") == ["answer"]
 
 
 def test_waiting_does_not_return_when_all_jobs_are_claimed(make_board: Any) -> None:
@@ -132,14 +133,14 @@ def test_a_closed_board_leaves_no_listener_on_a_shared_client(
     job = board.post("resize")
     board.claim(job, "anna")
     assert board.claim_next("bert", timeout=0.05) is None
-    assert board.engine._opened.view._armed
-    paths = board.engine._opened.paths
+    assert driver_of(board)._armed
+    root = root_of(board)
     board.close()
     assert caller.connected
     assert caller.state_listeners == {mine.append}
     assert set(caller._data_watchers) == {"/mine"}
     assert not any(caller._child_watchers.values())
-    assert caller.get_children(paths.alive) == caller.get_children(f"{paths.sides}/entity") == []
+    assert caller.get_children(f"{root}/alive") == []
     caller.set("/mine", b"x")
     eventually(lambda: mine)
     board.connect()
@@ -155,7 +156,7 @@ def test_connected_does_not_stay_false_after_a_lost_session(private_board: Any, 
     expire(board)
     assert board.connected
     # Nobody has taken it: the claim is taken up again, under the same token.
-    eventually(lambda: other.engine._opened.read([job.uuid]).jobs[0].alive)
+    eventually(lambda: other.engine.store.read([job.uuid]).jobs[0].alive)
     assert other.find_owner(other.get(job.uuid)) == "anna"
     assert record_of(other, job).token == claim.token
     eventually(lambda: [entity.name for entity in other.entities()] == ["one"])

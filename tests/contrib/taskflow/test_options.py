@@ -23,7 +23,7 @@ TLS_OFF = {
 
 def settings(conf: Any, **kwargs: Any) -> Any:
     """What our board makes of TaskFlow's configuration."""
-    return backends.fetch("board", conf, **kwargs).jobboard.engine._conf
+    return backends.fetch("board", conf, **kwargs).jobboard._conf
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_taskflow_finds_each_board(conf: Any, kind: type) -> None:
 )
 def test_path_or_namespace_says_which_board_it_is(conf: Any, name: str, namespace: str | bytes | None) -> None:
     ours = backends.fetch("label", conf).jobboard
-    assert (ours.name, ours.engine._conf.get("namespace")) == (name, namespace)
+    assert (ours.name, ours._conf.get("namespace")) == (name, namespace)
 
 
 def test_a_configuration_for_redis() -> None:

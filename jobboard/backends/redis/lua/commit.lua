@@ -1,57 +1,125 @@
 -- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
--- args: handle, changes [[uuid, tag (nil: it is new), record, or draft of what is new (nil: nothing is left), event,
---   whether its posting is another], …], marks [[kind .. '\0' .. key, tag (nil: nothing was there), value (nil: nothing
---   is left), ttl in µs, whether its kind is listed, until when it counts, whether it wakes who waits], …], checks [[kind .. '\0' .. key, tag (nil:
---   nothing is there)], …]
--- ARGV[2…]: postings, of jobs that are new or get another
--- Answers [[uuids of jobs that are not as they were read], whether all is stored, [jobs], [[until, value, tag], …]]
+-- args: handle
+--   jobs [uuid, tag or false where it is new, …] and sides [field, tag or false where nothing was there, …] to compare
+--   answer: nil, or [field, number of the call, value], stored where its slot holds an earlier call's
+--   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures as
+--     msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
+--   blobs [uuid, record without its tag, …], postings [uuid, posting, …], gone [uuid, …]
+--   leaves and enters: [[number of a container, members], …]
+--   marks: [[field, value or nil, until, µs from now on], …]
+--   events: [[event, uuid], …]
+--   ready: [[name, version], …] of what is claimable now; soon: [[until, name], …], leases and delays that are stored
+--   wakes: whether all who wait look again; reschedules: whether those do who post what is due
+-- Returns [false, uuids, fields] of what is not as it was read; or [true, now, tag, sequence of the first draft].
 
-local changes, marks, stale, fits = args[2], args[3], {}, true
-for _, change in ipairs(changes) do
-  if call('HGET', JOBS, change[1]) ~= (change[2] or false) then stale[#stale + 1] = change[1] end
-end
-for _, mark in ipairs(marks) do
-  fits = fits and call('HGET', SIDES, mark[1]) == (mark[2] or false)
-end
-for _, check in ipairs(args[4]) do
-  fits = fits and call('HGET', SIDES, check[1]) == (check[2] or false)
-end
-if stale[1] or not fits then return reply({stale, false, {}, {}}) end
+local handle, jobs, sides, answer, drafts, blobs, postings, gone, leaves, enters, marks, events, ready, soon, wakes,
+  reschedules = unpack(args, 1, 16)
 
-local jobs, sides, posted = {}, {}, 1
-for _, change in ipairs(changes) do
-  local id, tag, record, event, other = unpack(change, 1, 5)
-  local job = tag and as_job(id, tag)
-  if record and not tag then
-    posted = posted + 1
-    job = post(record, ARGV[posted], true)
-  elseif record then
-    record[STAMP] = job.record[STAMP]
-    if place(record) ~= place(job.record) then uproot(job) end
-    if other then
-      posted = posted + 1
-      write('HSET', POSTINGS, id, ARGV[posted])
-    end
-    job.record = record
-    store(job, true)
+-- Of these pairs, those whose tag is not that of what is stored; and what is stored.
+local function compared(container, pairs_)
+  local keys, stale = {}, {}
+  for index = 1, #pairs_, 2 do keys[#keys + 1] = pairs_[index] end
+  local found = keys[1] and call('HMGET', container, unpack(keys)) or {}
+  for index, key in ipairs(keys) do
+    local tag = found[index] and string.sub(found[index], 1, 18)
+    if tag ~= pairs_[2 * index] then stale[#stale + 1] = key end
+  end
+  return stale, found
+end
+
+local stale, before = compared(JOBS, jobs)
+local changed, was = compared(SIDES, sides)
+if answer and not is_next(call('HGET', SIDES, answer[1]) or nil, answer[2]) then changed[1] = answer[1] end
+if stale[1] or changed[1] then return cmsgpack.pack({false, stale, changed}) end
+
+local adds, news = {}, wakes or ready[1] ~= nil
+for _, each in ipairs(enters) do
+  local words = {}
+  for index, member in ipairs(each[2]) do words[2 * index - 1], words[2 * index] = 0, member end
+  adds[each[1]] = words
+end
+
+local function add(container, member)
+  local words = adds[container] or {}
+  adds[container] = words
+  words[#words + 1], words[#words + 2] = 0, member
+end
+
+-- How a draft becomes a job: see Draft.record in primitives.py. Its records follow once the number is drawn.
+for _, draft in ipairs(drafts) do
+  local came, till = draft[14], draft[6] and now + draft[6] or draft[7]
+  if came then
+    draft.state, draft.till = came[6] and 'TRASHED' or 'CLAIMED', not came[6] and HELD_UNTIL or nil
+  elseif till and till > now then
+    draft.state, draft.till = 'SCHEDULED', till
   else
-    if event then tell(event, job) end
-    drop(job)
-    job = nil
+    draft.state = 'UNCLAIMED'
   end
-  if job and event then tell(event, job) end
-  jobs[#jobs + 1] = job
+  news = news or draft.state == 'UNCLAIMED' or draft.till and draft.till - now < CAP
 end
-for _, mark in ipairs(marks) do
-  local field, _, value, ttl, listed, till, wakes = unpack(mark, 1, 7)
-  local before = field == GATE and rules()
-  sides[#sides + 1] = put(field, value, till or ttl and now + ttl, listed)
-  if field == GATE then
-    rules_now = nil
-    lanes().ruled(before, rules())
+for _, each in ipairs(soon) do news = news or each[1] - now < CAP end
+
+-- A number for what is stored together, one for each draft, and one for each mark, as outcomes are listed by theirs.
+local tag = numbers(1 + #drafts + #marks, news)
+for index, draft in ipairs(drafts) do
+  local id, rank, name, version, group, _, _, key_for, most, key, failures, posting, event, came = unpack(draft, 1, 14)
+  local sequence = tag + index
+  local tail = table.concat({string.format('%03.0f', rank) .. digits(sequence) .. id, version, name, group or ''}, '\0')
+  local who, attempts, retries, created, token, trashed = unpack(came or {}, 1, 6)
+  local record = HEADER .. cmsgpack.pack(tail, name, rank, sequence, key, version, '', draft.state, attempts or 0, most,
+    came and math.max(token, now) or 0, who, nil, draft.till, created or now, trashed or now)
+    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for)
+  blobs[#blobs + 1], blobs[#blobs + 2] = id, record
+  postings[#postings + 1], postings[#postings + 2] = id, posting
+  if event then events[#events + 1] = {event, id} end
+  if draft.state == 'TRASHED' then
+    add(N_TRASH, digits(LAST - trashed) .. digits(LAST - sequence) .. id)
+  else
+    add(N_LIVE, tail)
+    if draft.state == 'UNCLAIMED' then
+      add(N_READY, '\0' .. tail)
+      add(N_READY, name .. '\0' .. tail)
+      ready[#ready + 1] = {name, version}
+    else
+      local container = draft.state == 'SCHEDULED' and N_DUE or most and attempts >= most and N_FINAL or N_LEASES
+      add(container, digits(draft.till) .. digits(sequence) .. id)
+      soon[#soon + 1] = {draft.till, name}
+    end
   end
-  if wakes then waiters().rouse() end
-  -- With a job it is only put off.
-  if not changes[1] and string.sub(field, 1, 9) == 'schedule\0' then redis.pcall(PUBLISH, META .. ':schedules', '') end
 end
-return reply({stale, true, all_shown(jobs), sides})
+
+local record_of = {}
+for index = 1, #jobs, 2 do record_of[jobs[index]] = before[(index + 1) / 2] end
+for index = 2, #blobs, 2 do
+  blobs[index] = digits(tag) .. blobs[index]
+  record_of[blobs[index - 1]] = blobs[index]
+end
+-- Records come last: what a server refuses half-way is no job without its places, and has no answer.
+for _, each in ipairs(leaves) do send('ZREM', KEYS[each[1]], each[2]) end
+for number, words in pairs(adds) do send('ZADD', KEYS[number], words) end
+send('HSET', POSTINGS, postings)
+send('HSET', JOBS, blobs)
+for index, each in ipairs(events) do events[index] = {each[1], each[2], record_of[each[2]]} end
+tell(handle, events)
+send('HDEL', JOBS, gone)
+send('HDEL', POSTINGS, gone)
+
+if answer then put(answer[1], answer[3], now + HOUR, tag) end
+for index, mark in ipairs(marks) do
+  local field, value, till, ttl = unpack(mark, 1, 4)
+  local own = tag + #drafts + index
+  local old = was[index] and listed_as(field, tonumber(string.sub(was[index], 1, 18)) or 0)
+  local listed = value and listed_as(field, own)
+  if old and old ~= listed then call('ZREM', LISTED, old) end
+  if listed and old ~= listed then call('ZADD', LISTED, 0, listed) end
+  till = till or ttl and now + ttl
+  if value then put(field, value, till, own) else call('HDEL', SIDES, field) end
+  if was[index] and not (value and till) then call('ZREM', ENDS, field) end
+  if was[index] and value and till then call('ZADD', ENDS, digits(till), field) end
+end
+
+for _, each in ipairs(ready) do wake(each[1], each[2]) end
+for _, each in ipairs(soon) do remind(each[1], each[2]) end
+if wakes then foretell(0) end
+if reschedules then publish(META .. ':schedules', '') end
+return cmsgpack.pack({true, now, tag, tag + 1})

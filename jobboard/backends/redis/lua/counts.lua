@@ -1,11 +1,12 @@
--- How many jobs are in each state, without looking at any.
+-- How many jobs are in each state now, without a look at any.
 -- args: none
--- Answers [unclaimed, scheduled, claimed, trashed].
+-- Returns [unclaimed, scheduled, claimed, trashed, outcomes].
 
-local function overdue(clock) return call('ZCOUNT', clock, '-inf', exact(now)) end
-local function size(container) return call('ZCARD', container) end
+local function all(container) return call('ZCARD', container) end
+local function ended(clock) return call('ZLEXCOUNT', clock, '-', '(' .. digits(now + 1)) end
 
-local due, lapsed, final = overdue(DUE), overdue(LEASES), overdue(FINAL)
-return reply({
-  size(READY) + due + lapsed, size(DUE) - due, size(LEASES) - lapsed + size(FINAL) - final, size(TRASH) + final,
+local due, lapsed, final = ended(DUE), ended(LEASES), ended(FINAL)
+return cmsgpack.pack({
+  all(READY) / 2 + due + lapsed, all(DUE) - due, all(LEASES) - lapsed + all(FINAL) - final, all(TRASH) + final,
+  call('ZLEXCOUNT', LISTED, '[outcome\0', '(outcome\1'),
 })

@@ -1,17 +1,73 @@
--- What can be claimed, and what must be settled first.
--- args: how many, names, readable version, names and groups to leave out: [name, …], [[name, group], …]
--- Answers [now, [ready], [overdue], µs to the next event, the gate as in read.lua]; a job is [uuid, record, posting].
+-- What can be claimed, and what has ended by itself.
+-- args: how many jobs, names or nil, readable version, names to leave out, names and groups to leave out [[name, group], …],
+--   the place behind which to look (a tail) or ''
+-- Returns [now, news, µs to the next end of a lease or delay or false, gate or false, ready [uuid, record, posting, tail, …]
+-- in order, overdue [uuid, record, posting, container, member, …], whether there may be more ready behind the last of these
+-- (then the place behind which to go on)].
 
-local without, lanes = set_of(args[4]), {}
-for _, lane in ipairs(args[5]) do lanes[lane[1] .. '\n' .. lane[2]] = true end
+local limit, names, readable, without, full, after = unpack(args, 1, 6)
+local shut = {}
+for _, name in ipairs(without) do shut[name] = true end
+for _, lane in ipairs(full) do shut[lane[1] .. '\0' .. lane[2]] = true end
 
-local function left_out(record)
-  return without[record[NAME]] or record[GROUP] and lanes[record[NAME] .. '\n' .. record[GROUP]]
+-- The names of what is ready, but for those in a set: a walk from name to name, whatever lies between.
+local function other_names()
+  local found, from = {}, '[\1'
+  while #found < WORDS do
+    local member = call('ZRANGEBYLEX', READY, from, '+', 'LIMIT', 0, 1)[1]
+    if not member then break end
+    local name = string.match(member, '^%Z+')
+    if not shut[name] then found[#found + 1] = name end
+    from = '(' .. name .. '\1'
+  end
+  return found
 end
 
-local found = ready(args[2], args[1], args[3], (args[4][1] or args[5][1]) and left_out)
-local gate, blob = side_of(GATE)
-return reply({
-  now, all_shown(found), all_shown(overdue(OVERDUE)), next_event(),
-  blob and {gate and gate.till or false, gate and gate.value or false, blob} or false,
+local found, horizon, budget = {}, nil, WORDS
+local queues = limit > 0 and (names or without[1] and other_names() or {''}) or {}
+local size = math.max(1, math.min(full[1] and 1000 or limit, math.floor(WORDS / math.max(1, #queues))))
+for _, name in ipairs(queues) do
+  local low, count, members = after == '' and '[' .. name .. '\0' or '(' .. name .. '\0' .. after, 0, nil
+  repeat
+    members = call('ZRANGEBYLEX', READY, low, '(' .. name .. '\1', 'LIMIT', 0, size)
+    budget = budget - #members
+    for _, member in ipairs(members) do
+      local tail = string.sub(member, #name + 2)
+      local version, lane = string.match(tail, '^%Z*%z(%d+)%z(.*)$', 22)
+      low = '(' .. member
+      if count < limit and version and tonumber(version) <= readable and not shut[lane] then
+        found[#found + 1], count = tail, count + 1
+      end
+    end
+  until count >= limit or #members < size or budget <= 0
+  if count < limit and #members == size then
+    local last = string.sub(members[size], #name + 2)
+    if not horizon or last < horizon then horizon = last end
+  end
+end
+table.sort(found)
+local ready = {}
+for index = 1, math.min(#found, limit) do
+  local tail = found[index]
+  if horizon and tail > horizon then break end
+  local id = string.match(tail, '^%Z*', 22)
+  local at = #ready
+  ready[at + 1], ready[at + 2], ready[at + 3], ready[at + 4] =
+    id, call('HGET', JOBS, id), call('HGET', POSTINGS, id), tail
+end
+
+local overdue = {}
+for container = N_DUE, N_FINAL do
+  local room = OVERDUE - #overdue / 5
+  local members = room > 0 and call('ZRANGEBYLEX', KEYS[container], '-', '(' .. digits(now + 1), 'LIMIT', 0, room) or {}
+  for _, member in ipairs(members) do
+    local id, at = string.sub(member, 37), #overdue
+    overdue[at + 1], overdue[at + 2], overdue[at + 3], overdue[at + 4], overdue[at + 5] =
+      id, call('HGET', JOBS, id), call('HGET', POSTINGS, id), container, member
+  end
+end
+local first = first_end('[' .. digits(now + 1))
+return cmsgpack.pack({
+  now, tonumber(call('HGET', META, 'news') or 0), first and first - now or false, call('HGET', SIDES, GATE), ready, overdue,
+  #ready < 4 * limit and horizon or false,
 })

@@ -1,22 +1,27 @@
--- Prolong claims that are kept by a handle.
--- args: handle, ttl in µs, [uuid, token, uuid, token, …]
--- Answers the claims that are lost, as [[uuid, token], …]; and those that it keeps no longer, as [[uuid, token, for how
--- many µs it stands, false where another handle keeps it], …].
+-- Prolong claims that live and that a handle keeps.
+-- args: handle, µs of the lease, [uuid, token, …]
+-- Returns the others, as they were given.
 
-local lost, unkept = {}, {}
-local held = args[3]
-for index = 1, #held, 2 do
-  local id, token = held[index], held[index + 1]
-  local job = load(id)
-  local record = job and job.record
-  local kept = job and record[KEEPER] == args[1]
-  if not job or record[STATE] == 'T' or record[TOKEN] ~= token or kept and not revived(job) then
-    lost[#lost + 1] = {id, token}
-  elseif kept then
-    record[STATE], record[LOCK_UNTIL] = 'C', now + args[2]
-    store(job)
+local handle, ttl, claims = unpack(args, 1, 3)
+local ids, others, jobs, gone, ends = {}, {}, {}, {}, {}
+for index = 1, #claims, 2 do ids[#ids + 1] = claims[index] end
+local blobs, tag = call('HMGET', JOBS, unpack(ids)), numbers(1)
+for index, id in ipairs(ids) do
+  local job, token = opened(blobs[index]), claims[2 * index]
+  if job and job[STATE] == 'CLAIMED' and job[UNTIL] and job[UNTIL] > now and job[TOKEN] == token and job[KEEPER] == handle then
+    local container, member = lease_of(job, id)
+    gone[container], ends[container] = gone[container] or {}, ends[container] or {}
+    table.insert(gone[container], member)
+    job[UNTIL] = now + ttl
+    local added = ends[container]
+    added[#added + 1], added[#added + 2] = 0, select(2, lease_of(job, id))
+    jobs[#jobs + 1], jobs[#jobs + 2] = id, closed(job, tag)
   else
-    unkept[#unkept + 1] = {id, token, record[STATE] ~= 'C' and 0 or not record[KEEPER] and record[LOCK_UNTIL] - now}
+    others[#others + 1], others[#others + 2] = id, token
   end
 end
-return reply({lost, unkept})
+for container, members in pairs(gone) do send('ZREM', container, members) end
+for container, members in pairs(ends) do send('ZADD', container, members) end
+send('HSET', JOBS, jobs)
+if jobs[1] then remind(now + ttl, nil) end
+return cmsgpack.pack(others)

@@ -1,64 +1,64 @@
--- Claim the first jobs in order, after bringing back what has lapsed or come due; or one job, if it is unclaimed now.
--- args: slot, call, try, who, how many, lease in µs, keeper, readable version, names, uuid of the one
--- Answers [status, replayed, µs that they stand, µs to the next event, [trashed], [taken], [lapsed]]; a job is [uuid,
--- record, posting]: lapsed are those whose lapses it has written down, as they are then. 'again': nothing could be taken as far as it has swept, or looked; call once more with the same nonce.
+-- Claim the first jobs in order, where nothing is limited, paused, overdue or damaged.
+-- args: field of the slot's answer, number of the call, handle, who, keeper or nil, µs of the lease, how many jobs, names
+--   or nil, readable version
+-- Returns false where it is not so plain, and has done nothing then; else [news, µs to the next end of a lease or delay or
+-- false, now, [uuid, record, posting, …]]. Where nothing can be claimed, it writes nothing.
 
-local taken, trashed, lapsed, status, stands, parts = {}, {}, {}, 'ok', args[6], {}
-local one = args[10]
-
-local function claim(job)
-  claimed(job, args[4], args[6], args[7])
-  store(job)
-  if limited() then limits().enter(job) end
-  tell('CLAIMED', job)
-  taken[#taken + 1] = job
-  parts[#parts + 1] = done('ok', job.id, job.record[TOKEN])
+local field, number, handle, who, keeper, ttl, limit, names, readable = unpack(args, 1, 9)
+local gate, slot = unpack(call('HMGET', SIDES, GATE, field))
+local first = first_end('-')
+if gate or not is_next(slot, number) or first and first <= now or names and #names * limit > WORDS then
+  return cmsgpack.pack(false)
 end
 
-local stored = answered()
-if stored then
-  for _, each in ipairs(stored) do
-    local job = each[1] == 'ok' and load(each[2])
-    if job and job.record[STATE] == 'C' and job.record[TOKEN] == each[3] then
-      stands = math.min(stands, job.record[LOCK_UNTIL] - now)
-      taken[#taken + 1] = job
-    elseif one then
-      status = each[1] == 'ok' and 'lost' or each[1]
-    end
-  end
-elseif one then
-  rules(true)
-  local job = load(one)
-  status = not job and 'absent' or job.record[STATE] == 'U' and 'ok' or STATUS[job.record[STATE]]
-  if status == 'ok' and is_paused(job.record) then status = 'paused' end
-  if status == 'ok' and limited() and not limits().has_room(job.record) then status = 'limited' end
-  if status == 'ok' and job.lapsed then lapsed[1] = {one, cmsgpack.pack(job.record), ''} end
-  if status == 'ok' then claim(job) else parts[1] = done(status, one, 0) end
-  if status == 'ok' or args[3] > 1 then answer(parts) end
-else
-  rules(true)
-  local met = overdue(OVERDUE)
-  for _, job in ipairs(met) do
-    store(job)
-    if job.lapsed then lapsed[#lapsed + 1] = {job.id, job.blob, ''} end
-    if job.state == 'T' then trashed[#trashed + 1] = job end
-  end
-  local unsure = false
-  if limited() then
-    local names, shut, job = args[9] and set_of(args[9]), {}, nil
-    repeat
-      job, unsure = lanes().first(names, args[8], shut)
-      if job then claim(job) end
-    until not job or #taken == args[5]
-  else
-    for _, job in ipairs(ready(args[9], args[5], args[8])) do claim(job) end
-  end
-  if not taken[1] and (unsure or #met == OVERDUE or strays >= MOST) then
-    status = 'again'
-  elseif taken[1] or args[3] > 1 then
-    answer(parts)
-  end
+local tails, ids = {}, {}
+for _, name in ipairs(names or {''}) do
+  local some = call('ZRANGEBYLEX', READY, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', 0, limit)
+  for _, member in ipairs(some) do tails[#tails + 1] = string.sub(member, #name + 2) end
 end
-for _, job in ipairs(aside or {}) do trashed[#trashed + 1] = job end
-local event = not (one or taken[1]) and next_event()
-return reply({status, stored and true or false, stands, event, all_shown(trashed), all_shown(taken), lapsed})
+if names then table.sort(tails) end
+for index = #tails, limit + 1, -1 do tails[index] = nil end
+if not tails[1] then
+  return cmsgpack.pack({tonumber(call('HGET', META, 'news') or 0), first and first - now or false, now, {}})
+end
+for index, tail in ipairs(tails) do
+  local id, version = string.match(tail, '^(%Z*)%z(%d+)%z', 22)
+  if not id or tonumber(version) > readable or tail == tails[index - 1] then return cmsgpack.pack(false) end
+  ids[index] = id
+end
+local blobs, postings = call('HMGET', JOBS, unpack(ids)), call('HMGET', POSTINGS, unpack(ids))
+local jobs = {}
+for index, id in ipairs(ids) do
+  local job = opened(blobs[index])
+  if not (job and job[STATE] == 'UNCLAIMED' and job[TAIL] == tails[index] and postings[index]) then
+    return cmsgpack.pack(false)
+  end
+  jobs[index] = job
+end
+
+local tag = numbers(1, ttl < CAP)
+local ready, live, leases, taken, events, done = {}, {}, {}, {}, {}, {}
+for index, job in ipairs(jobs) do
+  local id, tail = ids[index], tails[index]
+  local token = math.max(job[TOKEN] + 1, now)
+  job[STATE], job[UNTIL], job[ATTEMPTS], job[TOKEN] = 'CLAIMED', now + ttl, job[ATTEMPTS] + 1, token
+  job[WHO], job[KEEPER], job[MODIFIED] = who, keeper, now
+  local blob = closed(job, tag)
+  ready[2 * index - 1], ready[2 * index] = '\0' .. tail, job[NAME] .. '\0' .. tail
+  local container, member = lease_of(job, id)
+  leases[container] = leases[container] or {}
+  local ends = leases[container]
+  ends[#ends + 1], ends[#ends + 2] = 0, member
+  live[2 * index - 1], live[2 * index] = id, blob
+  taken[3 * index - 2], taken[3 * index - 1], taken[3 * index] = id, blob, postings[index]
+  events[index] = {'CLAIMED', id, blob}
+  done[index] = '\147' .. cmsgpack.pack('ok', id, token)
+end
+send('ZREM', READY, ready)
+for container, members in pairs(leases) do send('ZADD', container, members) end
+send('HSET', JOBS, live)
+put(field, '\147' .. cmsgpack.pack(number, 1) .. '\220' .. string.char(math.floor(#done / 256), #done % 256)
+  .. table.concat(done), now + HOUR, tag)
+remind(now + ttl, nil)
+tell(handle, events)
+return cmsgpack.pack({0, false, now, taken})

@@ -1,30 +1,25 @@
--- Drop what nobody will ask for again: side records whose time has gone by, scopes that count nothing, and waiters that
--- died.
+-- Drop side records whose time has passed, and waiters that died in the queue.
 -- args: none
--- Answers whether there may be more.
+-- Returns whether there may be more.
 
-local ends = call('ZRANGEBYSCORE', ENDS, '-inf', exact(now), 'LIMIT', 0, DROPPED)
-for _, field in ipairs(ends) do
+local fields = call('ZRANGEBYSCORE', ENDS, '-inf', digits(now), 'LIMIT', 0, DROPPED)
+for _, field in ipairs(fields) do
   local blob = call('HGET', SIDES, field)
-  local fine, side = pcall(side_in, blob or '')
-  side = fine and side
-  local scope = side and not side.till and string.match(field, '^scope%z(.*)$')
-  local again = scope and entries().again(scope, side.value)
-  if side and side.till and side.till > now then
+  local till = blob and tonumber(string.sub(blob, 19, 36))
+  if till and till > now then
     -- It has been written again since.
-    call('ZADD', ENDS, exact(side.till), field)
-  elseif again then
-    call('ZADD', ENDS, exact(again), field)
+    call('ZADD', ENDS, digits(till), field)
   else
+    local listed = blob and listed_as(field, tonumber(string.sub(blob, 1, 18)) or 0)
+    if listed then call('ZREM', LISTED, listed) end
+    if till ~= 0 then call('HDEL', SIDES, field) end
     call('ZREM', ENDS, field)
-    local known, member = pcall(listed_as, field, blob or '')
-    call('ZREM', LISTED, known and member or field)
-    if not side or side.till or scope then call('HDEL', SIDES, field) end
   end
 end
-local bells = call('HGETALL', BELLS)
-for index = 1, #bells, 2 do
-  local fine, bell = pcall(waiters().bell_in, bells[index + 1])
-  if not (fine and bell and bell[1] >= now - HOUR) then waiters().forget(bells[index]) end
+for _, member in ipairs(call('ZRANGE', WAITERS, 0, WORDS)) do
+  if now - (tonumber(string.sub(member, -68, -51)) or 0) > HOUR then
+    call('ZREM', WAITERS, member)
+    call('HDEL', BELLS, string.sub(member, -32))
+  end
 end
-return reply(#ends == DROPPED)
+return cmsgpack.pack(#fields == DROPPED)

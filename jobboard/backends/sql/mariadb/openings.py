@@ -108,7 +108,7 @@ def rules_told(limits: Limits, names: Sequence[str] | None) -> dict[str, str] | 
     """These limits as a parameter; None if there are others than a count for each name."""
     rules = limits.among(names)
     alone = len({rule.name for rule in rules}) == len(rules) <= MOST_RULES
-    if not alone or any(not rule.binding or rule.rate is not None for rule in rules):
+    if not alone or any(rule.rate is not None for rule in rules):
         return None
     told = [[rule.name, int(rule.per == "group"), rule.concurrency] for rule in rules]
     return {"p_rules": json.dumps(told, ensure_ascii=False)}

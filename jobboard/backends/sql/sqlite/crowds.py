@@ -52,7 +52,7 @@ class Crowd:
         """A take has found no room in one of these. Whether that is news."""
         at = time.monotonic()
         known = {scope: told for scope, told in list(self._met.items()) if told[1] > at}
-        counted = (scope for scope in scopes if scope.limit.binding and scope.limit.rate is None)
+        counted = (scope for scope in scopes if scope.limit.rate is None)
         new = [scope for scope in counted if known.get(scope, (None, 0))[0] != gate]
         if len(known) + len(new) > MOST:
             return False

@@ -115,9 +115,6 @@ class TaskFlowOrigin:
             raise JobFailure(f"the posting can't be moved: {job.posting!s}")
         return codec.transcode(job.posting, self.wire, wire)
 
-    def sync(self) -> None:
-        self._live = None
-
     def now(self) -> int:
         return time.time_ns() // 1000
 
@@ -127,7 +124,10 @@ class TaskFlowOrigin:
         limit: int,
         names: Sequence[str] | None = None,
         states: frozenset[State] | None = None,
+        fresh: bool = False,
     ) -> list[Seen]:
+        if fresh:
+            self._live = None
         live = self._listed()
         begin = 0 if after is None else bisect.bisect_right(live, _place_in_order(after), key=_order_of)
         wanted = (seen for seen in itertools.islice(live, begin, None) if states is None or seen.state in states)

@@ -5,6 +5,78 @@ FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))
   jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
   IN (%(p_places_1)s, …);
 ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
+  ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
+  jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,
+  jobboard.keeper, jobboard.lock_until, jobboard.created_on, jobboard.modified_on, jobboard.errors,
+  jobboard.retries, jobboard.job_group, jobboard.key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00',
+  UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard FORCE INDEX (jobboard_serving)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED') ORDER BY jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT anon_1.uuid, anon_1.name, anon_1.priority, anon_1.id, anon_1.`key`, anon_1.version, anon_1.posting,
+  anon_1.state, anon_1.attempts, anon_1.max_attempts, anon_1.token, anon_1.who, anon_1.keeper, anon_1.lock_until,
+  anon_1.created_on, anon_1.modified_on, anon_1.errors, anon_1.retries, anon_1.job_group, anon_1.key_until,
+  anon_1.anon_2
+FROM (SELECT anon_3.uuid AS uuid, anon_3.name AS name, anon_3.priority AS priority, anon_3.id AS id, anon_3.`key` AS
+  `key`, anon_3.version AS version, anon_3.posting AS posting, anon_3.state AS state, anon_3.attempts AS attempts,
+  anon_3.max_attempts AS max_attempts, anon_3.token AS token, anon_3.who AS who, anon_3.keeper AS keeper,
+  anon_3.lock_until AS lock_until, anon_3.created_on AS created_on, anon_3.modified_on AS modified_on, anon_3.errors
+  AS errors, anon_3.retries AS retries, anon_3.job_group AS job_group, anon_3.key_until AS key_until, anon_3.anon_2
+  AS anon_2
+FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
+  jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
+  jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
+  who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
+  jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2
+FROM jobboard FORCE INDEX (jobboard_serving)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED') AND jobboard.priority = %(p_priority)s AND jobboard.id > %(p_id)s ORDER BY
+  jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s) AS anon_3 UNION ALL SELECT anon_4.uuid AS uuid, anon_4.name AS name, anon_4.priority AS
+  priority, anon_4.id AS id, anon_4.`key` AS `key`, anon_4.version AS version, anon_4.posting AS posting,
+  anon_4.state AS state, anon_4.attempts AS attempts, anon_4.max_attempts AS max_attempts, anon_4.token AS token,
+  anon_4.who AS who, anon_4.keeper AS keeper, anon_4.lock_until AS lock_until, anon_4.created_on AS created_on,
+  anon_4.modified_on AS modified_on, anon_4.errors AS errors, anon_4.retries AS retries, anon_4.job_group AS
+  job_group, anon_4.key_until AS key_until, anon_4.anon_2 AS anon_2
+FROM (SELECT jobboard.uuid AS uuid, jobboard.name AS name, jobboard.priority AS priority, jobboard.id AS id,
+  jobboard.`key` AS `key`, jobboard.version AS version, jobboard.posting AS posting, jobboard.state AS state,
+  jobboard.attempts AS attempts, jobboard.max_attempts AS max_attempts, jobboard.token AS token, jobboard.who AS
+  who, jobboard.keeper AS keeper, jobboard.lock_until AS lock_until, jobboard.created_on AS created_on,
+  jobboard.modified_on AS modified_on, jobboard.errors AS errors, jobboard.retries AS retries, jobboard.job_group AS
+  job_group, jobboard.key_until AS key_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS
+  anon_2
+FROM jobboard FORCE INDEX (jobboard_serving)
+WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR
+  jobboard.state = 'CLAIMED') AND jobboard.priority > %(p_priority)s ORDER BY jobboard.priority, jobboard.id
+ LIMIT %(p_limit)s) AS anon_4) AS anon_1 ORDER BY anon_1.priority, anon_1.id
+ LIMIT %(p_limit)s;
+ROLLBACK;
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
+FROM jobboard_sides
+WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
+  ORDER BY jobboard_sides.place
+ LIMIT %(p_limit)s;
+ROLLBACK;
 SELECT concat(%(concat_2)s, CAST(information_schema.innodb_trx.trx_mysql_thread_id AS CHAR(20))) AS concat_1,
   concat(information_schema.processlist.user, %(concat_4)s, information_schema.processlist.host) AS concat_3,
   information_schema.processlist.command, timestampdiff(SECOND, information_schema.innodb_trx.trx_started, now()) AS
@@ -55,28 +127,6 @@ ROLLBACK;
 SELECT count(*) AS count_1
 FROM jobboard_outcomes
 WHERE jobboard_outcomes.until < TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - %(param_1)s;
-ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
-ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s;
-ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
-  ORDER BY jobboard_sides.place
- LIMIT %(p_limit)s;
-ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
-FROM jobboard_sides
-WHERE jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place > %(p_after)s
-  ORDER BY jobboard_sides.place
- LIMIT %(p_limit)s;
 ROLLBACK;
 SELECT jobboard.uuid, jobboard.name, jobboard.priority, jobboard.id, jobboard.`key`, jobboard.version,
   jobboard.posting, jobboard.state, jobboard.attempts, jobboard.max_attempts, jobboard.token, jobboard.who,

@@ -1,3 +1,8 @@
+SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
+  IN (%(p_places_1)s, …);
+ROLLBACK;
 SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS anon_1
 FROM jobboard_sides FORCE INDEX (PRIMARY)
@@ -51,12 +56,3 @@ WHERE jobboard.board = %(p_board)s AND (jobboard.state = 'UNCLAIMED' OR jobboard
   jobboard.priority, jobboard.id
  LIMIT %(p_limit)s;
 ROLLBACK;
-SELECT jobboard_sides.`key`, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s AND jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place
-  IN (%(p_places_1)s, …);
-ROLLBACK;
-UPDATE jobboard_sides SET value=%(p_value)s, until=coalesce(%(p_until)s, TIMESTAMPDIFF(MICROSECOND, '1970-01-01
-  00:00:00', UTC_TIMESTAMP(6)) + %(p_ttl)s), version=%(p_version)s WHERE jobboard_sides.board = %(p_board)s AND
-  jobboard_sides.kind = %(p_kind)s AND jobboard_sides.place = %(p_place)s AND jobboard_sides.version = %(p_was)s;
-COMMIT;

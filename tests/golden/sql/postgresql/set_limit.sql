@@ -1,3 +1,7 @@
+SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
+  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
+  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
 BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
 SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS anon_1
@@ -43,16 +47,3 @@ WHERE jobboard.board = %(p_board)s::VARCHAR AND (jobboard.state = 'UNCLAIMED' OR
   jobboard.state = 'CLAIMED') AND jobboard.name IN (%(p_names_1)s::VARCHAR, …) AND jobboard.state = 'CLAIMED' ORDER
   BY jobboard.priority, jobboard.id
  LIMIT %(p_limit)s::INTEGER;
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND
-  jobboard_sides.place IN (%(p_places_1)s::VARCHAR, …);
-BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
-SELECT pg_notify(%(p_channel)s::VARCHAR, %(p_board)s::VARCHAR) AS pg_notify_1;
-SELECT CAST(pg_advisory_xact_lock(hashtextextended('jobboard ' || %(p_board)s::VARCHAR, 0)) AS VARCHAR) AS
-  pg_advisory_xact_lock_1;
-UPDATE jobboard_sides SET value=%(p_value)s, until=coalesce(%(p_until)s::BIGINT, CAST(date_part('epoch',
-  statement_timestamp()) * 1000000 AS BIGINT) + %(p_ttl)s::BIGINT), version=%(p_version)s::BIGINT WHERE
-  jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR AND jobboard_sides.place
-  = %(p_place)s::VARCHAR AND jobboard_sides.version = %(p_was)s::BIGINT;
-COMMIT;

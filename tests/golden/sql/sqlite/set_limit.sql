@@ -1,3 +1,6 @@
+SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
+FROM (SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS now) AS clock LEFT OUTER
+  JOIN jobboard_sides ON jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
 BEGIN IMMEDIATE;
 SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version,
   CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS anon_1
@@ -27,11 +30,3 @@ FROM jobboard
 WHERE jobboard.board = ? AND (jobboard.state = 'UNCLAIMED' OR jobboard.state = 'SCHEDULED' OR jobboard.state =
   'CLAIMED') AND jobboard.name IN (?, …) AND jobboard.state = 'CLAIMED' ORDER BY jobboard.priority, jobboard.id
  LIMIT ? OFFSET ?;
-SELECT jobboard_sides."key", jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER) AS now) AS clock LEFT OUTER
-  JOIN jobboard_sides ON jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place IN (?, …);
-BEGIN IMMEDIATE;
-UPDATE jobboard_sides SET value=?, until=coalesce(?, CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS
-  INTEGER) + ?), version=? WHERE jobboard_sides.board = ? AND jobboard_sides.kind = ? AND jobboard_sides.place = ?
-  AND jobboard_sides.version = ?;
-COMMIT;

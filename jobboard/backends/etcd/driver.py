@@ -1,0 +1,371 @@
+"""The driver for etcd: a record and a name are a key each, and what changes together is one Txn.
+
+A path is a key behind ``<namespace>/board/<name>/``. A record outside of all folders lies where its like of all boards
+lie, ``<namespace>/layout/<name>`` for instance, so that a short range shows the names of the boards.
+
+The version of a record is the revision of the store at which its key was put last: no key has the same one twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+from urllib.parse import quote, unquote
+
+from jobboard.backends.etcd.fences import WINDOWS, Fences, Walk
+from jobboard.backends.etcd.lease import Lease
+from jobboard.backends.etcd.link import Gateway
+from jobboard.backends.etcd.options import OPTIONS, URI_PARTS, check
+from jobboard.backends.etcd.requests import (
+    KV,
+    MOST_GETS,
+    below,
+    delete,
+    end_of,
+    exists,
+    get,
+    is_at,
+    put,
+    put_again,
+    span,
+    within,
+)
+from jobboard.backends.etcd.watch import BellWatch
+from jobboard.conf import Option
+from jobboard.engine import Seat, turns
+from jobboard.exceptions import JobFailure
+from jobboard.kv.driver import ALIVE, ANY, CONNECTED, Driver, Node, Numbers, Op, Range, Refused, Snapshot
+from jobboard.kv.layout import DONE, OVER, READY, TIMED
+from jobboard.primitives import Characteristics
+
+LARGEST = 1_500_000
+"""How large a request may be, in bytes, unless the server is told otherwise: 1.5 MiB with what is around it."""
+
+AROUND = 50_000
+"""How much of that may be anything else than values: keys, comparisons, errors."""
+
+CLOCK, NEXT = "clock", "next"
+"""Two records of the driver's own: a time that each lease and delay pushes on, and one that changes when numbers are
+given, so with each post. The value of both is a time, and the board's time is the later of the two."""
+
+_NUMBERS = 512
+"""How many numbers belong to a revision. No commit makes more jobs."""
+
+_SWEPT = 1_000
+"""How many outcomes one step of tidying passes."""
+
+_CROWDED = 1.0
+"""For how many seconds numbers are drawn at once after others were quicker: a post is two requests then, and not four.
+Eight processes that post at once got 1.7 times as many jobs through by that."""
+
+
+class BoardClock:
+    """The time of a board. etcd has none: it is this machine's, but never behind the time at which a job was posted, or
+    from which a lease or a delay was counted.
+
+    ``ahead``: by how much the board's time is ahead of this machine's, in µs.
+    """
+
+    ahead = floor = 0
+
+    def saw(self, instant: int) -> None:
+        self.floor = max(self.floor, instant)
+        self.ahead = max(self.ahead, instant - int(time.time() * 1e6))
+
+    def now(self) -> int:
+        return int(time.time() * 1e6) + self.ahead
+
+
+class EtcdDriver(Driver):
+    """A board in the keys of an etcd cluster, from version 3.4 on.
+
+    ``client`` is refused: the board makes its own connections.
+
+    ``claim_ttl`` is the time of the lease to ask for, in whole seconds; ``characteristics.claim_ttl`` what the server
+    has made of it.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
+    # With the 100 jobs around these.
+    most_bytes = LARGEST - 10 * AROUND
+    most_kept = LARGEST - AROUND
+
+    def __init__(self, seat: Seat) -> None:
+        check(seat.conf)
+        if seat.client is not None:
+            raise TypeError("client: an etcd board makes its own connections; give it hosts, user and password instead")
+        self._name = seat.name
+        self._conf = seat.conf
+        self._namespace = seat.conf["namespace"]
+        self._quoted = quote(seat.name, safe=":")
+        self._root = f"{self._namespace}/board/{self._quoted}/"
+        self._bells = f"{self._root}bell/"
+        self._clock = BoardClock()
+        self._heard: Callable[[str], None] = lambda word: None
+        self._reset()
+
+    def _reset(self) -> None:
+        alive = self._key(f"{ALIVE}/")
+        self._link = Gateway(self._conf, functools.partial(self._heard, CONNECTED))
+        self._lease = Lease(self._link, alive, self._conf["claim_ttl"])
+        self._watch = BellWatch(self._link, self._bells, alive, self._heard)
+        self._fences = Fences(self._link, self._root, self._conf["read_only"])
+        # The revision of the record NEXT, as far as is known; whether the board was seen.
+        self._next = 0
+        self._crowded_until = 0.0
+        # How far tidying has come in the index of outcomes; None: it begins.
+        self._swept: str | None = None
+        self._exists = False
+
+    def _key(self, path: str) -> str:
+        return f"{self._root}{path}" if "/" in path else f"{self._namespace}/{path}/{self._quoted}"
+
+    # Life
+
+    def open(self, create: bool, first: Sequence[Op], heard: Callable[[str], None]) -> Characteristics:
+        self._heard = heard
+        self._reset()
+        try:
+            self.read([])
+            if create and not self._exists:
+                self._make(first)
+            if not self._conf["read_only"]:
+                self._lease.grant()
+            members = len(self._link.call("/v3/cluster/member/list", "{}").get("members", ()))
+        except BaseException:
+            self._link.close()
+            raise
+        # A beat that gets no answer has to be over before the claims that it was to keep count as lost.
+        self.patience = min(self.patience, max(0.7, self._lease.ttl / 3))
+        return Characteristics(
+            durable=True,
+            survives_failover=members > 1,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=True,
+            transactional=False,
+            claim_ttl=self._lease.ttl,
+            server_clock=False,
+            notes="delays, due times and leases with an expiry go by the clocks of those who use the board",
+        )
+
+    def _make(self, first: Sequence[Op]) -> None:
+        records = [op._replace(path=self._key(op.path)) for op in first if op.do == "create"]
+        own = [put(self._key(path), _instant(self._clock.now())) for path in (CLOCK, NEXT)]
+        absent = [is_at(key, 0) for key in [self._key(CLOCK), *(op.path for op in records)]]
+        # Where another was quicker, or an earlier try of this very request, the board is there.
+        self._link.txn(absent, [*own, *(put(op.path, op.value) for op in records)], changes=False)
+        self.read([])
+
+    def close(self) -> None:
+        self._watch.end()
+        self._lease.end()
+        self._link.close()
+
+    def forked(self) -> None:
+        self._link.leak()
+        self._reset()
+
+    @property
+    def connected(self) -> bool:
+        return self._link.up
+
+    @property
+    def patience(self) -> float:
+        return self._link.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._link.patience = seconds
+
+    # Reading
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
+        now = self._clock.now()
+        kvs: list[list[KV]] = []
+        gets = [get(self._key(path)) for path in (CLOCK, NEXT, *paths)]
+        while len(gets) > MOST_GETS:
+            kvs += self._link.read(gets[:MOST_GETS]).found
+            del gets[:MOST_GETS]
+        found, names = self._walk(gets, [self._walk_of(each) for each in ranges])
+        kvs += found
+        self._saw(*kvs[:2])
+        nodes = [Node(each[0].value, each[0].revision) if each else None for each in kvs[2:]]
+        return Snapshot(max(now, self._clock.floor), nodes, names)
+
+    def _saw(self, clock: list[KV], numbers: list[KV]) -> None:
+        if clock and numbers:
+            self._exists = True
+            self._clock.saw(max(int(clock[0].value), int(numbers[0].value)))
+            self._next = numbers[0].revision
+        elif self._exists:
+            raise JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
+
+    def _walk(self, gets: list[str], walks: Sequence[Walk]) -> tuple[list[list[KV]], list[list[str]]]:
+        """Carry out these operations with the first ones of all walks, and then the walks to their ends."""
+        wanted = [next(walk) for walk in walks]
+        found = iter(self._link.read([*gets, *itertools.chain(*wanted)]).found)
+        got = list(itertools.islice(found, len(gets)))
+        names: list[list[str]] = [[] for _ in walks]
+        left = list(range(len(walks)))
+        while left:
+            going = []
+            for number in left:
+                try:
+                    wanted[number] = walks[number].send(list(itertools.islice(found, len(wanted[number]))))
+                    going.append(number)
+                except StopIteration as end:
+                    names[number] = end.value
+            left = going
+            found = iter(self._link.read([*itertools.chain(*(wanted[each] for each in left))]).found if left else ())
+        return got, names
+
+    def _walk_of(self, wanted: Range) -> Walk:
+        return self._fences.walk(wanted) if wanted.place in WINDOWS else self._plain(wanted)
+
+    def _plain(self, wanted: Range) -> Walk:
+        folder = self._key(f"{wanted.place}/")
+        start = folder + (f"{wanted.after}\0" if wanted.after else "")
+        [kvs] = yield [span(start, end_of(folder), max(wanted.most, 1), only="keys")]
+        return [kv.key[len(folder) :] for kv in kvs][: wanted.most]
+
+    def count(self, place: str) -> int:
+        folder = self._key(f"{place}/")
+        return self._link.read([span(folder, end_of(folder), only="count")]).counts[0]
+
+    def place(self, path: str) -> str:
+        return f"the key {self._key(path)}"
+
+    def boards(self, most: int) -> list[str]:
+        clocks = f"{self._namespace}/{CLOCK}/"
+        [kvs] = self._link.read([span(clocks, end_of(clocks), only="keys")]).found
+        names = [unquote(kv.key[len(clocks) :]) for kv in kvs]
+        return sorted(names, key=lambda name: (name != self._name, name))[:most]
+
+    # Changing
+
+    def commit(self, ops: Sequence[Op]) -> dict[str, int]:
+        required = {op.path: wanted for op in ops if (wanted := self._required(op)) is not None}
+        compare = [exists(key) if revision is None else is_at(key, revision) for key, revision in required.values()]
+        writes = {self._key_of(op): _WRITES[op.do](self._key_of(op), op.value) for op in ops if op.do in _WRITES}
+        success = [*writes.values(), *self._around([op.path for op in ops if op.do == "add"])]
+        size = sum(map(len, success)) * 3 // 4
+        if size > LARGEST:
+            raise ValueError(
+                f"it takes {size} bytes, and etcd takes {LARGEST} at once: post less at once, or smaller details"
+            )
+        answer = self._link.txn(compare, success)
+        if not answer.succeeded:
+            raise self._refusal(required)
+        if NEXT in required:
+            self._next = answer.revision
+        return {op.path: answer.revision for op in ops if op.do in ("create", "put") and op.path != NEXT}
+
+    def _key_of(self, op: Op) -> str:
+        return self._bells + op.path if op.do == "ring" else self._key(op.path)
+
+    def _required(self, op: Op) -> tuple[str, int | None] | None:
+        """The key that an operation compares, and the revision that it must have; 0: none, None: any."""
+        if op.do == "create":
+            return self._key(op.path), 0
+        if op.do == "lives":
+            return self._key(f"{ALIVE}/{op.path}"), None
+        if op.do in ("put", "delete", "check"):
+            return self._key(op.path), None if op.version is ANY else op.version
+        return None
+
+    def _around(self, added: Sequence[str]) -> Iterator[str]:
+        """Return what a commit must do besides, which adds these names."""
+        for index in WINDOWS:
+            if names := [path[len(index) + 1 :] for path in added if path.startswith(f"{index}/")]:
+                yield from self._fences.added(index, names)
+        if any(path.startswith(f"{TIMED}/") for path in added):
+            # Who comes next must not be behind the time from which these ends were counted.
+            clock, now = self._key(CLOCK), _instant(self._clock.now())
+            yield within([below(clock, now)], [put(clock, now)])
+
+    def _refusal(self, required: Mapping[str, tuple[str, int | None]]) -> Refused:
+        """Return what was not as required, as far as it still is not."""
+        gets = [get(self._key(CLOCK)), get(self._key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
+        clock, numbers, *kvs = (
+            kvs
+            for start in range(0, len(gets), MOST_GETS)
+            for kvs in self._link.read(gets[start : start + MOST_GETS]).found
+        )
+        self._saw(clock, numbers)
+        found = (each[0].revision if each else 0 for each in kvs)
+        wrong = []
+        for (path, (key, wanted)), revision in zip(required.items(), found, strict=True):
+            if revision != wanted and (wanted is not None or not revision):
+                wrong.append(path)
+                if key == self._key(f"{ALIVE}/{path}"):
+                    self._lease.forget(path)
+        return Refused(*wrong)
+
+    def number(self, count: int, beaten: bool) -> Numbers:
+        # A revision that puts NEXT stands for 512 numbers. Who compares with it takes those of the revision behind it.
+        now = time.monotonic()
+        if beaten:
+            self._crowded_until = now + _CROWDED
+        if now > self._crowded_until:
+            value = _instant(self._clock.now())
+            return Numbers((self._next + 1) * _NUMBERS, [Op("put", NEXT, value, self._next)])
+        key, value = self._key(NEXT), _instant(self._clock.now())
+        # Even where another clock is ahead of this one, it is put, as the revision counts.
+        drawn = within([below(key, value)], [put(key, value)], put_again(key))
+        answer = self._link.txn([exists(key)], [drawn], changes=False)
+        if not answer.succeeded:
+            self._saw([], [])
+        self._next = answer.revision
+        return Numbers(answer.revision * _NUMBERS, ())
+
+    # Upkeep
+
+    def tidy(self, seconds: float) -> bool:
+        """Take away the fences of what has gone from the beginnings of the indexes, and from the end of ``done``, which
+        nobody needs to read: all that lies behind the outcome that is dropped next."""
+        for _ in turns(seconds):
+            after = self._swept
+            if after is None:
+                walks = [self._fences.walk(Range(index, 1), least=1) for index in (READY, TIMED, OVER)]
+                *_, over = self._walk([], walks)[1]
+                after = over[0].partition(".")[2] if over else ""
+            [passed] = self._walk([], [self._fences.walk(Range(DONE, _SWEPT, after), least=1)])[1]
+            if len(passed) < _SWEPT:
+                self._swept = None
+                return False
+            self._swept = passed[-1]
+        return True
+
+    # Sessions and bells
+
+    @property
+    def margin(self) -> int:  # type: ignore[override]
+        return self._lease.margin
+
+    def session(self) -> str:
+        return self._lease.hold()
+
+    def beat(self) -> None:
+        self._lease.renew()
+
+    def watch(self) -> None:
+        self._watch.begin()
+
+
+_WRITES: Mapping[str, Callable[[str, bytes], str]] = {
+    **dict.fromkeys(("create", "put", "add", "ring"), put),
+    **dict.fromkeys(("delete", "remove"), lambda key, value: delete(key)),
+}
+"""What an operation does to its key."""
+
+
+def _instant(now: int) -> bytes:
+    return b"%018d" % now

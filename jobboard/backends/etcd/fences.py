@@ -1,0 +1,139 @@
+"""Fences: keys that part a long index of names into short ranges.
+
+A range that etcd reads costs by all keys in it, whatever its limit is. Those behind the wanted names count, and those
+that were deleted since the last compaction. So the names of an index that grows long are read part by part.
+
+A *window* is all names of one beginning. A *fence* is a key at a name, or at the beginning of a window. Each name has a
+fence at or before it in its own window, and a part goes from one fence to the next, or to the end of its window. A
+reading that lists the fences and then goes through their parts so comes by every name, and by nothing else.
+
+- About each 256th name brings a fence of its own, so that no part is long.
+- A commit that adds a name to a window without a fence before that name puts one at the window's beginning.
+- A reading that passes parts without names takes away their fences. Most of the deleted keys lie there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from zlib import crc32
+
+from jobboard.backends.etcd.link import Gateway
+from jobboard.backends.etcd.requests import KV, delete, end_of, exists, nothing_in, put, span, within
+from jobboard.kv.driver import Range
+
+WINDOWS = {"ready": 15, "timed": 11, "done": 11, "over": 11}
+"""The indexes that have fences, and how many characters a window's names begin with: their numbers, which are sequences
+or µs, differ in the last seven digits."""
+
+_OFTEN = 256
+_LISTED = 64
+"""How many fences are read at once."""
+
+_ABREAST = 32
+"""How many parts are read at once."""
+
+_EMPTY = 4
+"""How many parts without names a reading must pass to take their fences away, unless it is made for that."""
+
+Walk = Generator[list[str], list[list[KV]], list[str]]
+"""Asks for operations, is sent what each has read, and returns names."""
+
+Part = tuple[str, str]
+"""From where, included, to where, excluded."""
+
+
+class Fences:
+    """The fences of one board.
+
+    :param root: what the board's keys begin with.
+    """
+
+    def __init__(self, link: Gateway, root: str, read_only: bool) -> None:
+        self._link = link
+        self._root = root
+        self._read_only = read_only
+        # What the last reading of an index has seen: the next one asks for the same parts at once.
+        self._seen: dict[str, tuple[list[str], int]] = {}
+
+    def added(self, index: str, names: Iterable[str]) -> Iterator[str]:
+        """Return the operations that a commit must have which adds these names."""
+        ordered = sorted(names)
+        for window, some in itertools.groupby(ordered, key=lambda name: name[: WINDOWS[index]]):
+            fence, first = self._fence(index, window), self._fence(index, next(some))
+            yield within([nothing_in(fence, first + "\0")], [put(fence)])
+        yield from (put(self._fence(index, name)) for name in ordered if not crc32(name.encode()) % _OFTEN)
+
+    def walk(self, wanted: Range, least: int = _EMPTY) -> Walk:
+        """Read the names of an index that has fences.
+
+        :param least: how many parts without names it must pass to take their fences away.
+        """
+        index, most, after = wanted
+        fences, depth = self._seen.get(index, ([], 0))
+        guess = list(itertools.islice(self._parts(index, after, fences), depth))
+        listed, *found = yield [self._list(index, after), *(self._span(index, part, most) for part in guess)]
+        known = dict(zip(guess, found, strict=True))
+        seen = fences = self._places(index, listed)
+        names: list[str] = []
+        passed: list[Part] = []
+        empty: list[Part] = []
+        parts, step = self._parts(index, after, fences), 1
+        while len(names) < most:
+            chunk = list(itertools.islice(parts, step))
+            if not chunk:
+                if len(fences) < _LISTED:
+                    break
+                [listed] = yield [self._list(index, fences[-1], inclusive=True)]
+                fences = self._places(index, listed)
+                parts = self._parts(index, "", fences)
+                continue
+            step = min(2 * step, _ABREAST)
+            missing = [part for part in chunk if part not in known]
+            if missing:
+                known.update(zip(missing, (yield [self._span(index, part, most) for part in missing]), strict=True))
+            for part in chunk:
+                if len(names) < most:
+                    passed.append(part)
+                    names += self._names(index, known[part])
+                if not known[part] and part[0] in fences:
+                    empty.append(part)
+        self._seen[index] = seen, min(len(passed), _ABREAST)
+        if len(empty) >= least and not self._read_only:
+            self._link.txn((), [self._removal(index, part) for part in empty], changes=False)
+        return names[:most]
+
+    def _parts(self, index: str, after: str, fences: Sequence[str]) -> Iterator[Part]:
+        """The parts behind ``after``. Where there may be more fences, the last one only ends a part."""
+        window = WINDOWS[index]
+        starts = [after + "\0"] if len(after) >= window else []
+        starts += (fence for fence in fences if fence > after)
+        ends = starts[1:] if len(fences) == _LISTED else [*starts[1:], "\x7f"]
+        return ((start, min(end, end_of(start[:window]))) for start, end in zip(starts, ends, strict=False))
+
+    def _removal(self, index: str, part: Part) -> str:
+        """Take the fence of an empty part away, if the names behind it keep one that is before them."""
+        start, end = (self._fence(index, place) for place in part)
+        window = WINDOWS[index]
+        behind = [exists(end)] if part[0][:window] == part[1][:window] else []
+        names = [nothing_in(f"{self._root}{index}/{part[0]}", f"{self._root}{index}/{part[1]}")]
+        return within([*names, *behind], [delete(start)])
+
+    def _fence(self, index: str, place: str) -> str:
+        return f"{self._root}fence/{index}/{place}"
+
+    def _list(self, index: str, after: str, inclusive: bool = False) -> str:
+        start = self._fence(index, after if inclusive or not after else after + "\0")
+        return span(start, end_of(self._fence(index, "")), _LISTED, only="keys")
+
+    def _places(self, index: str, kvs: Sequence[KV]) -> list[str]:
+        start = len(self._fence(index, ""))
+        return [kv.key[start:] for kv in kvs]
+
+    def _span(self, index: str, part: Part, most: int) -> str:
+        start, end = (f"{self._root}{index}/{place}" for place in part)
+        return span(start, end, max(most, 1), only="keys")
+
+    def _names(self, index: str, kvs: Sequence[KV]) -> list[str]:
+        start = len(f"{self._root}{index}/")
+        return [kv.key[start:] for kv in kvs]

@@ -1,0 +1,43 @@
+-- A stretch of an index, in its order, and what is stored of its members.
+-- args: number of the container (LIVE, TRASH, FINAL, LISTED), from and to as ZRANGEBYLEX has them, how many, whether
+--   backwards; of LIVE, names and states that are wanted, or nil
+-- Returns [now, [member, record, posting, …], the member behind which to go on, or false at the end]; of side records
+-- [member, side record, '', …].
+
+local container, from, to, most, backwards, names, states = unpack(args, 1, 7)
+local wanted, letters = {}, {}
+for _, name in ipairs(names or {}) do wanted[name] = true end
+for _, letter in ipairs(states or {}) do letters[letter] = true end
+local walk = (names or states) and WALK or most
+local members = call(backwards and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX', KEYS[container], from, to, 'LIMIT', 0, walk)
+local found, keys = {}, {}
+for index, member in ipairs(members) do
+  if container == N_LIVE then
+    keys[index] = string.match(member, '^%Z*', 22)
+  elseif container == N_LISTED then
+    keys[index] = string.sub(member, 1, 8) == 'outcome\0' and 'outcome\0' .. string.sub(member, 27) or member
+  else
+    keys[index] = string.sub(member, 37)
+  end
+end
+local blobs = keys[1] and call('HMGET', container == N_LISTED and SIDES or JOBS, unpack(keys)) or {}
+
+-- Whether a job may be one of those that are wanted; one that has ended by itself, or is damaged, is judged by who asks.
+local function fits(member, blob)
+  local job = opened(blob)
+  return (not names or wanted[string.match(member, '^%Z*%z%d+%z(%Z*)', 22)])
+    and (not states or not job or letters[job[STATE]] or job[UNTIL] and job[UNTIL] <= now)
+end
+
+local last = members[walk] or false
+for index, member in ipairs(members) do
+  if container ~= N_LIVE or fits(member, blobs[index]) then
+    local posting = container ~= N_LISTED and call('HGET', POSTINGS, keys[index]) or ''
+    found[#found + 1], found[#found + 2], found[#found + 3] = member, blobs[index], posting
+    if #found == 3 * most and index < #members then
+      last = member
+      break
+    end
+  end
+end
+return cmsgpack.pack({now, found, last})

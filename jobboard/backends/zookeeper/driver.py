@@ -1,0 +1,584 @@
+"""The driver of ZooKeeper: records and names are znodes, a commit is a multi, a session is an ephemeral znode.
+
+:mod:`~jobboard.backends.zookeeper.folders` says where they lie. Beside them a board has::
+
+    bell/<bell>         written to ring
+    clock               written to learn the server's time
+    next/<base>         a counter: base and version are the last number that was given
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import unquote
+
+from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.protocol.states import KazooState, ZnodeStat
+
+from jobboard import conf as configuration
+from jobboard import retry
+from jobboard.backends.zookeeper.clock import Clock
+from jobboard.backends.zookeeper.connection import Connection, translated
+from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
+from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
+from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check_client, make_client
+from jobboard.backends.zookeeper.options import check as check_options
+from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, ZnodeOp, create, delete, put
+from jobboard.engine import Seat, turns
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.job import boottime
+from jobboard.kv import layout
+from jobboard.kv.driver import (
+    ALIVE,
+    CONNECTED,
+    JOBS,
+    MISSED,
+    SCHEDULES,
+    Driver,
+    Numbers,
+    Op,
+    Range,
+    Refused,
+    Snapshot,
+    Version,
+)
+from jobboard.kv.store import KVStore
+from jobboard.primitives import Characteristics
+
+_TRIES = 30
+
+_FIXED = (ALIVE, "bell", f"bell/{JOBS}", f"bell/{SCHEDULES}", "clock", "next")
+"""What every board has, beside its records and indexes."""
+
+# What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
+_ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+_EMPTY = 1.0
+"""For how many seconds a folder has been empty, at least, when a reading removes it."""
+
+_BEATEN = 1.0
+"""For how many seconds one who was beaten at the counter draws numbers by writes of their own at once."""
+
+_AT_ONCE = 200
+"""At how many folders one step of a tidying looks."""
+
+_BATCH = 4
+"""From how many numbers on a counter that begins behind them takes less than so many writes of the old one."""
+
+
+class _JobCounter(NamedTuple):
+    base: int
+    version: int
+
+    @property
+    def path(self) -> str:
+        return f"{COUNTERS}{self.base}"
+
+    @property
+    def last(self) -> int:
+        """The number that was given last."""
+        return self.base + self.version
+
+
+class ZooKeeperDriver(Driver):
+    """A board in the znodes of a ZooKeeper ensemble.
+
+    ``client``: a KazooClient of the caller's, started by them, which the board uses and never stops. ``claim_ttl`` is
+    the session timeout to ask for; ``characteristics.claim_ttl`` what the server has made of it.
+    """
+
+    options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
+    most_bytes = 500_000
+    most_kept = 850_000
+    poll_cap = 3600.0
+
+    renewed_at = 2**30
+    """At which version a counter is replaced: a version ends at 2**31."""
+
+    def __init__(self, seat: Seat) -> None:
+        conf = seat.conf
+        check_options(conf)
+        if seat.client is not None:
+            check_client(seat.client, conf, configuration.COMMON["claim_ttl"].default)
+        self._name, self._read_only = seat.name, conf["read_only"]
+        self._folder = f"{'' if seat.client is not None else conf['chroot']}/{conf['namespace']}"
+        self._root = f"{self._folder}/{_quoted(seat.name)}"
+        make = functools.partial(make_client, conf)
+        acl, timeout = conf["default_acl"], conf["timeout"]
+        self._connect = functools.partial(Connection, make, seat.client, acl, timeout, os.getpid(), self._changed)
+        self._heard: Callable[[str], None] = lambda word: None
+        self.connection = self._connect()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._clock = Clock()
+        self._known: set[str] = set()
+        self._empty: dict[str, float] = {}
+        self._paths: dict[str, list[str]] = {}
+        self._counter: _JobCounter | None = None
+        self._beaten = 0.0
+        self._naming = threading.Lock()
+        self._session: tuple[str, int | None] | None = None
+        self._sessions: list[str] = []
+        self._watching = False
+        self._armed: set[str] = set()
+        self._stood: dict[str, int] = {}
+        self._tidying: Iterator[None] | None = None
+        self._exists = False
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    # Life
+
+    def open(self, create: bool, first: Sequence[Op], heard: Callable[[str], None]) -> Characteristics:
+        self._heard = heard
+        self.connection = self._connect()
+        self._reset()
+
+        def prepare() -> bool:
+            if create and self._is_missing():
+                self._make(first)
+            self._exists = not self._is_missing()
+            return self.connection.alone()
+
+        try:
+            alone = self.connection.set_up(prepare)
+        except BaseException:
+            self.connection.close()
+            raise
+        return Characteristics(
+            durable=True,
+            survives_failover=not alone,
+            exact_order=True,
+            blocking_wait=True,
+            remote_events=True,
+            transactional=False,
+            claim_ttl=self.connection.session_timeout,
+            notes="kept claims live as long as the session, whose timeout the server bounds",
+        )
+
+    def _is_missing(self) -> bool:
+        [[found], _] = self.connection.read([self._at(layout.LAYOUT)], fresh="/")
+        return found is None
+
+    def _make(self, first: Sequence[Op]) -> None:
+        parts = self._folder.split("/")
+        parents = ["/".join(parts[:number]) for number in range(2, len(parts) + 1)]
+        denied = None
+        for path in (*parents, self._root, *map(self._at, _FIXED)):
+            try:
+                [made] = self.connection.make([create(path)])
+            except JobFailure as failure:
+                # Who may not write above the chroot may well do so below it.
+                if path not in parents or not isinstance(failure.cause, NoAuthError):
+                    raise
+                denied = failure
+            else:
+                if isinstance(made, NoNodeError):
+                    raise denied or translated(made, path)
+        # Others may be at it, too.
+        with contextlib.suppress(Refused):
+            self.commit([*first, Op("create", "next/0")])
+
+    def _mend(self) -> None:
+        """Make anew what every board has.
+
+        :raises JobFailure: the whole board was deleted.
+        """
+        if self._is_missing():
+            raise self._deleted()
+        if self._read_only:
+            raise JobFailure(f"something is missing from the board at {self._root}, and this one is for looking only")
+        self.connection.make([create(self._at(path)) for path in _FIXED])
+
+    def _deleted(self) -> JobFailure:
+        return JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
+
+    def close(self) -> None:
+        self.connection.most_patience = min(self.connection.most_patience, self.connection.patience)
+        names = [delete(self._at(f"{ALIVE}/{session}")) for session in self._sessions]
+        if self.connection.shared:
+            # Each watch in a client of the caller's ends when it is heard.
+            name = create(self._at(f"{ALIVE}/-"))
+            bells = [put(self._at(f"bell/{bell}"), b"") for bell in (JOBS, SCHEDULES) if bell in self._armed]
+            self._watching = False
+            with contextlib.suppress(JobBoardError):
+                if self.connection.alive and (names or self._armed):
+                    self.connection.each([*names, *bells, name, delete(name.path)])
+                    names = []
+            if names:
+                threading.Thread(
+                    target=self._farewell, args=(names,), name=f"{self._name}-farewell", daemon=True
+                ).start()
+                return
+        self.connection.close()
+
+    def _farewell(self, names: Sequence[ZnodeOp]) -> None:
+        """The caller's session goes on: end what it keeps for this board when there is a connection again."""
+        session = self._session and self._session[1]
+        while self.connection.session_id in (None, session):
+            with contextlib.suppress(JobBoardError):
+                if self.connection.alive:
+                    self.connection.each(names)
+                    break
+            time.sleep(0.05)
+        self.connection.close()
+
+    def forked(self) -> None:
+        self.connection.leak()
+        self._reset()
+
+    def _changed(self, state: str) -> None:
+        """The connection was made, interrupted or lost; told on kazoo's thread."""
+        if state == KazooState.CONNECTED:
+            self._armed.clear()
+            self._stood.clear()
+            self._heard(CONNECTED)
+        if self._watching:
+            self._heard(MISSED)
+
+    @property
+    def connected(self) -> bool:
+        return self.connection.alive
+
+    @property
+    def patience(self) -> float:
+        return self.connection.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self.connection.most_patience = seconds
+
+    @property
+    def margin(self) -> int:  # type: ignore[override]
+        return int(self.connection.session_timeout * 1e6 * 2 / 3)
+
+    # Time
+
+    @property
+    def precision(self) -> int:  # type: ignore[override]
+        return self._clock.unknown
+
+    def now(self) -> int:
+        """The time: without a request where one was made lately, as each change tells it."""
+        return self._clock.earliest() if self._clock.known else self._asked()
+
+    def _asked(self) -> int:
+        path = self._at("clock")
+        if self._read_only:
+            [[found], _] = self.connection.read([path])
+            return 0 if found is None else found[1].mtime * 1000
+        for _ in range(2):
+            start = boottime()
+            try:
+                [stat] = self.connection.commit([put(path, b"")])
+            except MultiRefused:
+                if not self._exists:
+                    return 0
+                self._mend()
+                continue
+            self._clock.told(stat.mtime, start, boottime(), asked=True)
+            return self._clock.earliest()
+        raise JobFailure(f"{path} can't be written")
+
+    # Reading
+
+    def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
+        now = self.now()
+        walks: list[tuple[Range, FolderWalk]] = []
+        listed: dict[str, list[str]] = {}
+        used: list[str] = []
+
+        def names(folders: Sequence[str]) -> list[list[str]]:
+            missing = [folder for folder in folders if folder not in listed]
+            if missing:
+                listed.update(self._list(missing))
+            used.extend(folders)
+            return [listed[folder] for folder in folders]
+
+        guessed: dict[str, None] = {}
+        for each in ranges:
+            walks.append((each, FolderWalk(each.place, each.after, now, names)))
+            guessed.update(dict.fromkeys([each.place] if each.after else self._paths.get(each.place, [each.place])))
+            guessed.update(dict.fromkeys(walks[-1][1].lowest))
+        (root, *records), lists = self.connection.read(
+            [self._root, *(self._at(path_of(path)) for path in paths)],
+            [self._at(folder) for folder in guessed],
+            fresh=self._root if fresh else None,
+        )
+        if root is None and self._exists:
+            raise self._deleted()
+        listed.update(self._noted(guessed, lists))
+        found = []
+        for each, walk in walks:
+            used.clear()
+            found.append(list(itertools.islice(walk.names(), each.most)))
+            if not each.after:
+                self._paths[each.place] = used[:100]
+        now = self.now()
+        ends = [
+            layout.time_of(name)
+            for each, names in zip(ranges, found, strict=True)
+            if each.place == layout.TIMED
+            for name in names
+        ]
+        if not self._read_only and any(now < end <= now + self._clock.unknown for end in ends):
+            # It may have ended, and another may have seen that.
+            now = self._asked()
+        return Snapshot(now, [node_of(each) for each in records], found)
+
+    def _listed(self, folders: Sequence[str]) -> list[list[str]]:
+        return list(self._list(folders).values())
+
+    def _list(self, folders: Sequence[str]) -> dict[str, list[str]]:
+        return self._noted(folders, self.connection.read([], [self._at(folder) for folder in folders])[1])
+
+    def _noted(
+        self, folders: Sequence[str] | Mapping[str, None], lists: Sequence[list[str] | None]
+    ) -> dict[str, list[str]]:
+        """These listings. What stays empty is removed, in the board's own time."""
+        now, gone = time.monotonic(), []
+        for folder, names in zip(folders, lists, strict=True):
+            if names or names is None or is_place(folder):
+                self._empty.pop(folder, None)
+            elif now - self._empty.setdefault(folder, now) > _EMPTY:
+                gone.append(folder)
+        self._prune(gone)
+        return {folder: names or [] for folder, names in zip(folders, lists, strict=True)}
+
+    def _prune(self, folders: Sequence[str]) -> None:
+        if folders and not self._read_only:
+            self._known.difference_update(map(self._at, folders))
+            for folder in folders:
+                self._empty.pop(folder, None)
+            self.connection.try_later([delete(self._at(folder)) for folder in folders])
+
+    def count(self, place: str) -> int | None:
+        # What lies in a folder is counted by the server; of outcomes there may be as many folders as outcomes.
+        if place == layout.DONE:
+            return None
+        self.connection.read([], fresh=self._root)
+        total = 0
+        walk = FolderWalk(place, "", 0, self._listed)
+        for some in growing(walk.folders()):
+            stats, _ = self.connection.read([self._at(folder) for folder in some])
+            total += sum(each[1].numChildren for each in stats if each is not None)
+        return total
+
+    def place(self, path: str) -> str:
+        return self._at(path_of(path))
+
+    # Writing
+
+    def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
+        self.now()
+        multi = Multi(ops, self.connection, self._root, self._known, self._mend)
+        try:
+            results = self._sent(multi)
+        except Refused as refused:
+            if any(path.startswith(COUNTERS) for path in refused.paths):
+                self._counter = None
+            if self._session is not None and self._session[0] in refused.paths:
+                self._session = None
+            raise
+        except ConnectionFailure:
+            self._counter = None
+            raise
+        versions, counters = multi.done(results)
+        for path, version in counters.items():
+            self._counter = _JobCounter(int(path.removeprefix(COUNTERS)), version)
+        return dict(versions)
+
+    def _sent(self, multi: Multi) -> list[Any]:
+        for number in range(_TRIES):
+            ops = multi.build()
+            size = sum(op.size for op in ops)
+            if size > LIMIT:
+                raise ValueError(f"{size} bytes are to be stored at once: a ZooKeeper request of 1 MB can't hold them")
+            start = boottime()
+            try:
+                results = self.connection.commit(ops)
+            except MultiRefused as refusal:
+                multi.refused(refusal)
+                time.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
+                continue
+            mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)
+            if mtime is not None:
+                self._clock.told(mtime, start, boottime())
+            return results
+        raise ConnectionFailure(f"given up after {_TRIES} tries, in each of which others were at the same znodes")
+
+    def number(self, count: int, beaten: bool) -> Numbers:
+        now = time.monotonic()
+        if beaten:
+            self._beaten = now + _BEATEN
+        if now < self._beaten:
+            return Numbers(self._draw(count).last - count + 1, ())
+        counter = self._counter = self._counter or self._find_counter()
+        if count < _BATCH and counter.version + count < self.renewed_at:
+            ops = [Op("put", counter.path, b"", counter.version + number) for number in range(count)]
+        else:
+            following = _JobCounter(counter.last + count, 0)
+            ops = [Op("delete", counter.path, version=counter.version), Op("create", following.path)]
+        return Numbers(counter.last + 1, ops)
+
+    def _draw(self, count: int) -> _JobCounter:
+        """Raise the counter by so many, whatever it is, and return it as it is then."""
+        for number in range(_TRIES):
+            counter = self._counter or self._find_counter()
+            try:
+                results = self.connection.commit([put(self._at(counter.path), b"")] * count)
+            except MultiRefused:
+                # It was replaced.
+                self._counter = None
+                time.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
+                continue
+            counter = counter._replace(version=results[-1].version)
+            if counter.version >= self.renewed_at:
+                following = create(self._at(_JobCounter(counter.last, 0).path))
+                with contextlib.suppress(MultiRefused):
+                    self.connection.commit([delete(self._at(counter.path), counter.version), following])
+            self._counter = counter
+            return counter
+        raise ConnectionFailure(f"no number was drawn in {_TRIES} tries")
+
+    def _find_counter(self) -> _JobCounter:
+        path = self._at("next")
+        for _ in range(_TRIES):
+            [[folder], [bases]] = self.connection.read([path], [path], fresh=self._root)
+            if folder is None or bases is None:
+                self._mend()
+            elif bases:
+                base = max(map(int, bases))
+                [[found], _] = self.connection.read([f"{path}/{base}"])
+                if found is not None:
+                    return _JobCounter(base, found[1].version)
+            else:
+                # It was deleted by hand. The time in µs is above all that was ever counted.
+                with contextlib.suppress(MultiRefused):
+                    self.connection.commit([put(path, b"", folder[1].version), create(f"{path}/{self.now()}")])
+        raise ConnectionFailure(f"the counter in {path} was replaced in each of {_TRIES} tries to read it")
+
+    # Sessions and bells
+
+    def session(self) -> str:
+        with self._naming:
+            current = self.connection.session_id
+            if self._session is None or current not in (None, self._session[1]):
+                name = os.urandom(8).hex()
+                self._sessions.append(name)
+                op = create(self._at(f"{ALIVE}/{name}"), ephemeral=True)
+                try:
+                    self.connection.commit([op])
+                except MultiRefused:
+                    self._mend()
+                    self.connection.commit([op])
+                self._session = name, self.connection.session_id
+            return self._session[0]
+
+    def watch(self) -> None:
+        self._watching = True
+        wanted = [word for word in (JOBS, SCHEDULES, ALIVE) if word not in self._armed]
+        if not wanted:
+            return
+        self._armed.update(wanted)
+        try:
+            stats = self.connection.send([functools.partial(self._arm, word) for word in wanted])
+        except ConnectionFailure:
+            # Whoever waits is told when there is a connection again.
+            self._armed.difference_update(wanted)
+            if self.connection.alive:
+                self._heard(MISSED)
+            return
+        for word, found in zip(wanted, stats, strict=True):
+            if found is None or isinstance(found, Exception):
+                self._armed.discard(word)
+                self._mend()
+                continue
+            stood, stands = self._stood.get(word), found[1].cversion if word == ALIVE else found.version
+            self._stood[word] = stands
+            if stood is None:
+                self._heard(MISSED)
+            elif stood != stands:
+                self._tell(word)
+
+    def _arm(self, word: str, client: Any) -> Any:
+        rung = functools.partial(self._rung, word)
+        if word == ALIVE:
+            return client.get_children_async(self._at(ALIVE), rung, include_data=True)
+        return client.exists_async(self._at(f"bell/{word}"), rung)
+
+    def _rung(self, word: str, event: Any) -> None:
+        self._armed.discard(word)
+        if self._watching:
+            self._tell(word)
+
+    def _tell(self, word: str) -> None:
+        self._heard(MISSED if word == ALIVE else word)
+
+    # Upkeep
+
+    def tidy(self, seconds: float) -> bool:
+        self._tidying = self._tidying or self._remove_empty_folders()
+        for _ in turns(seconds):
+            if next(self._tidying, self) is self:
+                self._tidying = None
+                return False
+        return True
+
+    def _remove_empty_folders(self) -> Iterator[None]:
+        """Some at each step, and what they lay in at a later one."""
+        _, [kinds] = self.connection.read([], [self._at("side")])
+        places = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
+        # Folders with the number of levels of folders below them. A look at the levels above is a new one.
+        left = [(place, levels_of(place)) for place in places]
+        while left:
+            some, left = left[-_AT_ONCE:], left[:-_AT_ONCE]
+            above = [folder for folder, levels in some if levels]
+            stats, lists = self.connection.read(
+                [self._at(folder) for folder, _ in some], [self._at(folder) for folder in above]
+            )
+            names = dict(zip(above, lists, strict=True))
+            gone = []
+            for (folder, levels), found in zip(some, stats, strict=True):
+                if found is not None and found[1].numChildren == 0 and not is_place(folder):
+                    gone.append(folder)
+                left += [(f"{folder}/{name}", levels - 1) for name in names.get(folder) or ()]
+            self._prune(gone)
+            parents = dict.fromkeys(folder.rpartition("/")[0] for folder in gone)
+            left = [*((parent, 0) for parent in parents), *left]
+            yield
+
+    def boards(self, most: int) -> list[str]:
+        """What lies beside this board may belong to something else: a board has a layout."""
+        mine = self._root.rpartition("/")[2]
+        try:
+            _, [names] = self.connection.read([], [self._folder])
+            likely = sorted(names or (), key=lambda name: (name != mine, name))[:most]
+            layouts, _ = self.connection.read([f"{self._folder}/{name}/{layout.LAYOUT}" for name in likely])
+        except ConnectionFailure:
+            raise
+        except JobFailure:
+            return []  # an account that may not list them
+        return [unquote(name) for name, found in zip(likely, layouts, strict=True) if found is not None]
+
+
+class ZooKeeperStore(KVStore):
+    """A board on ZooKeeper."""
+
+    driver = ZooKeeperDriver
+
+
+def _quoted(text: str) -> str:
+    """Quote a text for a path."""
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)

@@ -1,0 +1,171 @@
+"""Folders of the names of indexes and of records: where each lies, and how they are read in their order.
+
+::
+
+    job/<bucket>/<uuid>                                     records, in 256 buckets; so are side/<kind>
+    ready/<rank>.<sequence // 50,000>/<// 200>/<name>       so are live, and kept with a session in place of the rank
+    timed/<1000 s>/<1 s>/<100 ms>.<sequence // 200 % 64>/<name>
+    trash/<1000 s>/<1 s>/<100 ms>/<name>                    so are done and over
+    holders/<session>                                       so is alive
+
+Folders sort as the names in them do. A look lists no folder of more than about 1,000 names, whatever the board holds:
+jobs are numbered without gaps, so that 200 share a folder, and those of a second are split by their numbers as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+from zlib import crc32
+
+from jobboard.kv import layout
+from jobboard.kv.driver import ALIVE
+
+T = TypeVar("T")
+
+_SLOT = 10**5
+"""How many µs have a folder in common."""
+
+_BEGINNING = re.compile(r"([^./]*)(?:\.([0-9]*))?")
+
+_BUCKETS = [f"{number:02x}" for number in range(256)]
+
+List = Callable[[Sequence[str]], list[list[str]]]
+"""Lists several folders."""
+
+
+def _flat(name: str) -> tuple[str, ...]:
+    return ()
+
+
+def _ranked(name: str) -> tuple[str, ...]:
+    first, sequence = _numbers(name)
+    return f"{first}.{sequence // 50_000:012d}", f"{sequence // 200 % 250:03d}"
+
+
+def _instant(name: str) -> tuple[str, ...]:
+    when = int(re.sub("[^0-9].*", "", _numbers(name)[0]).ljust(18, "0"))
+    return f"{when // 10**9:09d}", f"{when // 10**6 % 1000:03d}", f"{when // _SLOT % 10}"
+
+
+def _timed(name: str) -> tuple[str, ...]:
+    *above, slot = _instant(name)
+    return *above, f"{slot}.{_numbers(name)[1] // 200 % 64:02d}"
+
+
+def _numbers(name: str) -> tuple[str, int]:
+    """Return what a name begins with, and the number behind it. Of the beginning of a name: the lowest there can be."""
+    found = _BEGINNING.match(name)
+    assert found is not None
+    return found[1], int((found[2] or "").ljust(16, "0"))
+
+
+def _bucket(name: str) -> tuple[str, ...]:
+    return (_BUCKETS[crc32(name.encode()) & 0xFF],)
+
+
+_FOLDERS: dict[str, Callable[[str], tuple[str, ...]]] = {
+    **dict.fromkeys((layout.READY, layout.LIVE, layout.KEPT), _ranked),
+    **dict.fromkeys((layout.TRASH, layout.DONE, layout.OVER), _instant),
+    **dict.fromkeys((layout.HOLDERS, ALIVE), _flat),
+    layout.TIMED: _timed,
+}
+
+INDEXES = tuple(_FOLDERS)
+
+
+def is_place(folder: str) -> bool:
+    """Return whether this folder is an index, or one of records."""
+    return "/" not in folder.removeprefix("side/")
+
+
+def path_of(path: str) -> str:
+    """Return where a record, or the name of an index, lies."""
+    place, _, name = path.rpartition("/")
+    return "/".join((place, *folders_of(place, name), name)) if place else path
+
+
+def folders_of(place: str, name: str) -> tuple[str, ...]:
+    return _FOLDERS.get(place, _bucket)(name)
+
+
+def levels_of(place: str) -> int:
+    """Return how many levels of folders lie below a place."""
+    return len(folders_of(place, "0"))
+
+
+def folders_above(path: str, root: str) -> Iterator[str]:
+    """The folders below the root in which this one lies, and itself, the uppermost first."""
+    at = path.find("/", len(root) + 1)
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    if len(path) > len(root):
+        yield path
+
+
+class FolderWalk:
+    """One way through a place, in the order of its names.
+
+    In ``timed`` a slot of 100 ms may hold thousands. At the time of the slot, all its folders are read, so that the
+    names come in their order. Before and after it, when none is due or all are, one folder comes after the other.
+
+    :param after: a name, or the beginning of one: the way begins behind it.
+    :param now: the server's time in µs.
+    :param read: lists folders; most often it has read those to which the way led last time already.
+    """
+
+    def __init__(self, place: str, after: str, now: int, read: List) -> None:
+        self._place, self._after, self._now, self._read = place, after, now, read
+        self._levels = levels_of(place)
+        self._bound = folders_of(place, after) if after else ()
+
+    @property
+    def lowest(self) -> list[str]:
+        """The folders in which the names begin that are behind ``after``."""
+        return ["/".join((self._place, *self._bound[:level])) for level in range(len(self._bound) + 1)]
+
+    def folders(self) -> Iterator[str]:
+        """The folders that hold the names, in their order."""
+        folders: Iterator[str] = iter([self._place])
+        for level in range(self._levels):
+            folders = self._below(folders, self._bound[: level + 1])
+        return folders
+
+    def _below(self, folders: Iterator[str], bound: tuple[str, ...]) -> Iterator[str]:
+        """Those that lie in these, each as it is needed, but for some ahead."""
+        for some in growing(folders):
+            for folder, names in zip(some, self._read(some), strict=True):
+                for name in sorted(names):
+                    if not bound or (*folder.removeprefix(self._place).split("/")[1:], name) >= bound:
+                        yield f"{folder}/{name}"
+
+    def names(self) -> Iterator[str]:
+        first = self._slot("/".join((self._place, *self._bound)))
+        for runs in growing(list(run) for _, run in itertools.groupby(self.folders(), self._slot)):
+            listed = iter(self._read([folder for run in runs for folder in run]))
+            for run in runs:
+                names = sorted(itertools.chain.from_iterable(itertools.islice(listed, len(run))))
+                yield from (name for name in names if name > self._after or self._slot(run[0]) != first)
+
+    def _slot(self, folder: str) -> str:
+        """What folders have in common whose names are read at once."""
+        return folder.rpartition(".")[0] if self._is_mixed(folder) else folder
+
+    def _is_mixed(self, folder: str) -> bool:
+        """Return whether some of the names in this folder of ``timed`` may be due, and others not."""
+        if self._place != layout.TIMED or "." not in folder:
+            return False
+        _, *parts, last = folder.split("/")
+        start = int("".join((*parts, last[0]))) * _SLOT
+        return start - _SLOT <= self._now < start + _SLOT
+
+
+def growing(items: Iterable[T]) -> Iterator[list[T]]:
+    """In lists of one, two, four …: of what is read ahead little is in vain."""
+    rest, size = iter(items), 1
+    while some := list(itertools.islice(rest, size)):
+        yield some
+        size = min(2 * size, 32)

@@ -1,0 +1,112 @@
+"""Records of jobs as bytes, for every store that keeps them as such, and what becomes of a damaged one."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgpack
+
+from jobboard.primitives import Oddity
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, Failure, Record, State
+
+_MOST = 2**62
+"""A token must have room to rise."""
+
+_STORED = 100_000
+"""How many of the bytes of a damaged record the trash keeps."""
+
+_TEXT, _NUMBER = (str, type(None)), (int, type(None))
+_TYPES: dict[str, Any] = {
+    "name": str,
+    "priority": int,
+    "sequence": int,
+    "key": _TEXT,
+    "version": int,
+    "posting": (bytes, str),
+    "state": str,
+    "attempts": int,
+    "max_attempts": _NUMBER,
+    "token": int,
+    "who": _TEXT,
+    "keeper": _TEXT,
+    "lock_until": _NUMBER,
+    "created_on": int,
+    "modified_on": int,
+    "errors": list,
+    "retries": int,
+    "group": _TEXT,
+    "key_until": _NUMBER,
+}
+"""The fields of a record behind its uuid, in their order."""
+
+_FAILURE = (int, _TEXT, int, str)
+
+
+def pack(record: Record, beside: str | None = None) -> bytes:
+    """Return a record as msgpack. Its uuid is left out, as that is where it is stored.
+
+    :param beside: what the store keeps with the record; :func:`unpack` returns it.
+    """
+    packed: bytes = msgpack.packb((beside, *record[1:]))
+    return packed
+
+
+def unpack(uuid: str, value: bytes) -> tuple[Record, str | None]:
+    """Return the record that :func:`pack` has packed, and what was beside it.
+
+    :raises ValueError: the record is damaged; the message says how.
+    """
+    try:
+        beside, *fields = msgpack.unpackb(value)
+        _check([beside, *fields], (_TEXT, *_TYPES.values()))
+        record = Record(uuid, *fields)
+        for failure in record.errors:
+            _check(failure, _FAILURE)
+        record = record._replace(state=State(record.state), errors=tuple(Failure(*each) for each in record.errors))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        why = str(error) or type(error).__name__
+        raise ValueError(f"its record can't be decoded: {why}") from error
+    numbers = [field for field in fields if isinstance(field, int)]
+    if min(numbers) < 0 or max(numbers) >= _MOST:
+        raise ValueError("its record can't be decoded: a number is out of range")
+    if (record.state == CLAIMED and (record.who is None or (record.keeper is None and record.lock_until is None))) or (
+        record.state == SCHEDULED and record.lock_until is None
+    ):
+        raise ValueError(f"its record can't be decoded: it contradicts its state, {str(record.state)!r}")
+    return record, beside
+
+
+def damaged(uuid: str, value: bytes, error: ValueError, now: int) -> Record:
+    """Return what a job counts as whose record can't be decoded: a job in the trash, with the reason. Whoever meets the
+    job stores this record in place of the damaged one."""
+    return Record(
+        uuid=uuid,
+        name="damaged",
+        priority=0,
+        sequence=0,
+        key=None,
+        version=1,
+        posting=value[:_STORED],
+        state=TRASHED,
+        attempts=0,
+        max_attempts=None,
+        token=0,
+        who=None,
+        keeper=None,
+        lock_until=None,
+        created_on=now,
+        modified_on=now,
+        errors=(Failure(now, None, 0, str(error)),),
+    )
+
+
+def odd_job(uuid: str, place: str, reason: object) -> Oddity:
+    """Return what the doctor says about a job whose record can't be decoded."""
+    purge = f"'jobboard trash purge {shlex.quote(uuid)}' removes it"
+    return Oddity(place, f"job {uuid}: {reason}", f"the claim that meets it puts it into the trash; {purge}")
+
+
+def _check(fields: Any, types: tuple[Any, ...]) -> None:
+    if not isinstance(fields, list) or len(fields) != len(types) or not all(map(isinstance, fields, types)):
+        raise ValueError("it is of another form")

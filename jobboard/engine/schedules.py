@@ -1,0 +1,255 @@
+"""Schedules: a side record each, with the job that is to be posted, and the times.
+
+One commit posts a job that is due and writes down the next due time. It compares the schedule's tag, so that no other
+process has done so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+import msgpack
+
+from jobboard import codec
+from jobboard.engine.answers import Deed
+from jobboard.engine.calls import Committer, Plan, standing
+from jobboard.engine.store import Mark, Side, Stale
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import Draft, KeptStats, Nonce
+from jobboard.states import COMPLETE, OK, Record, Status, moment
+from jobboard.timetable import Timetable
+
+LOG = logging.getLogger(__name__)
+
+KIND = "schedule"
+
+VERSION = 1
+"""The version of a stored schedule that is written, and the highest that is read."""
+
+AT_ONCE = 100
+BYTES = 512 * 1024
+"""One commit posts at most so many missed jobs, or so many bytes of postings."""
+
+AGAIN = 10_000_000
+"""After how many µs a schedule whose post was refused is tried again."""
+
+
+class Newer(ValueError):
+    """A schedule that a newer version of this library has set."""
+
+
+class StoredSchedule(NamedTuple):
+    """A schedule as it is stored.
+
+    draft: the job that is posted each time. Its uuid names this setting, and gives the uuids of the jobs.
+    due: the next due time, which only rises.
+    last: the latest due time for which a job was posted.
+    held: why nobody posts jobs for now: a move between two boards that has not come to its end.
+    """
+
+    id: str
+    timetable: Timetable
+    draft: Draft
+    due: int
+    last: int | None = None
+    held: str | None = None
+
+    def packed(self) -> bytes:
+        packed: bytes = msgpack.packb((VERSION, self.timetable, self.draft, self.due, self.last, self.held))
+        return packed
+
+    @classmethod
+    def of(cls, side: Side) -> StoredSchedule:
+        """:raises ValueError: the schedule can't be read here; the message says why."""
+        try:
+            version, timetable, draft, due, last, held, *_ = msgpack.unpackb(side.value or b"")
+            if version > VERSION:
+                raise Newer("a newer version of this library has set it; upgrade this one to have it posted here")
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
+            UUID(entry.draft.uuid)
+            fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
+            fits = fits and type(held) in (str, type(None)) and entry.timetable.has_right_types()
+        except Newer:
+            raise
+        except Exception as error:
+            raise ValueError(f"it is damaged, set it anew: {type(error).__name__}") from error
+        if not fits:
+            raise ValueError("it is damaged, set it anew")
+        entry.timetable.check()
+        return entry
+
+    def job(self, due: int, wire: codec.Wire) -> Draft:
+        """Return the job of a due time: with the same uuid, whoever posts it."""
+        uuid = str(uuid5(UUID(self.draft.uuid), str(due)))
+        return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
+
+    def advanced(self, last: int | None, due: int) -> StoredSchedule:
+        return self._replace(last=self.last if last is None else last, due=due)
+
+
+class Unreadable(NamedTuple):
+    """A schedule that can't be read here, and why. newer: a newer version of this library has set it."""
+
+    id: str
+    why: str
+    newer: bool = False
+
+
+Make = Callable[[int, StoredSchedule | None], StoredSchedule | None]
+"""Returns the schedule to be stored (None: nothing), from the time and the stored one."""
+
+DuePosts = dict[str, Record | None]
+"""The due jobs that one call has posted, over all of its tries, by uuid; None where the reply was lost."""
+
+
+class Schedules:
+    """The schedules of a board.
+
+    :param posting: plans the posting of drafts, as for a post.
+    """
+
+    def __init__(self, committer: Committer, posting: Callable[[Sequence[Draft]], Plan], wire: codec.Wire) -> None:
+        self._committer = committer
+        self._posting = posting
+        self._wire = wire
+        self._warned: dict[str, tuple[str, object]] = {}
+        self._unsure = False
+
+    def listed(self) -> list[StoredSchedule | Unreadable]:
+        """Return all schedules."""
+        return [schedule_of(side) for side in self._committer.listed(KIND).sides]
+
+    def readable(self) -> list[StoredSchedule]:
+        """Return those that can be read here."""
+        return [entry for side in self._committer.listed(KIND).sides if (entry := self._readable(side)) is not None]
+
+    def set(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
+        entry: StoredSchedule | None = None
+
+        def plan() -> Plan:
+            nonlocal entry
+            side, now = self._read(id)
+            before = None if side.value is None else self._readable(side)
+            entry = make(now, before)
+            marks = [Mark(side, None if entry is None else entry.packed())] if entry != before else []
+            return Plan([], [Deed(OK, "")], marks=marks)
+
+        if self._committer.do(nonce, plan).replayed:
+            side, _ = self._read(id)
+            return None if side.value is None else self._readable(side)
+        return entry
+
+    def remove(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
+        def plan() -> Plan:
+            side, _ = self._read(id)
+            there = side.value is not None
+            return Plan([], [Deed(OK if there else Status.ABSENT, "")], marks=[Mark(side, None)] if there else [])
+
+        return self._committer.do(nonce, plan).done[0].status
+
+    def stats(self) -> KeptStats:
+        """Count schedules and outcomes. A schedule that can't be read counts, and is never due."""
+        found = self._committer.listed(KIND)
+        entries = (schedule_of(side) for side in found.sides)
+        times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
+        due = min(times, default=None)
+        late = 0.0 if due is None else max(0.0, (found.now - due) / 1e6)
+        outcomes = self._committer.store.counts({COMPLETE}).get(COMPLETE)
+        return KeptStats(len(found.sides), None if due is None else moment(due), late, outcomes)
+
+    def post_due(self, posted: DuePosts) -> int | None:
+        """Post what is due. A schedule whose post fails keeps no other from being posted."""
+        found = self._committer.listed(KIND)
+        coming: list[int] = []
+        for side in found.sides:
+            entry = self._readable(side)
+            try:
+                if entry is not None and entry.held is not None:
+                    continue
+                if entry is not None and entry.due <= found.now:
+                    entry = self._post(entry, side, found.now, posted)
+            except ConnectionFailure:
+                # What it has posted all the same is not due to the next look.
+                self._unsure = True
+                raise
+            except (JobFailure, ValueError) as error:
+                self._warn(side, str(error))
+                if entry is not None:
+                    coming.append(found.now + AGAIN)
+                continue
+            if entry is not None:
+                coming.append(entry.due)
+        if self._unsure:
+            self._committer.commit([])
+            self._unsure = False
+        self._learn(posted)
+        return max(0, min(coming) - found.now) if coming else None
+
+    def _learn(self, posted: DuePosts) -> None:
+        """Find out what the tries have posted whose replies were lost. Another process would have posted the same."""
+        unknown = [uuid for uuid, record in posted.items() if record is None]
+        if unknown:
+            found = self._committer.store.read(unknown)
+            posted.update((stored.record.uuid, standing(stored, found.now)) for stored in found.jobs if stored)
+
+    def _post(self, entry: StoredSchedule, side: Side, now: int, posted: DuePosts) -> StoredSchedule | None:
+        """Post the jobs of a schedule that is due, unless another process has done so. Return the schedule as it stands
+        then; None if it is gone."""
+        tries = self._committer.tries()
+        while entry.due <= now:
+            after, drafts = self._next(entry, now)
+            plan = self._posting(drafts)
+            made = {draft.uuid for draft in drafts}
+            try:
+                done = self._committer.commit(plan.changes, [Mark(side, after.packed()), *plan.marks], plan.sides)
+            except Stale:
+                next(tries)
+                side, now = self._read(side.key)
+                if side.value is None:
+                    return None
+                entry = StoredSchedule.of(side)
+                if entry.held is not None:
+                    return None
+                continue
+            except ConnectionFailure:
+                posted.update(dict.fromkeys(made))
+                raise
+            posted.update((stored.record.uuid, stored.record) for stored in done.jobs if stored.record.uuid in made)
+            entry, side = after, done.sides[0]
+        return entry
+
+    def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
+        """Return the schedule as it stands after the next commit, and the jobs that the commit posts."""
+        times = entry.timetable.met(entry.due, now)
+        most = max(1, min(AT_ONCE, BYTES // max(1, len(entry.draft.posting))))
+        drafts = [entry.job(due, self._wire) for due in islice(times, most)]
+        if len(times) > most:
+            return entry.advanced(times[most - 1], times[most]), drafts
+        return entry.advanced(times[-1] if times else None, entry.timetable.after(now, entry.due)), drafts
+
+    def _read(self, id: str) -> tuple[Side, int]:  # noqa: A002 - as users have it
+        found = self._committer.store.read([], [(KIND, id)])
+        return found.sides[0], found.now
+
+    def _readable(self, side: Side) -> StoredSchedule | None:
+        try:
+            return StoredSchedule.of(side)
+        except ValueError as error:
+            self._warn(side, str(error))
+            return None
+
+    def _warn(self, side: Side, reason: str) -> None:
+        """Warn once, and not at every look."""
+        if self._warned.get(side.key) != (reason, side.tag):
+            self._warned[side.key] = (reason, side.tag)
+            LOG.warning("the schedule %r posts nothing here: %s", side.key, reason)
+
+
+def schedule_of(side: Side) -> StoredSchedule | Unreadable:
+    try:
+        return StoredSchedule.of(side)
+    except ValueError as error:
+        return Unreadable(side.key, str(error), isinstance(error, Newer))

@@ -1,0 +1,149 @@
+"""The layout of a board: where everything lies, and the names under which its jobs are found.
+
+::
+
+    layout                  record: the version of this layout
+    gate                    record: the side record of that kind; emptied, and never deleted
+    job/<uuid>              record: a job
+    side/<kind>/<key>       record: a side record of another kind
+
+    ready   <rank>.<sequence>.<uuid>.<version>.<name>.<group>       jobs that are stored as unclaimed, in serving order
+    live    the same                                                every job on the board, in serving order
+    timed   <until>.<sequence>.<S or C>.<uuid>                      due times of scheduled jobs, and ends of leases
+    kept    <session>.<sequence>.<uuid>                             claims that a session keeps
+    holders <session>                                               sessions that may have names in kept
+    alive   <session>                                               sessions that live; the driver's own
+    trash   <10**18 - trashed>.<10**16 - sequence>.<uuid>           the trash, newest first
+    done    <10**18 - ended>.<10**16 - sequence>.<uuid>             outcomes, newest first
+    over    <until>.<name in done>                                  outcomes by when they are dropped
+
+Numbers have leading zeros, so that names sort as numbers do: 3 digits in a rank, 16 in a sequence, 18 in a time, which
+is in µs. Everything else is quoted: it holds ASCII letters and digits, ``_ - ~ : %`` and spaces, and no dot.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from jobboard.states import CLAIMED, TRASHED, UNCLAIMED, Record
+
+LAYOUT, GATE_PATH = "layout", "gate"
+READY, LIVE, TIMED, KEPT, HOLDERS, TRASH, DONE, OVER = (
+    *("ready", "live", "timed", "kept", "holders", "trash", "done", "over"),
+)
+
+_SEQUENCES, _TIMES = 10**16, 10**18
+
+
+@functools.lru_cache(4096)
+def quoted(text: str) -> str:
+    """Text as it stands in a path or a name."""
+    return quote(text, safe=" :").replace(".", "%2E")
+
+
+def job_path(uuid: str) -> str:
+    return f"job/{quoted(uuid)}"
+
+
+def side_path(kind: str, key: str) -> str:
+    return GATE_PATH if kind == "gate" else f"side/{kind}/{quoted(key)}"
+
+
+class Entry(NamedTuple):
+    """A name in ``ready`` or ``live``, which tells about its job."""
+
+    rank: int
+    sequence: int
+    uuid: str
+    version: int
+    name: str
+    group: str | None
+
+    @classmethod
+    def of(cls, record: Record) -> Entry:
+        return cls(record.priority, record.sequence, record.uuid, record.version, record.name, record.group)
+
+    @classmethod
+    def parse(cls, name: str) -> Entry:
+        """:raises ValueError: no job has such a name."""
+        rank, sequence, uuid, version, job, group = name.split(".")
+        return cls(int(rank), int(sequence), unquote(uuid), int(version), unquote(job), unquote(group) or None)
+
+    def __str__(self) -> str:
+        rank, sequence, uuid, version, name, group = self
+        return f"{rank:03d}.{sequence:016d}.{quoted(uuid)}.{version}.{quoted(name)}.{quoted(group or '')}"
+
+
+def behind(place: tuple[int, int] | None) -> str:
+    """What sorts behind the names in ``ready`` and ``live`` of this rank and sequence, and before all later ones."""
+    return "" if place is None else f"{place[0]:03d}.{place[1]:016d}/"
+
+
+def timed_name(until: int, sequence: int, state: str, uuid: str) -> str:
+    return f"{max(0, until):018d}.{sequence:016d}.{state[0]}.{quoted(uuid)}"
+
+
+def kept_name(session: str, sequence: int, uuid: str) -> str:
+    return f"{session}.{sequence:016d}.{quoted(uuid)}"
+
+
+def newest_name(when: int, sequence: int, uuid: str) -> str:
+    return f"{_TIMES - max(0, when):018d}.{_SEQUENCES - sequence:016d}.{quoted(uuid)}"
+
+
+def newest_of(record: Record) -> str:
+    """The name of a job in ``trash``, or of its outcome in ``done``."""
+    return newest_name(record.modified_on, record.sequence, record.uuid)
+
+
+def newest_place(name: str) -> tuple[int, int]:
+    """The time and the sequence that a name in ``trash`` or ``done`` tells."""
+    when, sequence, _ = name.split(".")
+    return _TIMES - int(when), _SEQUENCES - int(sequence)
+
+
+def over_name(until: int, done: str) -> str:
+    return f"{max(0, until):018d}.{done}"
+
+
+def time_of(name: str) -> int:
+    """The time at the beginning of a name in ``timed`` or ``over``."""
+    return int(name[:18])
+
+
+def uuid_of(name: str) -> str:
+    """The uuid at the end of a name in ``timed``, ``kept``, ``trash``, ``done`` or ``over``."""
+    return unquote(name.rpartition(".")[2])
+
+
+def kept_by_session(record: Record) -> bool:
+    return record.state == CLAIMED and record.lock_until is None
+
+
+def job_names(record: Record, session: str | None) -> set[str]:
+    """Under which names a job is found: index and name, as an operation has them.
+
+    :param session: what keeps its claim; None: no session does.
+    """
+    if record.state == TRASHED:
+        return {f"{TRASH}/{newest_of(record)}"}
+    entry = str(Entry.of(record))
+    names = {f"{LIVE}/{entry}"}
+    if record.state == UNCLAIMED:
+        names.add(f"{READY}/{entry}")
+    elif record.lock_until is not None:
+        names.add(f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}")
+    elif session is not None:
+        names.add(f"{KEPT}/{kept_name(session, record.sequence, record.uuid)}")
+    return names
+
+
+def outcome_names(record: Record, until: int | None) -> set[str]:
+    """Under which names an outcome is found.
+
+    :param until: when it is dropped; None: never.
+    """
+    name = newest_of(record)
+    return {f"{DONE}/{name}"} if until is None else {f"{DONE}/{name}", f"{OVER}/{over_name(until, name)}"}

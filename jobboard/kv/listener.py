@@ -1,0 +1,145 @@
+"""Events of other processes, found out by comparing listings of the board while somebody listens."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from jobboard import logs
+from jobboard.engine import Change, Found, Hears, Stale
+from jobboard.engine.calls import standing
+from jobboard.exceptions import JobBoardError
+from jobboard.job import boottime
+from jobboard.kv.layout import Entry
+from jobboard.notifier import POSTED, REMOVAL, TRASHED
+from jobboard.states import COMPLETE, LIVE, Record, State
+from jobboard.threads import started
+
+LOG = logs.Log(__name__)
+
+REPORTED = frozenset({POSTED, TRASHED, REMOVAL})
+"""The events that two listings show."""
+
+REST = 1.0
+"""How many seconds lie between two listings at least."""
+
+SHARE = 10
+"""How many times as long as a listing has taken the listener rests before the next one, at least."""
+
+READ = 100
+"""How many jobs are read by one request."""
+
+
+class Listener:
+    """Reports jobs that come to the board, and jobs that leave it, by acts of others. A job that comes and goes between
+    two listings is missed.
+
+    :param listing: reads the names in ``live``.
+    :param read: reads jobs.
+    :raises RuntimeError: the system lets no more threads be started.
+    """
+
+    def __init__(
+        self, listing: Callable[[], Iterator[Entry]], read: Callable[[Sequence[str]], Found], hears: Hears
+    ) -> None:
+        self._listing, self._read, self._hears = listing, read, hears
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._listings = 0
+        # Own acts: (uuid, whether the job comes) -> how many listings had begun when the act was over; None: it is not.
+        self._own: dict[tuple[str, bool], int | None] = {}
+        self._pause = REST
+        self._seen: dict[str, Entry] | None = None
+        self._try()
+        started("jobboard-listener", self._run)
+
+    def close(self) -> None:
+        self._over.set()
+
+    @contextlib.contextmanager
+    def own(self, changes: Sequence[Change]) -> Iterator[None]:
+        """A block that commits these changes of this board's own, which are not reported."""
+        acts = [_act(change) for change in changes]
+        with self._lock:
+            self._own.update(dict.fromkeys(acts))
+        try:
+            yield
+        except Stale:
+            with self._lock:
+                for act in acts:
+                    self._own.pop(act, None)
+            raise
+        finally:
+            with self._lock:
+                self._own.update({act: self._listings for act in acts if act in self._own})
+
+    def _run(self) -> None:
+        while not self._over.wait(self._pause):
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            self._compare()
+        except JobBoardError as error:
+            LOG.warning("can't listen to other processes now: %s", error)
+        except Exception:
+            LOG.exception("could not hear what others do")
+
+    def _compare(self) -> None:
+        began = boottime()
+        with self._lock:
+            self._listings += 1
+        before, seen = self._seen, {entry.uuid: entry for entry in self._listing()}
+        self._pause = max(REST, SHARE * (boottime() - began))
+        if before is not None:
+            come = [entry for entry in seen.values() if entry.uuid not in before]
+            gone = [entry for entry in before.values() if entry.uuid not in seen]
+            self._report([entry for entry in come if (entry.uuid, True) not in self._own], POSTED)
+            self._report([entry for entry in gone if (entry.uuid, False) not in self._own], REMOVAL)
+        self._seen = seen
+        with self._lock:
+            # What was over before this listing began was seen by it.
+            self._own = {act: over for act, over in self._own.items() if over is None or over >= self._listings}
+
+    def _report(self, entries: Sequence[Entry], event: str) -> None:
+        for start in range(0, len(entries), READ):
+            some = entries[start : start + READ]
+            found = self._read([entry.uuid for entry in some])
+            for entry, stored in zip(some, found.jobs, strict=True):
+                record = _gone(entry, found.now) if stored is None else standing(stored, found.now)
+                is_trashed = event == REMOVAL and record.state == State.TRASHED
+                if not self._over.is_set():
+                    # Whoever hears of a trashed job hears of its removal, too.
+                    self._hears.happened(TRASHED if is_trashed else event, record)
+
+
+def _act(change: Change) -> tuple[str, bool]:
+    before, after, _ = change
+    if after is None:
+        assert before is not None
+        return before.record.uuid, False
+    return after.uuid, not isinstance(after, Record) or after.state in LIVE
+
+
+def _gone(entry: Entry, now: int) -> Record:
+    """Return what is known of a job that has left the board."""
+    return Record(
+        uuid=entry.uuid,
+        name=entry.name,
+        priority=entry.rank,
+        sequence=entry.sequence,
+        key=None,
+        version=entry.version,
+        posting=b"",
+        state=COMPLETE,
+        attempts=0,
+        max_attempts=None,
+        token=0,
+        who=None,
+        keeper=None,
+        lock_until=None,
+        created_on=now,
+        modified_on=now,
+        group=entry.group,
+    )

@@ -1,0 +1,818 @@
+"""The store of every board on a key-value server: jobs and side records over a driver's records and indexes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, islice, takewhile
+from typing import Any, ClassVar, Literal, NamedTuple
+from urllib.parse import unquote
+
+import msgpack
+
+from jobboard import retry
+from jobboard.engine import (
+    GATE,
+    KINDS,
+    LAPSING,
+    Change,
+    Committed,
+    Done,
+    Found,
+    Hears,
+    Lane,
+    Look,
+    Mark,
+    Seat,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    damaged_value,
+    reschedules,
+    turns,
+)
+from jobboard.engine.calls import standing
+from jobboard.engine.records import damaged, odd_job, pack, unpack
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
+from jobboard.kv.driver import ALIVE, CONNECTED, JOBS, SCHEDULES, Driver, Node, Op, Range, Refused, Version
+from jobboard.kv.layout import (
+    DONE,
+    GATE_PATH,
+    HOLDERS,
+    KEPT,
+    LAYOUT,
+    LIVE,
+    OVER,
+    READY,
+    TIMED,
+    TRASH,
+    Entry,
+    behind,
+    job_names,
+    job_path,
+    kept_by_session,
+    newest_of,
+    newest_place,
+    outcome_names,
+    side_path,
+    time_of,
+    uuid_of,
+)
+from jobboard.kv.listener import REPORTED, Listener
+from jobboard.primitives import MENTIONED, Characteristics, Draft, Oddity, mentioned
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+
+LOG = logging.getLogger(__name__)
+
+VERSION = 1
+"""The layout that this store writes. A board's record of it holds (the layout, the lowest one that a reader knows)."""
+
+OVERDUE = 100
+"""How many jobs a look returns at most that the engine has to settle first."""
+
+FEW = 4
+"""How many of the next ends a look reads at first."""
+
+AHEAD = 2
+"""How many jobs a look remembers at least, as those that the next look will want."""
+
+PAGE = 200
+"""How many names are read at a time where nobody knows how many it takes."""
+
+ALL = 1_000_000
+"""More sessions than a board has."""
+
+SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
+"""In this order: a session that was a holder and is not alive behind that has ended."""
+
+TRIES = 50
+"""How often a look is made anew in which others took all that it saw, and a commit that others beat."""
+
+TICK = 0.02
+"""How long a waiter sleeps at least between two looks, in seconds, while others go on posting."""
+
+UNHEARD = 0.2
+"""How long a waiter sleeps that can't hear the bell now, in seconds."""
+
+WALKED = 1_000
+"""How many jobs of other states a page passes over at most."""
+
+DROPPED = 50
+"""How many outcomes one commit drops."""
+
+
+class Tag(NamedTuple):
+    """The tag of a job. session: what keeps the claim, as part of a name in ``kept``. is_damaged: the record can't be
+    decoded, so that it does not tell under which names its job is found."""
+
+    version: Version
+    session: str | None
+    is_damaged: bool = False
+
+
+class LookFilter(NamedTuple):
+    """The jobs that a look asks for."""
+
+    names: frozenset[str] | None
+    without: frozenset[str]
+    full: frozenset[Lane]
+    readable: int
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.names is not None or bool(self.without or self.full)
+
+    def takes(self, entry: Entry) -> bool:
+        return (
+            (self.names is None or entry.name in self.names)
+            and entry.name not in self.without
+            and (entry.name, entry.group) not in self.full
+            and entry.version <= self.readable
+        )
+
+
+class KVStore(Store):
+    """A store over a driver. A backend is a subclass that names its driver::
+
+    class MemoryStore(KVStore):
+        driver = MemoryDriver
+    """
+
+    driver: ClassVar[type[Driver]]
+
+    def __init_subclass__(cls) -> None:
+        if "driver" in vars(cls):
+            driver = cls.driver
+            cls.options, cls.uri_parts, cls.keeps = driver.options, driver.uri_parts, driver.keeps
+            cls.poll_cap, cls.most_bytes, cls.most_kept = driver.poll_cap, driver.most_bytes, driver.most_kept
+
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        self._driver = self.driver(seat)
+        self._read_only = seat.conf["read_only"]
+        self.gate_place = self._driver.place(GATE_PATH)
+        self._begin()
+
+    def _begin(self) -> None:
+        # The jobs that the last look has seen behind those that it returned.
+        self._guess: Sequence[str] = ()
+        # The session that is in holders already.
+        self._holder: str | None = None
+        self._watches = False
+        self._woken = 0.0
+        self._listener: Listener | None = None
+        self._tidying: Iterator[None] | None = None
+        self._tidies = threading.Lock()
+
+    # Life
+
+    def open(self, hears: Hears, create: bool) -> Characteristics:
+        self.hears = hears
+        driver, layout = self._driver, b"%d %d" % (VERSION, VERSION)
+        promised = driver.open(create, [Op("create", LAYOUT, layout), Op("create", GATE_PATH)], self._heard)
+        try:
+            [made] = driver.read([LAYOUT]).nodes
+            if made is None:
+                others = mentioned(driver.boards(MENTIONED))
+                raise JobFailure(f"there is no {self._board}{others}; `jobboard setup` creates it")
+            self._check_layout(made.value)
+        except BaseException:
+            driver.close()
+            raise
+        self.reported_events = REPORTED if promised.remote_events else frozenset()
+        return promised
+
+    def _check_layout(self, value: bytes) -> None:
+        try:
+            _, reader = map(int, value.split())
+        except ValueError as error:
+            place, right = self._driver.place(LAYOUT), f"{VERSION} {VERSION}"
+            raise JobFailure(f"{place} holds {value!r}: write {right!r} there if it is a board", error) from error
+        if reader > VERSION:
+            raise JobFailure(f"the {self._board} has a layout of a newer version of this library; upgrade")
+
+    @property
+    def _board(self) -> str:
+        return f"board {self.seat.name!r} at {self.seat.shown}"
+
+    def close(self) -> None:
+        self._listen(on=False)
+        self._driver.close()
+
+    def forked(self) -> None:
+        self._driver.forked()
+        listened = self._listener is not None
+        self._begin()
+        if listened:
+            self._listen(on=True)
+
+    @property
+    def connected(self) -> bool:
+        return self._driver.connected
+
+    @property
+    def margin(self) -> int | None:  # type: ignore[override]
+        return self._driver.margin
+
+    @property
+    def precision(self) -> int:  # type: ignore[override]
+        return self._driver.precision
+
+    @property
+    def patience(self) -> float:
+        return self._driver.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._driver.patience = seconds
+
+    def now(self) -> int:
+        return self._driver.now()
+
+    def boards(self, most: int) -> list[str]:
+        return self._driver.boards(most)
+
+    # Keeping claims, waiting and hearing
+
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
+        """Prolong the session. What others have done to its claims is for the engine to see."""
+        self._driver.beat()
+        return held
+
+    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+        if topic == "events":
+            return bool(self.reported_events) and self._listen(on)
+        try:
+            self._driver.watch()
+        except ConnectionFailure:
+            return False
+        if not self._watches:
+            self._watches = True
+            # What rang before was not heard: who has looked before looks again.
+            self.hears.news()
+        return True
+
+    def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
+        if not self.watch("jobs"):
+            self.hears.rest(min(limit, UNHEARD))
+        elif self.hears.nap(limit):
+            # The first to wake after some quiet looks at once.
+            pause = self._woken + TICK - boottime()
+            if pause > 0:
+                self.hears.rest(min(pause, limit))
+            self._woken = boottime()
+
+    def _heard(self, word: str) -> None:
+        if word == CONNECTED:
+            self.hears.reconnected()
+        if word != SCHEDULES:
+            self.hears.news()
+        if word != JOBS:
+            self.hears.rescheduled()
+
+    def _listen(self, on: bool) -> bool:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if on:
+            self._listener = Listener(lambda: _entries(self._names(LIVE, fresh=True)), self.read, self.hears)
+        return on
+
+    # Reading
+
+    def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
+        now, jobs, nodes = self._jobs(uuids, [side_path(*side) for side in sides], fresh=True)
+        return Found(now, jobs, [_side(*side, node) for side, node in zip(sides, nodes, strict=True)])
+
+    def _jobs(
+        self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
+    ) -> tuple[int, list[Stored | None], list[Node | None]]:
+        """The time, these jobs, whether what keeps them is alive, and the records at these paths."""
+        ranges = [Range(ALIVE, ALL)] if uuids and self.keeps == "session" else []
+        found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
+        jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
+        if ranges:
+            jobs = [job and self._judged(job, found.names[0]) for job in jobs]
+        return found.now, jobs, found.nodes[len(uuids) :]
+
+    def _judged(self, job: Stored, alive: Collection[str]) -> Stored:
+        """The job, and whether the session that keeps its claim is alive."""
+        if not kept_by_session(job.record):
+            return job
+        session = _tag(job).session
+        mine = job.record.keeper == self.hears.handle
+        return job._replace(alive=session in alive, passing=mine and session != self._driver.session())
+
+    def _names(self, place: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
+        """All names of an index, or of a folder of records, behind one."""
+        while names := self._driver.read([], [Range(place, most, after)], fresh).names[0]:
+            yield from names
+            if len(names) < most:
+                return
+            after, fresh = names[-1], False
+
+    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+        after = place or ""
+        if isinstance(place, Side):
+            done = Done.of(place)
+            after = "" if done is None else newest_of(done.record)
+        outcomes = kind == "outcome"
+        names = self._driver.read([], [Range(DONE if outcomes else f"side/{kind}", limit, after)]).names[0]
+        found = self.read([], [(kind, uuid_of(name) if outcomes else unquote(name)) for name in names])
+        sides = [side for side in found.sides if side.value is not None and (kind != "key" or side.until is not None)]
+        return found._replace(sides=sides), names[-1] if len(names) == limit else None
+
+    # What can be claimed
+
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        without: Sequence[str] = (),
+        full: Sequence[Lane] = (),
+    ) -> Look:
+        wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
+        for number in range(1, TRIES + 1):
+            look, gone = self._look(0 if wanted.names == frozenset() else limit, wanted)
+            if look.ready or look.overdue or not gone:
+                return look
+            self.hears.rest(retry.backoff(number, 0.001, 0.05))
+        raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all that was seen")
+
+    def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, int]:
+        """A look, and how many of the jobs that it has seen were gone before they could be read."""
+        guess, ahead = self._guess, max(AHEAD, limit)
+        some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
+        ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
+        if self.keeps == "session":
+            ranges += SESSIONS
+        found = self._driver.read([GATE_PATH, *map(job_path, guess)], ranges)
+        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        known = dict(zip(guess, found.nodes[1:], strict=True))
+        now, page, timed = found.now, listed.get(READY, []), listed[TIMED]
+        if len(timed) == FEW and time_of(timed[-1]) <= now:
+            timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
+        ended = [name for name in timed[:OVERDUE] if time_of(name) <= now]
+        event = max(0, time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
+        overdue = [*self._ended(ended, now), *islice(self._orphans(listed, now), OVERDUE)]
+        ready: list[Stored] = []
+        gone = 0
+        while True:
+            entries = [entry for entry in _entries(page) if wanted.takes(entry)]
+            while entries and len(ready) < limit:
+                # Where others are quicker, one by one would go through all of the board.
+                size = limit - len(ready) + gone
+                chunk, entries = entries[:size], entries[size:]
+                for job in self._claimable(chunk, known, now):
+                    if job is None:
+                        gone += 1
+                    else:
+                        (overdue if _tag(job).is_damaged else ready).append(job)
+            if len(ready) >= limit or len(page) < some:
+                break
+            some = PAGE
+            page = self._driver.read([], [Range(READY, some, page[-1])], fresh=False).names[0]
+        seen = [*(job.record.uuid for job in ready[limit:]), *(entry.uuid for entry in entries)]
+        self._guess = seen[:ahead]
+        return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone
+
+    def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
+        """The jobs of these entries; None where an entry is no longer true. What is known is read anew unless it fits:
+        it may be older than the entry."""
+        jobs = [_fitting(entry, known.get(entry.uuid), now) for entry in entries]
+        missing = [at for at, job in enumerate(jobs) if job is None]
+        if missing:
+            nodes = self._driver.read([job_path(entries[at].uuid) for at in missing], fresh=False).nodes
+            for at, node in zip(missing, nodes, strict=True):
+                jobs[at] = _fitting(entries[at], node, now)
+        return jobs
+
+    # What has ended by itself, and nobody has written down
+
+    def _ended(self, names: Sequence[str], now: int) -> list[Stored]:
+        """The jobs of these names in ``timed``, but for those that have changed."""
+        jobs = self._unjudged(names, now)
+        return [job for name, job in jobs if _tag(job).is_damaged or job.record.lock_until == time_of(name)]
+
+    def _orphans(self, listed: dict[str, list[str]], now: int) -> Iterator[Stored]:
+        """The claims of sessions that have ended.
+
+        :param listed: has the names in ``holders`` and in ``alive``, where sessions keep claims."""
+        for session in sorted({*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))):
+            kept = takewhile(f"{session}/".__gt__, self._names(KEPT, f"{session}.", most=OVERDUE))
+            names = [*islice(kept, OVERDUE)]
+            if not names and not self._read_only:
+                # It gets no more: a commit that gives it some requires that it lives.
+                self._driver.commit([Op("remove", f"{HOLDERS}/{session}")])
+            while names:
+                for _, job in self._unjudged(names, now):
+                    if _tag(job).is_damaged or (kept_by_session(job.record) and _tag(job).session == session):
+                        yield job._replace(alive=False)
+                names = [*islice(kept, OVERDUE)]
+
+    def _unjudged(self, names: Sequence[str], now: int) -> list[tuple[str, Stored]]:
+        """The jobs of names that end with uuids, as far as they are there."""
+        nodes = self._driver.read([job_path(uuid_of(name)) for name in names], fresh=False).nodes if names else []
+        jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
+        return [(name, job) for name, job in jobs if job is not None]
+
+    def _overdue(self) -> tuple[int, list[str], list[Record]]:
+        """The time, the names in ``timed`` that have ended, and how each claim stands that has."""
+        ranges = SESSIONS if self.keeps == "session" else ()
+        found = self._driver.read([], ranges)
+        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        ended = [*takewhile(lambda name: time_of(name) <= found.now, self._names(TIMED))]
+        claims = [name for name in ended if not _is_scheduled(name)]
+        lapsed = [
+            job for start in range(0, len(claims), PAGE) for job in self._ended(claims[start : start + PAGE], found.now)
+        ]
+        lapsed += self._orphans(listed, found.now)
+        return found.now, ended, [standing(job, found.now) for job in lapsed]
+
+    # Pages and counts
+
+    def page(
+        self,
+        after: Record | None,
+        limit: int,
+        names: Sequence[str] | None,
+        states: frozenset[State],
+        fresh: bool = False,
+    ) -> tuple[int, list[Stored]]:
+        place = behind(after and (after.priority, after.sequence))
+        jobs: list[Stored] = []
+        read = 0
+        while True:
+            some = limit if names is None else PAGE
+            found = self._driver.read([], [Range(LIVE, some, place)], fresh)
+            listed = found.names[0]
+            entries = [entry for entry in _entries(listed) if names is None or entry.name in names]
+            now, met, _ = self._jobs([entry.uuid for entry in entries]) if entries else (found.now, [], [])
+            there = [job for entry, job in zip(entries, met, strict=True) if job is not None and _is_of(job, entry)]
+            fits = [standing(job, now).state in states for job in there]
+            jobs += compress(there, fits)
+            read += len(there)
+            if len(jobs) >= limit or len(listed) < some:
+                return now, jobs[:limit]
+            if read >= WALKED and fits and not fits[-1]:
+                # Whoever wants more goes on behind this one.
+                return now, [*jobs, there[-1]]
+            place, fresh = listed[-1], False
+
+    def trash_page(self, after: Record | None, limit: int) -> list[Record]:
+        last = "" if after is None else newest_of(after)
+        lapsed = [record for record in self._overdue()[2] if record.state == TRASHED and newest_of(record) > last]
+        names = self._names(TRASH, last, fresh=True, most=limit)
+        page: list[Record] = []
+        while len(page) < limit and (some := [*islice(names, limit)]):
+            for name, job in self._unjudged(some, self.now()):
+                if job.record.state == TRASHED:
+                    when, sequence = newest_place(name)
+                    page.append(job.record._replace(modified_on=when, sequence=sequence))
+        return sorted([*lapsed, *page], key=newest_of)[:limit]
+
+    def counts(self, states: Collection[State]) -> dict[State, int]:
+        counts: dict[State, int] = {}
+        if COMPLETE in states and (outcomes := self._driver.count(DONE)) is not None:
+            counts[COMPLETE] = outcomes
+        if states == {COMPLETE}:
+            return counts
+        live, ready, trashed = map(self._count, (LIVE, READY, TRASH))
+        scheduled = sum(map(_is_scheduled, self._names(TIMED, fresh=True)))
+        counts |= {UNCLAIMED: ready, SCHEDULED: scheduled, CLAIMED: live - ready - scheduled, TRASHED: trashed}
+        _, ended, lapsed = self._overdue()
+        due = sum(map(_is_scheduled, ended))
+        counts[SCHEDULED] -= due
+        counts[UNCLAIMED] += due
+        for record in lapsed:
+            counts[CLAIMED] -= 1
+            counts[record.state] += 1
+        return counts
+
+    def _count(self, place: str) -> int:
+        told = self._driver.count(place)
+        return sum(1 for _ in self._names(place, fresh=True)) if told is None else told
+
+    # What is damaged
+
+    def oddities(self) -> Iterator[Oddity]:
+        for path, value in self._values("job"):
+            uuid = unquote(path.rpartition("/")[2])
+            try:
+                unpack(uuid, value)
+            except ValueError as error:
+                yield odd_job(uuid, self._driver.place(path), error)
+        for kind in KINDS:
+            for path, value in self._values(f"side/{kind}"):
+                try:
+                    _unpacked(value)
+                except ValueError as error:
+                    yield Oddity(self._driver.place(path), str(error), "it counts as if it were not there: delete it")
+
+    def _values(self, folder: str) -> Iterator[tuple[str, bytes]]:
+        """All records of a folder, and their paths."""
+        names = self._names(folder, fresh=True, most=PAGE)
+        while paths := [f"{folder}/{name}" for name in islice(names, PAGE)]:
+            nodes = self._driver.read(paths).nodes
+            yield from ((path, node.value) for path, node in zip(paths, nodes, strict=True) if node is not None)
+
+    # Writing
+
+    def commit(
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        settle: bool = False,
+    ) -> Committed:
+        if not (changes or marks):
+            return Committed([], [])
+        found = {
+            before.record.uuid: self._search(before.record.uuid)
+            for before, _, _ in changes
+            if before is not None and _tag(before).is_damaged
+        }
+        with contextlib.nullcontext() if self._listener is None else self._listener.own(changes):
+            return self._commit(changes, marks, checks, found)
+
+    def _commit(
+        self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], found: dict[str, set[str]]
+    ) -> Committed:
+        driver = self._driver
+        drafts = sum(isinstance(change.after, Draft) for change in changes)
+        is_beaten = False
+        for number in range(1, TRIES + 1):
+            numbers = driver.number(drafts, is_beaten) if drafts else None
+            first, lag = numbers.first if numbers else 0, driver.precision
+            batch = _Commit(driver.now(), lag, first, self._keeping(changes), found)
+            for change in changes:
+                batch.change(change)
+            for mark in marks:
+                batch.mark(mark)
+            for side in checks:
+                batch.check(side)
+            if reschedules(changes, marks):
+                batch.ops.append(Op("ring", SCHEDULES))
+            try:
+                versions = driver.commit([*batch.done(self._holder), *(numbers.ops if numbers else ())])
+            except Refused as refused:
+                counters = {op.path for op in numbers.ops} if numbers else set()
+                if not refused.paths <= {*counters, batch.session} or not (counters or refused.paths):
+                    raise batch.stale(refused.paths) from None
+                is_beaten = is_beaten or bool(counters)
+                if number > 1:
+                    self.hears.rest(retry.backoff(number - 1, 0.001, 0.05))
+                continue
+            self._holder = batch.session or self._holder
+            return batch.committed(versions)
+        raise ConnectionFailure(
+            f"given up after {TRIES} tries, in each of which the session or the counter had changed"
+        )
+
+    def _keeping(self, changes: Sequence[Change]) -> str | None:
+        """The session that is to keep the claims of these changes; None where they make none."""
+        if self.keeps == "session":
+            for change in changes:
+                if isinstance(change.after, Record) and kept_by_session(change.after):
+                    return self._driver.session()
+        return None
+
+    def _search(self, uuid: str) -> set[str]:
+        """All names of a job whose record is damaged. The search goes through all names of jobs."""
+        found = set()
+        for index in (LIVE, READY):
+            found |= {f"{index}/{entry}" for entry in _entries(self._names(index)) if entry.uuid == uuid}
+        for index in (TIMED, KEPT, TRASH):
+            found |= {f"{index}/{name}" for name in self._names(index) if uuid_of(name) == uuid}
+        return found
+
+    # Tidying
+
+    def tidy(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        if not self._tidies.acquire(blocking=False):
+            return False
+        try:
+            self._tidying = self._tidying or self._lapsed()
+            for _ in turns(seconds):
+                if next(self._tidying, self) is self:
+                    self._tidying = None
+                    break
+        finally:
+            self._tidies.release()
+        return self._tidying is not None or self._driver.tidy(max(0.0, end - time.monotonic()))
+
+    def _lapsed(self) -> Iterator[None]:
+        """Drop side records whose time has passed, some at each step."""
+        while True:
+            now = self.now()
+            names = [name for name in self._driver.read([], [Range(OVER, DROPPED)]).names[0] if time_of(name) <= now]
+            if not names:
+                break
+            sides = self.read([], [("outcome", uuid_of(name)) for name in names]).sides
+            self._apart([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
+            yield
+        for kind in LAPSING:
+            found, place = self.sides(kind, None, PAGE)
+            while True:
+                over = [side for side in found.sides if not side.stands(found.now)]
+                self._apart([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
+                if place is None:
+                    break
+                yield
+                found, place = self.sides(kind, place, PAGE)
+
+    def _apart(self, groups: Sequence[list[Op]]) -> None:
+        """Do those of these groups that are not refused."""
+        try:
+            if groups:
+                self._driver.commit([op for group in groups for op in group])
+        except Refused:
+            for group in groups if len(groups) > 1 else ():
+                self._apart([group])
+
+
+class _Commit:
+    """The operations of one try of a commit, and what is stored once they are done.
+
+    :param lag: by how much ``now`` may be behind the server's clock.
+    :param sequence: that of the first new job.
+    :param session: keeps the claims that are made; None: none are, or the process keeps them.
+    :param found: the names of jobs whose records are damaged.
+    """
+
+    def __init__(self, now: int, lag: int, sequence: int, session: str | None, found: Mapping[str, set[str]]) -> None:
+        self.ops: list[Op] = []
+        self.session = session
+        self._now, self._lag, self._sequence, self._found = now, lag, sequence, found
+        self._wakes = False
+        self._jobs: list[tuple[Record, str | None]] = []
+        self._sides: list[Side] = []
+        self._read: dict[str, str | tuple[str, str]] = {}
+        """By path, the uuid of a job, or the kind and the key of a side record."""
+
+    def change(self, change: Change) -> None:
+        before, after, _ = change
+        had: set[str] = set()
+        version = None
+        if before is not None:
+            uuid, (version, session, _) = before.record.uuid, _tag(before)
+            had = self._found[uuid] if uuid in self._found else job_names(before.record, session)
+        elif after is not None:
+            uuid = after.uuid
+        path = job_path(uuid)
+        self._read[path] = uuid
+        if after is None:
+            self._do("delete", path, version)
+            self._rename(had, set())
+            return
+        if isinstance(after, Draft):
+            after = after.record(self._sequence, self._now)
+            self._sequence += 1
+        is_new = before is None or before.record.lock_until != after.lock_until
+        if before is not None and is_new and after.state == CLAIMED and after.lock_until is not None:
+            # The engine counts a lease from a time that may be behind, and its holder from the call.
+            after = after._replace(lock_until=after.lock_until + self._lag)
+        session = self.session if kept_by_session(after) else None
+        self._do("create" if before is None else "put", path, version, pack(after, session))
+        self._rename(had, job_names(after, session))
+        self._jobs.append((after, session))
+        self._wakes |= after.state == UNCLAIMED or (after.lock_until is not None and is_new)
+
+    def mark(self, mark: Mark) -> None:
+        side, value = mark.before, mark.value
+        path, until = self._side(side), mark.end(self._now)
+        self._wakes |= mark.wakes
+        had = _outcome_names(side)
+        if value is not None:
+            data = bytes(msgpack.packb((value, until)))
+            self._do("create" if side.tag is None else "put", path, side.tag, data)
+            stored = side._replace(value=value, until=until)
+            self._rename(had, _outcome_names(stored))
+            self._sides.append(stored)
+        elif side.tag is not None:
+            self._do("put" if path == GATE_PATH else "delete", path, side.tag)
+            self._rename(had, set())
+
+    def check(self, side: Side) -> None:
+        """Require that a side record is as it was read. An absent gate is made: there is one, and it may be empty."""
+        if side_path(side.kind, side.key) not in self._read:
+            self._do("create" if side.tag is None else "check", self._side(side), side.tag)
+
+    def done(self, holder: str | None) -> list[Op]:
+        """All operations. ``holder``: the session that is in ``holders`` already."""
+        if self._wakes:
+            self.ops.append(Op("ring", JOBS))
+        if self.session is not None:
+            self.ops.append(Op("lives", self.session))
+            if self.session != holder:
+                self.ops.append(Op("add", f"{HOLDERS}/{self.session}"))
+        return self.ops
+
+    def committed(self, versions: Mapping[str, Version]) -> Committed:
+        jobs = [Stored(record, Tag(versions[job_path(record.uuid)], session)) for record, session in self._jobs]
+        return Committed(jobs, [side._replace(tag=versions[side_path(side.kind, side.key)]) for side in self._sides])
+
+    def stale(self, paths: Iterable[str]) -> Stale:
+        read = [self._read[path] for path in paths if path in self._read]
+        return Stale(
+            [each for each in read if isinstance(each, str)], [each for each in read if isinstance(each, tuple)]
+        )
+
+    def _side(self, side: Side) -> str:
+        path = side_path(side.kind, side.key)
+        self._read[path] = side.kind, side.key
+        return path
+
+    def _do(
+        self, do: Literal["create", "put", "delete", "check"], path: str, version: Version, value: bytes = b""
+    ) -> None:
+        self.ops.append(Op(do, path, value, version))
+
+    def _rename(self, had: set[str], has: set[str]) -> None:
+        self.ops += [Op("remove", name) for name in sorted(had - has)]
+        self.ops += [Op("add", name) for name in sorted(has - had)]
+
+
+def _tag(job: Stored) -> Tag:
+    assert isinstance(job.tag, Tag)
+    return job.tag
+
+
+def _stored(uuid: str, node: Node | None, now: int) -> Stored | None:
+    """A job as it is stored. One whose record can't be decoded counts as trashed."""
+    if node is None:
+        return None
+    try:
+        record, session = unpack(uuid, node.value)
+    except ValueError as error:
+        LOG.warning("job %s is set aside: %s", uuid, error)
+        return Stored(damaged(uuid, node.value, error, now), Tag(node.version, None, is_damaged=True))
+    return Stored(record, Tag(node.version, session))
+
+
+def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
+    """The job of an entry in ``ready``, if its record fits the entry, or is damaged."""
+    job = _stored(entry.uuid, node, now)
+    if job is None or _tag(job).is_damaged:
+        return job
+    return job if job.record.state == UNCLAIMED and _is_of(job, entry) else None
+
+
+def _is_of(job: Stored, entry: Entry) -> bool:
+    """Return whether an entry of a job that is not in the trash tells what its record tells."""
+    return job.record.state != TRASHED and Entry.of(job.record) == entry
+
+
+def _entries(names: Iterable[str]) -> Iterator[Entry]:
+    for name in names:
+        try:
+            yield Entry.parse(name)
+        except ValueError:
+            LOG.warning("the name %r is set aside: no job has such a name", name)
+
+
+def _is_scheduled(name: str) -> bool:
+    """Return whether a name in ``timed`` is that of a due time."""
+    return name.split(".")[2] == SCHEDULED[0]
+
+
+def _side(kind: str, key: str, node: Node | None) -> Side:
+    if node is None or not node.value:
+        return Side(kind, key, None, None, node and node.version)
+    try:
+        return Side(kind, key, *_unpacked(node.value), node.version)
+    except ValueError:
+        return Side(kind, key, damaged_value(kind), None, node.version)
+
+
+def _unpacked(value: bytes) -> tuple[bytes, int | None]:
+    """The value of a side record, and until when it counts.
+
+    :raises ValueError: the record is damaged.
+    """
+    try:
+        data, until = msgpack.unpackb(value)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"this record can't be decoded: {str(error) or type(error).__name__}") from error
+    return data, until
+
+
+def _outcome_names(side: Side) -> set[str]:
+    done = Done.of(side) if side.kind == "outcome" else None
+    return set() if done is None else outcome_names(done.record, side.until)
+
+
+def _dropping(name: str, side: Side) -> list[Op]:
+    """Drop what a name in ``over`` leads to."""
+    until, _, done = name.partition(".")
+    ops = [Op("remove", f"{OVER}/{name}"), Op("remove", f"{DONE}/{done}")]
+    if side.tag is not None and side.until in (None, int(until)):
+        ops.append(Op("delete", side_path(side.kind, side.key), version=side.tag))
+    return ops

@@ -1,0 +1,276 @@
+"""Claims that a session keeps, and what other boards hear, over a driver in memory whose session ends at will."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobboard.backends.memory import MemoryDriver, forget
+from jobboard.board import JobBoard
+from jobboard.job import Posting
+from jobboard.kv import layout
+from jobboard.kv.driver import ALIVE, MISSED, Op
+from jobboard.kv.store import KVStore
+from jobboard.primitives import Characteristics
+from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, EventLog, Waiter, take, uuids
+from jobboard.testing.drivers import names, walked
+
+from .conftest import driver_of
+
+_names = itertools.count(1)
+
+
+class SessionDriver(MemoryDriver):
+    """Its claims are kept by its session."""
+
+    keeps = "session"
+    margin = 20 * 10**6
+
+    def open(self, *args: Any) -> Characteristics:
+        return replace(super().open(*args), remote_events=True)
+
+    def change(self) -> str:
+        """Begin another session, while the one before still lives; that one."""
+        before, self._session = self.session(), None
+        return before
+
+    def lose(self) -> None:
+        """The server ends the session."""
+        self.end(self.change())
+
+    def end(self, session: str) -> None:
+        self.commit([Op("remove", f"{ALIVE}/{session}")])
+        self._shelf.tell(MISSED)
+
+
+class SessionStore(KVStore):
+    driver = SessionDriver
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Any]]:
+    name = f"sessions {next(_names)}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(forget, name)
+
+        def board(**options: Any) -> JobBoard:
+            # No beat comes by itself within a test.
+            made = JobBoard(name, {"board": "memory", "claim_ttl": 600, **options}, engine=SessionStore)
+            made.connect()
+            stack.callback(made.close)
+            return made
+
+        yield board
+
+
+def held(jobs: list[Any]) -> list[tuple[str, int]]:
+    return [(job.uuid, job.claim.token) for job in jobs]
+
+
+def holders_of(board: Any) -> set[str]:
+    return {name.split(".")[0] for name in walked(driver_of(board), layout.KEPT, 500)}
+
+
+def beat(board: Any, jobs: list[Any]) -> Any:
+    return board.engine.renew(board.engine.handle, held(jobs), 10**9)
+
+
+def test_claims_of_a_session_that_has_ended_are_free(make: Callable[..., Any]) -> None:
+    board, other = make(), make()
+    board.post_many([Posting("a")] * 3)
+    board.claim_many("anna", 2)
+    assert other.claim_many("bert", 1)
+    assert other.claim_next("bert") is None
+    driver_of(board).lose()
+    assert [job.seen_state for job in other.iterjobs()] == [UNCLAIMED, UNCLAIMED, CLAIMED]
+    assert (other.stats().unclaimed, other.stats().claimed) == (2, 1)
+    taken = other.claim_many("bert", 5)
+    assert [job.attempts for job in taken] == [2, 2]
+
+
+def test_a_waiter_gets_the_job_of_a_session_that_ends(make: Callable[..., Any]) -> None:
+    board, other = make(), make()
+    job = board.post("a")
+    board.claim(job, "anna")
+    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=60))
+    driver_of(board).lose()
+    assert waiter.wait() == job
+
+
+@pytest.mark.parametrize("count", [1, 250])
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_beat_moves_all_claims_of_the_session_before(make: Callable[..., Any], count: int, lives: bool) -> None:
+    """At once, whether that session has ended already, or will end in a while."""
+    board, other = make(), make()
+    board.post_many([Posting("a")] * count)
+    jobs = [job for _ in range(0, count, 100) for job in board.claim_many("anna", 100)]
+    assert len(jobs) == count
+    driver = driver_of(board)
+    before = driver.change()
+    if not lives:
+        driver.end(before)
+    renewed = beat(board, jobs)
+    assert (renewed.lost, renewed.unkept) == ([], [])
+    assert holders_of(board) == {driver.session()} != {before}
+    if lives:
+        driver.end(before)
+    assert other.claim_next("bert") is None
+    assert names(driver_of(other), layout.HOLDERS) == [driver.session()], "the one before holds nothing any more"
+    assert other.stats().claimed == count
+    commits: list[int] = []
+    driver.commit, commit = lambda ops: commits.append(len(ops)) or commit(ops), driver.commit
+    assert beat(board, jobs).lost == []
+    assert commits == [], "and then there is nothing to move"
+
+
+def test_what_another_has_taken_meanwhile_stays_theirs(make: Callable[..., Any]) -> None:
+    board, other = make(), make()
+    board.post_many([Posting("a")] * 3)
+    jobs = board.claim_many("anna", 3)
+    driver_of(board).lose()
+    theirs = take(other, "bert")
+    renewed = beat(board, jobs)
+    assert renewed.lost == held([job for job in jobs if job == theirs])
+    assert other.stats().claimed == 3
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_a_session_that_ends_while_its_slot_is_claimed(make: Callable[..., Any], nth: int) -> None:
+    """Before any request of the claim: the slot is the claim's then, or still its holder's, whose next beat tells."""
+    board, other = make(), make()
+    board.set_limit("a", concurrency=1)
+    board.post_many([Posting("a")] * 2)
+    assert other.claim_next("bert", names=["none"]) is None
+    held_before = take(board)
+    driver, requests = driver_of(other), itertools.count(1)
+
+    def counting(request: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **more: Any) -> Any:
+            if next(requests) == nth:
+                driver_of(board).lose()
+            return request(*args, **more)
+
+        return counted
+
+    driver.read, driver.commit = counting(driver.read), counting(driver.commit)
+    mine = other.claim_next("bert")
+    if next(requests) <= nth:
+        assert nth > 3, "the claim takes several requests"
+        driver_of(board).lose()
+    lost = beat(board, [held_before]).lost
+    assert (mine is None) == (lost == [])
+    assert board.stats().claimed == 1
+
+
+def test_a_claim_is_never_stored_for_a_session_that_has_ended(make: Callable[..., Any]) -> None:
+    """The commit is refused as the session ends before it, and made again in the next one."""
+    board, other = make(), make()
+    board.post_many([Posting("a")] * 2)
+    take(board)
+    driver = driver_of(board)
+    commit = driver.commit
+
+    def losing(ops: Any) -> Any:
+        driver.commit = commit
+        driver.lose()
+        return commit(ops)
+
+    driver.commit = losing
+    second = take(board)
+    assert board.find_owner(second) == "anna"
+    assert holders_of(board) >= {driver.session()}
+    assert other.claim_many("bert", 5) != [second]
+    assert other.find_owner(second) == "anna"
+
+
+def test_a_board_that_is_closed_holds_nothing(make: Callable[..., Any]) -> None:
+    board, other = make(), make()
+    board.post("a")
+    take(board)
+    session = driver_of(board).session()
+    board.close()
+    assert take(other).attempts == 1, "what is given back does not count"
+    assert other.claim_next("bert") is None
+    driver = driver_of(other)
+    assert session not in (*names(driver, layout.HOLDERS), *names(driver, ALIVE), *holders_of(other))
+
+
+def test_a_damaged_claim_of_a_session_that_has_ended_goes_to_the_trash(make: Callable[..., Any]) -> None:
+    board, other = make(), make()
+    job = board.post("a", key="k")
+    take(board)
+    driver = driver_of(board)
+    driver.commit([Op("put", layout.job_path(job.uuid), b"\xc1")])
+    driver.lose()
+    assert other.claim_next("bert") is None
+    assert uuids(other.trashed()) == [job.uuid]
+    assert (
+        walked(driver, layout.KEPT, 10) == walked(driver, layout.LIVE, 10) == walked(driver, layout.HOLDERS, 10) == []
+    )
+
+
+def test_readers_leave_the_holders_to_others(make: Callable[..., Any]) -> None:
+    """A board that was opened for looking only writes nothing."""
+    board, reader = make(), make(read_only=True)
+    job = board.post("a")
+    board.claim(job, "anna")
+    board.consume(job, "anna")
+    driver = driver_of(board)
+    driver.lose()
+    before = names(driver, layout.HOLDERS)
+    assert list(reader.wait(timeout=0.01)) == [] if reader.job_count else True
+    reader.engine.peek(None, 9)
+    assert names(driver, layout.HOLDERS) == before != []
+    board.engine.peek(None, 9)
+    assert names(driver, layout.HOLDERS) == []
+
+
+# What other boards do
+
+
+def test_jobs_that_come_and_go_are_heard(make: Callable[..., Any]) -> None:
+    """Of others once each; of this board's own acts, what it tells by itself."""
+    board, other = make(), make()
+    here = other.post("here before")
+    events = EventLog(board)
+    mine = board.post("mine")
+    jobs = other.post_many([Posting("a")] * 120)
+    eventually(lambda: all(events.of(job) == ["POSTED"] for job in jobs), LIMIT)
+    other.consume(take(other, "bert"), "bert")
+    eventually(lambda: events.of(here) == ["REMOVAL"], LIMIT)
+    other.cancel(jobs[0])
+    board.cancel(mine)
+    eventually(lambda: events.of(jobs[0]) == ["POSTED", "TRASHED", "REMOVAL"], LIMIT)
+    events.expect(mine, "POSTED", "TRASHED", "REMOVAL")
+    last = other.post("last")
+    eventually(lambda: events.of(last) == ["POSTED"], LIMIT)
+    events.expect(mine, "POSTED", "TRASHED", "REMOVAL")
+    assert events.of(here) == ["REMOVAL"]
+
+
+def test_nothing_is_heard_once_nobody_listens(make: Callable[..., Any]) -> None:
+    def listeners() -> int:
+        return sum(thread.name == "jobboard-listener" for thread in threading.enumerate())
+
+    board, other = make(), make()
+    heard: list[Any] = []
+
+    def hear(event: str, details: Any) -> None:
+        heard.append(details["job"])
+
+    before = listeners()
+    board.notifier.register("POSTED", hear)
+    assert listeners() == before + 1
+    first = other.post("a")
+    eventually(lambda: heard == [first], LIMIT)
+    board.notifier.deregister("POSTED", hear)
+    eventually(lambda: listeners() == before, LIMIT)
+    board.notifier.register("POSTED", hear)
+    second = other.post("a")
+    eventually(lambda: heard == [first, second], LIMIT)
