@@ -27,7 +27,7 @@ def test_set_list_and_remove(board_of_commands: Any, capsys: pytest.CaptureFixtu
     assert ["resize", "name", "9", "100", "in", "1m00s"] in listed
     assert main(["limit", "list", "--json"]) == DONE
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert told[1] == {"name": "resize", "per": "name", "concurrency": 9, "rate": [100, 60.0], "binding": True}
+    assert told[1] == {"name": "resize", "per": "name", "concurrency": 9, "rate": [100, 60.0]}
     assert main(["stats"]) == DONE
     limits = "limits: resize 4 at once per group; resize 9 at once, 100 in 1m00s"
     assert f"\n{limits}\n" in capsys.readouterr().out

@@ -324,7 +324,7 @@ def test_of_very_many_priorities_top_looks_at_some(board: Any) -> None:
     assert [seen.record.priority for seen in sampler._heads] == list(range(1, 11))
 
 
-@pytest.mark.backends("memory", "sqlite", "redis")
+@pytest.mark.backends("memory", "sqlite", "redis", "etcd", "zookeeper")
 def test_what_is_known_of_the_first_jobs_alone_is_shown_as_such(board: Any) -> None:
     """A job of a low priority, behind more than top looks at, is the oldest all the same."""
     starved = board.post("starved", priority="VERY_LOW")
@@ -454,6 +454,28 @@ def test_watch_tells_what_happens(board: Any, run_until: Any) -> None:
     assert (last["event"], last["name"], last["who"]) == ("ABANDONED", "busy", "worker[/]")
 
 
+@pytest.mark.backends("etcd", "zookeeper")
+def test_watch_looks_for_itself_where_it_is_not_told_of_all(
+    board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = board.post("busy")
+
+    def work() -> None:
+        board.claim(job, "worker[/]")
+        board.abandon(job, "worker[/]")
+
+    with again_and_again(work, 0.05):
+        line, *_ = lines_of(run_until(bool, "watch", "--json", "--event", "claimed", "--job", "busy"))
+        assert (line["event"], line["name"], line["who"]) == ("CLAIMED", "busy", "worker[/]")
+        assert "does not report all" in capsys.readouterr().err
+        run_until(lambda out: "by worker[/]" in out, "watch")
+    with posting(board):
+        capsys.readouterr()
+        assert "posted[/]" in run_until(bool, "watch", "--event", "posted")
+        assert capsys.readouterr().err == ""
+    assert main(["watch", "--event", "extended"]) == USAGE
+
+
 @pytest.mark.backends("sqlite", "postgresql")
 def test_watch_looks_for_itself_where_nobody_tells(
     board: Any, run_until: Any, capsys: pytest.CaptureFixture[str]
@@ -461,7 +483,7 @@ def test_watch_looks_for_itself_where_nobody_tells(
     with posting(board):
         line, *_ = lines_of(run_until(bool, "watch", "--json", "--job", "posted[/]", "--event", "posted"))
     assert (line["event"], line["name"], line["who"]) == ("POSTED", "posted[/]", None)
-    assert "does not tell" in capsys.readouterr().err
+    assert "does not report all" in capsys.readouterr().err
     assert main(["watch", "--event", "lost"]) == USAGE
     assert "'LOST' is not an event here" in capsys.readouterr().err
     assert main(["watch", "--event", "extended"]) == USAGE

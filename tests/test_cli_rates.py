@@ -75,7 +75,7 @@ def test_who_does_not_count_has_no_rate(metadata: dict[str, Any]) -> None:
         assert conductors.rates == {}
 
 
-@pytest.mark.backends("sqlite", "postgresql")
+@pytest.mark.backends("sqlite", "postgresql", "etcd", "zookeeper")
 def test_conductors_tell_where_the_board_does_not(make_board: Any, start: Any) -> None:
     board = make_board(claim_ttl=1.5)
     running, over = threading.Event(), threading.Event()

@@ -51,7 +51,7 @@ def list_limits(settings: BoardOptions) -> None:
             say(f"There are no limits on {named(board)}.")
         else:
             say(f"limits of {named(board)}")
-            table(("name", "per", "at once", "rate", ""), map(_row, found))
+            table(("name", "per", "at once", "rate"), map(_row, found))
 
 
 class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
@@ -80,7 +80,7 @@ def set_limit(
 ) -> int:
     """Limit the claims of jobs called NAME; an earlier limit of the same NAME and --per is replaced.
 
-    What is claimed already goes on, and counts.
+    Claims that already exist go on. On SQL they count; elsewhere those from before the first limit may not.
     """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency or --rate; 'jobboard limit remove' takes a limit away")
@@ -121,5 +121,4 @@ def remove(settings: BoardOptions, name: str, per: str | None) -> int:
 def _row(limit: Limit) -> tuple[str, ...]:
     at_once = "" if limit.concurrency is None else str(limit.concurrency)
     rate = "" if limit.rate is None else rate_told(limit.rate)
-    state = "" if limit.binding else "being set: claims that stand are counted"
-    return limit.name, limit.per, at_once, rate, state
+    return limit.name, limit.per, at_once, rate

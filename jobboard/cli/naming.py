@@ -12,7 +12,7 @@ from jobboard.cli.output import span, warn
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
-    from jobboard.engine import Rules, SetLimit
+    from jobboard.engine import Rules
     from jobboard.primitives import KeptStats, Limit, Paused
 
 
@@ -30,9 +30,9 @@ def paused_on(paused: Paused) -> str:
     return f"paused: {', '.join(told)}" if told else ""
 
 
-def limits_on(limits: Iterable[SetLimit]) -> str:
+def limits_on(limits: Iterable[Limit]) -> str:
     """The limits of a board in a few words; "" if there is none."""
-    told = [limit_told(limit) for limit, _ in limits]
+    told = [limit_told(limit) for limit in limits]
     if len(told) > _FEW:
         told[_FEW:] = [f"{len(told) - _FEW} more, see 'jobboard limit list'"]
     return f"limits: {'; '.join(told)}" if told else ""
@@ -56,7 +56,7 @@ def rules_on(rules: Rules) -> list[str]:
 
 def rules_as_dict(rules: Rules) -> dict[str, Any]:
     """As ``--json`` tells of them."""
-    return {"paused": asdict(rules.paused), "limits": [asdict(limit) for limit, _ in rules.limits]}
+    return {"paused": asdict(rules.paused), "limits": [asdict(limit) for limit in rules.limits]}
 
 
 def kept_on(kept: KeptStats) -> list[str]:

@@ -41,8 +41,8 @@ ERRORS = 10
 HEADS = 10
 """Of how many priorities behind the first page the first job is looked for."""
 
-_LAST = 2**49
-"""A sequence behind that of any job."""
+_LAST = 2**53 - 1
+"""A sequence behind that of any job: some backends number jobs by the time in microseconds."""
 
 RATES = {
     notifier.POSTED: "posted",
@@ -83,8 +83,8 @@ class Sampler:
     def __init__(self, board: JobBoard) -> None:
         self.board = board
         self.pace = Pace()
-        self.told = board.characteristics.remote_events
-        """Whether the board hears of all that others do; if not, rates are what its conductors tell of themselves."""
+        self.told = board.engine.reported_events >= RATES.keys()
+        """Whether the board reports all of :data:`RATES`; if not, conductors report the rates of their own work."""
         self.stats: BoardStats | None = None
         self.conductors = Conductors()
         self.entities: Sequence[Entity] = ()

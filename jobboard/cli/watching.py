@@ -37,8 +37,9 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
     When (UTC), what, the job's uuid and name, and who has it. The events are POSTED, CLAIMED, EXTENDED, ABANDONED,
     CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and TRASHED; it is shown when it is asked for.)
 
-    Redis, Valkey and ZooKeeper tell a process of what others do. Elsewhere the first 500 jobs are looked at about once
-    a second, and the lines say what has become of them: what came and went in between is not seen, nor is EXTENDED.
+    Redis and Valkey report all of these events. ZooKeeper and etcd report POSTED, TRASHED and REMOVAL: name some of
+    these with --event to have them reported. Otherwise the command looks at the first 500 jobs about once a second, and
+    prints the changes. A job that comes and goes between two looks is not seen, nor is EXTENDED.
     """
     from jobboard.cli.happening import NOTICED, noticed, told
     from jobboard.notifier import REMOTE, REMOVAL
@@ -48,20 +49,21 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
         raise click.UsageError(f"{min(wanted - REMOTE)!r} is not an event here; these are: {', '.join(sorted(REMOTE))}")
     log_to_stderr(logging.WARNING)
     with opened(settings) as board, contextlib.suppress(KeyboardInterrupt):
-        remote = board.characteristics.remote_events
+        shown = wanted or REMOTE - {REMOVAL}
+        remote = board.engine.reported_events >= shown
         if not remote and wanted - NOTICED:
             raise click.UsageError(
-                f"{min(wanted - NOTICED)} does not show from one look to the next, and this backend does not tell of it"
+                f"{min(wanted - NOTICED)} does not show from one look to the next, and this backend does not report it"
             )
         if not remote:
             warn(
-                "jobboard: this backend does not tell of what other processes do; the first 500 jobs are looked at "
-                "about once a second, and what comes and goes in between is not seen"
+                "jobboard: this backend does not report all of these events; the first 500 jobs are looked at about "
+                "once a second, and a job that comes and goes in between is not seen"
             )
         elif not settings.json and sys.stderr.isatty():
             warn("jobboard: listening; Ctrl-C ends it")
         for event, uuid, name, who in told(board) if remote else noticed(board, names):
-            if event not in (wanted or REMOTE - {REMOVAL}) or (names and name not in names):
+            if event not in shown or (names and name not in names):
                 continue
             if settings.json:
                 say_json({"time": _now(), "event": event, "name": name, "uuid": uuid, "who": who})
