@@ -46,6 +46,8 @@ def test_a_storm(crew: Crew) -> None:
         number = len(crew.processes)
         crew.start("anna", together=1 + number % 3, pause=0.01 * (number % 3), claim_ttl=TTL)
 
+    # A worker ends when the board is empty, which it is not before this one is cancelled.
+    last = crew.board.post("last", delay=86_400)
     post()
     for _ in range(COUNT):
         start()
@@ -62,6 +64,8 @@ def test_a_storm(crew: Crew) -> None:
             # For longer than a lease, now and then.
             time.sleep(dice.choice((0.1, 0.3, 1.5 * TTL)))
             os.kill(stopped.pid, signal.SIGCONT)
+    crew.board.cancel(last)
+    crew.board.purge(last)
     assert crew.join(90) == []
     entries = crew.entries()
     assert judge(entries, left_on(crew.board), limits=poster.limits) == []
