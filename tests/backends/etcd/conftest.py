@@ -1,5 +1,6 @@
 """What the tests of the etcd board share. They are collected only where that backend is selected."""
 
+import contextlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.testing import eventually
+from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.etcd_servers import Etcd, EtcdCluster
 from jobboard.testing.faults import FaultyProxy
 from tests.kv.conftest import build, make_driver
@@ -22,6 +25,12 @@ def driver_of(board: Any) -> Any:
 def link_of(board: Any) -> Any:
     """Its connections, for what no verb does."""
     return driver_of(board)._link
+
+
+def listening(board: Any) -> None:
+    """Return once the watch of a board's waiters has begun, and the look that follows its beginning is over: a waiter
+    that finds no job from now on sleeps until a bell rings."""
+    eventually(lambda: board.claim_next("listener", timeout=0.1) is None and link_of(board)._streams)
 
 
 @pytest.fixture
@@ -71,12 +80,26 @@ def guarded(private_server: Callable[..., Any]) -> Etcd:
     return server
 
 
-@pytest.fixture
-def far(board_conf: dict[str, Any], server_uris: dict[str, str]) -> Iterator[tuple[Any, FaultyProxy]]:
-    """A board of the shared server's behind a proxy, and that proxy."""
-    host, port = server_uris["etcd"].removeprefix("etcd://").split(":")
+@contextlib.contextmanager
+def behind_a_proxy(uri: str, conf: dict[str, Any]) -> Iterator[tuple[Any, FaultyProxy]]:
+    host, port = uri.removeprefix("etcd://").split(":")
     with FaultyProxy(host, int(port)) as proxy:
-        board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"])})
+        board = jobboard.fetch("board", {**conf, "claim_ttl": QUIET, "board": proxy.uri_for(uri)})
         board.connect()
         yield board, proxy
         board.close()
+
+
+@pytest.fixture
+def far(board_conf: dict[str, Any], server_uris: dict[str, str]) -> Iterator[tuple[Any, FaultyProxy]]:
+    """A board of the shared server's behind a proxy, and that proxy."""
+    with behind_a_proxy(server_uris["etcd"], board_conf) as found:
+        yield found
+
+
+@pytest.fixture
+def alone(private_server: Callable[..., Any]) -> Iterator[tuple[Any, FaultyProxy]]:
+    """A board behind a proxy, and that proxy. The server is the board's own: every revision, and so the number of every
+    job, is the same in each run."""
+    with behind_a_proxy(private_server("etcd").uri, {}) as found:
+        yield found

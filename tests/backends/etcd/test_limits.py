@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from jobboard.job import Posting
-from jobboard.testing import eventually
 from jobboard.testing.conformance.support import PATIENCE, Waiter, let_lapse, take, uuids
 from jobboard.testing.faults import FaultyProxy
-from tests.backends.etcd.conftest import link_of
+from tests.backends.etcd.conftest import listening
 from tests.backends.etcd.test_keepers import revoke
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
@@ -70,18 +69,9 @@ def test_who_waits_for_a_slot_sends_nothing(far: tuple[Any, FaultyProxy], other:
     other.set_limit("mail", concurrency=1)
     held, second, *_ = other.post_many([Posting("mail")] * 40)
     other.claim(held, "bert")
-    looked = proxy.counter(POST)
+    listening(board)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
-    eventually(lambda: link_of(board)._streams and looked.count)
-
-    def quiet() -> bool:
-        before = looked.count
-        other.stats()
-        return before == looked.count
-
-    # It has looked, and again as the watch began; then there is nothing to be heard.
-    eventually(lambda: all(quiet() for _ in range(5)))
-    looked.count = 0
+    looked = proxy.counter(POST)
     for _ in range(20):
         assert other.claim_next("bert") is None
         assert other.stats().claimed == 1
