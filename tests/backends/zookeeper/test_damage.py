@@ -15,6 +15,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Waiter, take
+from jobboard.testing.conformance.wire import QUIET
 from tests.backends.zookeeper.inside import connection_of, driver_of, path_of, root_of
 
 pytestmark = pytest.mark.backends("zookeeper")
@@ -33,7 +34,7 @@ class TestWhatABoardHas:
         ["bell", "clock", "next", "alive", "job", "side", "ready", "live", "timed", "trash", "kept", "holders"],
     )
     def test_is_made_anew(self, make_board: Any, caller: KazooClient, name: str) -> None:
-        board = make_board()
+        board = make_board(claim_ttl=QUIET)
         board.consume(take(board) if board.post("first") else None, "anna")
         path = f"{root_of(board)}/{name}"
         caller.delete(path, recursive=True) if caller.exists(path) else None
@@ -85,7 +86,7 @@ class TestAlwaysRefused:
 
     @pytest.fixture
     def board(self, make_board: Any, caller: KazooClient, monkeypatch: pytest.MonkeyPatch) -> Any:
-        board = make_board(retry_for=0)
+        board = make_board(retry_for=0, claim_ttl=QUIET)
         self.job = board.post("resize")
         self.meddle = False
         path, mine, commit = path_of(board, self.job), connection_of(board), Connection.commit
