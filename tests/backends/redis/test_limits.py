@@ -271,7 +271,8 @@ def test_workers_that_are_killed(place: Any, workers: list[subprocess.Popen[byte
     board = place.board(claim_ttl=2)
     board.set_limit("mail", per="group", concurrency=2)
     board.set_limit("mail", concurrency=5)
-    board.post_many([Posting("mail", group=str(number % 4)) for number in range(2000)])
+    # As many as two workers do within the time, on a machine that has much else to do.
+    board.post_many([Posting("mail", group=str(number % 4)) for number in range(400)])
     start = [sys.executable, "-c", WORKER, place.server.uri]
 
     def check() -> bool:
