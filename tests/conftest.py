@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jobboard.conductor import Conductor
+from jobboard.conductor import Conductor, dispatching
 from jobboard.testing.conformance.support import board, other  # noqa: F401 - fixtures
 from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
 
@@ -297,6 +297,13 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Refused:
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_refused)
     return names
+
+
+@pytest.fixture
+def long_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conductors keep half of the drain's time for handing over: longer than a busy machine holds up a thread."""
+    monkeypatch.setattr(dispatching, "RESERVE", 60.0)
+    monkeypatch.setattr(dispatching, "RESERVED", 0.5)
 
 
 @pytest.fixture

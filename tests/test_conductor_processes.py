@@ -197,15 +197,15 @@ def test_a_handler_is_told_that_its_claim_is_lost(make_board: MakeBoard, post: A
     assert job.state == "UNCLAIMED"
 
 
-def test_draining_with_a_limit(post: Any, notes: Any, start: Runner) -> None:
+def test_draining_with_a_limit(post: Any, notes: Any, start: Runner, long_reserve: None) -> None:
     board, post_job = post
     hanging = post_job("hang", max_attempts=1)
-    conductor = start(Conductor("one", board, HANDLERS, workers="processes", drain_timeout=3))
+    conductor = start(Conductor("one", board, HANDLERS, workers="processes", drain_timeout=5))
     pids = eventually(notes)[0].split()
     begun = time.monotonic()
     conductor.stop()
     assert conductor.wait(30)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 5
     assert gone(int(pids[0]))
     # Nobody but the system waits for what the handler has started: it is killed, and dies when it is next on a core.
     eventually(lambda: gone(int(pids[1])))
