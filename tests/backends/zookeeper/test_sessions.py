@@ -50,23 +50,29 @@ def test_the_timeout_in_force_is_the_servers(make_board: Any) -> None:
 def test_at_two_thirds_of_the_timeout_claims_are_lost(private_board: Any, caplog: pytest.LogCaptureFixture) -> None:
     """And told of, by a timer of our own, while the server does not answer at all."""
     board = private_board(claim_ttl=3 * T)
-    job = board.post("resize")
-    board.claim(job, "anna")
-    events = EventLog(board, "LOST")
     fixed = board.claim(board.post("fixed"), "anna", 600)
-    start = boottime()
-    private_board.server.pause()
-    with caplog.at_level(logging.WARNING, "jobboard"):
-        eventually(lambda: events.of(job) == ["LOST"])
-        took = boottime() - start
-        assert took < 3 * T, "the session could have ended by then"
-        assert job.claim.lost
-        assert not fixed.lost
-        eventually(lambda: "interrupted" in caplog.text)
-    assert (board.connected, board.closed) == (False, False)
-    assert "closed" not in repr(board)
-    private_board.server.resume()
-    eventually(lambda: board.connected)
+    events = EventLog(board, "LOST")
+    # The timer of a machine that has much to do may be late once, and not each time.
+    for left in (2, 1, 0):
+        job = board.post("resize")
+        board.claim(job, "anna")
+        start = boottime()
+        private_board.server.pause()
+        paused = boottime()
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            eventually(lambda: events.of(job) == ["LOST"])  # noqa: B023 - called right here
+            took = boottime() - start
+            assert job.claim.lost
+            assert job.claim.deadline <= paused + 2 * T
+            assert not fixed.lost
+            eventually(lambda: "interrupted" in caplog.text)
+        assert (board.connected, board.closed) == (False, False)
+        assert "closed" not in repr(board)
+        private_board.server.resume()
+        eventually(lambda: board.connected)
+        if took < 3 * T:
+            break
+        assert left, "the session could have ended by then"
 
 
 def test_a_lost_claim_of_a_session_that_survives_is_given_free(private_board: Any) -> None:
