@@ -48,6 +48,12 @@ def listeners() -> int:
     return sum(thread.name == "jobboard-listener" for thread in threading.enumerate())
 
 
+@pytest.fixture(autouse=True)
+def _no_listeners() -> None:
+    """Those of other tests may still be about to end."""
+    eventually(lambda: listeners() == 0)
+
+
 class TestHeard:
     def test_the_life_of_another_processs_job(self, place: Any) -> None:
         board = place.board()

@@ -20,6 +20,12 @@ def listeners() -> int:
     return sum(thread.name == "jobboard-listener" for thread in threading.enumerate())
 
 
+@pytest.fixture(autouse=True)
+def _no_listeners() -> None:
+    """Those of other tests may still be about to end."""
+    eventually(lambda: listeners() == 0)
+
+
 def watched(client: Any) -> set[str]:
     return {path.rpartition("/")[2] for path, calls in client._child_watchers.items() if calls}
 
