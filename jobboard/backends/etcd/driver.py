@@ -150,7 +150,8 @@ class EtcdDriver(Driver):
             transactional=False,
             claim_ttl=self._lease.ttl,
             server_clock=False,
-            notes="delays, due times and leases with an expiry go by the clocks of those who use the board",
+            notes="delays, due times and leases with an expiry go by the clocks of those who use the board"
+            + ("; a leader that goes on after a freeze may end kept claims early" if members > 1 else ""),
         )
 
     def _make(self, first: Sequence[Op]) -> None:
