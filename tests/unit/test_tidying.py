@@ -16,10 +16,14 @@ def test_it_has_one_turn_at_least() -> None:
 
 
 def test_its_turns_end() -> None:
-    began = time.monotonic()
-    met = list(turns(0.05))
-    assert len(met) > 1
-    assert 0.05 <= time.monotonic() - began < 5
+    def later() -> list[None]:
+        began = time.monotonic()
+        _, *later = turns(0.05)
+        assert time.monotonic() - began >= 0.05
+        return later
+
+    # A thread that does not run for so long has only the first.
+    assert eventually(later)
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(3, 0.1), (300, 1.0)])
