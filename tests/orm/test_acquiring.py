@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from jobboard.exceptions import ClaimLost
 from jobboard.orm import Batch
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD
 from tests.orm.models import Picture
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -79,14 +80,14 @@ def test_a_block_that_raises_gives_back_and_rolls_back(
 
 
 def test_rows_are_renewed_in_the_background(engine: sa.Engine, other: Session) -> None:
-    with Picture.acquiring(engine, "anna", limit=2, timeout=0.5) as batch:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
         first = [row.acquired_until for row in batch]
         eventually(lambda: [row.acquired_until for row in seen(other)[:2]] > first)
         assert batch.lost == []
 
 
 def test_the_code_is_told_when_a_row_is_lost(engine: sa.Engine, other: Session) -> None:
-    @Picture.acquiring(engine, "anna", limit=2, timeout=0.5)
+    @Picture.acquiring(engine, "anna", limit=2, timeout=HELD)
     def work(batch: Batch[Picture]) -> None:
         overtake(other, batch[0])
         eventually(lambda: batch.lost == [batch[0]])
@@ -114,7 +115,7 @@ def test_what_an_overtaken_worker_writes_is_not_written(engine: sa.Engine, other
 
 
 def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: Session) -> None:
-    with Picture.acquiring(engine, "anna", limit=2, timeout=0.5) as batch:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
         batch.session.delete(batch[0])
         batch.session.commit()
         first = batch[1].acquired_until
@@ -133,7 +134,7 @@ def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine
             batch.session.commit()
             deleted.set()
 
-    with Picture.acquiring(engine, "anna", limit=2, timeout=0.5) as batch:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
         first = batch[1].acquisition._deadline
         sa.event.listen(engine, "before_cursor_execute", delete_first)
         try:
@@ -147,7 +148,7 @@ def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_row_that_the_block_is_writing_is_not_lost(engine: sa.Engine, other: Session) -> None:
     """Its own transaction has locked it; the others are renewed without waiting for that."""
-    with Picture.acquiring(engine, "anna", limit=2, timeout=0.5) as batch:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
         batch[0].done = True
         batch.session.flush()
         first = batch[1].acquired_until
@@ -176,7 +177,7 @@ def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Calla
             await batch.session.commit()
         async with AsyncSession(engine) as session:
 
-            @Picture.acquiring(session, "anna", limit=2, timeout=0.5)
+            @Picture.acquiring(session, "anna", limit=2, timeout=HELD)
             async def work(batch: Batch[Picture], number: int) -> int:
                 assert batch.session is session
                 first = batch[1].acquired_until
