@@ -15,6 +15,9 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 DAY = 24 * ONE_HOUR
 
+BUSY = 20
+"""How many seconds may pass between two statements on a machine that has much to do."""
+
 
 # get
 
@@ -52,8 +55,8 @@ def test_get_locks_for_an_hour(make_loop: Callable[..., Any]) -> None:
     [second] = loop.get(2)
     assert {first, second} == {1, 2}
     checked = loop.check([first, second])
-    assert 28 <= checked[first][1] <= 30
-    assert 3598 <= checked[second][1] <= 3600
+    assert 30 - BUSY <= checked[first][1] <= 30
+    assert 3600 - BUSY <= checked[second][1] <= 3600
     assert loop.get(2) == []
     loop.age(31)
     assert loop.get(2) == [first]
@@ -230,7 +233,7 @@ def test_did_updates_and_unlocks(make_loop: Callable[..., Any]) -> None:
     loop.get(1)
     assert loop.did([1, 2]) == 2
     for since_updated, locked_for in loop.check([1, 2]).values():
-        assert 0 <= since_updated <= 2
+        assert 0 <= since_updated <= BUSY
         assert locked_for is None
 
 
@@ -301,10 +304,10 @@ def test_check_tells_times_and_none_where_unset(make_loop: Callable[..., Any]) -
     loop.age(7, 2)
     checked = loop.check([1, 2, 3, 4])
     assert set(checked) == {1, 2, 3}
-    assert 100 <= checked[1][0] <= 102
+    assert 100 <= checked[1][0] <= 100 + BUSY
     assert checked[1][1] is None
     assert checked[2][0] is None
-    assert -9 <= checked[2][1] <= -7
+    assert -7 - BUSY <= checked[2][1] <= -7
     assert checked[3] == (None, None)
     assert {type(each) for times in checked.values() for each in times} == {int, type(None)}
 
