@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jobboard.backends.etcd import fences
 from jobboard.job import Posting
 from jobboard.testing.conformance.support import PATIENCE, Waiter, let_lapse, take, uuids
 from jobboard.testing.faults import FaultyProxy
@@ -30,15 +31,17 @@ def post(board: Any, number: int, group: str | None = None, **more: Any) -> list
     return uuids(board.post_many([Posting("mail", group=group, **more)] * number))
 
 
-def test_a_hundred_claims_in_a_hundred_scopes(far: tuple[Any, FaultyProxy]) -> None:
+def test_a_hundred_claims_in_a_hundred_scopes(alone: tuple[Any, FaultyProxy], monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a Txn compares, and all in one."""
-    board, proxy = far
+    # A look across a fence takes one or two requests more. The uuid of a job decides whether the job brings a fence.
+    monkeypatch.setattr(fences, "_OFTEN", 10**9)
+    board, proxy = alone
     board.set_limit("mail", concurrency=1, per="group")
     jobs = board.post_many([Posting("mail", group=f"g{number % 100}") for number in range(200)])
     counter = proxy.counter(POST)
     held = board.claim_many("anna", 100)
     assert held == jobs[:100]
-    assert counter.count <= 12
+    assert counter.count == 6
     assert board.claim_many("anna", 100) == []
     board.consume_many(held[:50], "anna")
     assert board.claim_many("anna", 100) == jobs[100:150]
