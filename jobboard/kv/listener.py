@@ -25,7 +25,8 @@ REST = 1.0
 """How many seconds lie between two listings at least."""
 
 SHARE = 10
-"""How many times as long as a listing has taken the listener rests before the next one, at least."""
+"""How many times as long as a listing has taken the listener rests before the next one, at least. The shorter of the
+last two listings counts: a single long one may have waited for a connection."""
 
 READ = 100
 """How many jobs are read by one request."""
@@ -49,7 +50,7 @@ class Listener:
         self._listings = 0
         # Own acts: (uuid, whether the job comes) -> how many listings had begun when the act was over; None: it is not.
         self._own: dict[tuple[str, bool], int | None] = {}
-        self._pause = REST
+        self._pause, self._took = REST, 0.0
         self._seen: dict[str, Entry] | None = None
         self._try()
         started("jobboard-listener", self._run)
@@ -91,7 +92,8 @@ class Listener:
         with self._lock:
             self._listings += 1
         before, seen = self._seen, {entry.uuid: entry for entry in self._listing()}
-        self._pause = max(REST, SHARE * (boottime() - began))
+        took = boottime() - began
+        self._pause, self._took = max(REST, SHARE * min(took, self._took)), took
         if before is not None:
             come = [entry for entry in seen.values() if entry.uuid not in before]
             gone = [entry for entry in before.values() if entry.uuid not in seen]

@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.backends.memory import MemoryDriver, forget
 from jobboard.board import JobBoard
-from jobboard.job import Posting
+from jobboard.job import Posting, boottime
 from jobboard.kv import layout
 from jobboard.kv.driver import ALIVE, MISSED, Op
 from jobboard.kv.store import KVStore
@@ -252,6 +252,25 @@ def test_jobs_that_come_and_go_are_heard(make: Callable[..., Any]) -> None:
     eventually(lambda: events.of(last) == ["POSTED"], LIMIT)
     events.expect(mine, "POSTED", "TRASHED", "REMOVAL")
     assert events.of(here) == ["REMOVAL"]
+
+
+def test_one_listing_that_takes_long_delays_no_event(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have waited for a connection, which says nothing of how large the board is."""
+    board, other = make(), make()
+    late = [0.0]
+    monkeypatch.setattr("jobboard.kv.listener.boottime", lambda: boottime() + late[0])
+    events = EventLog(board)
+    driver = driver_of(board)
+    read = driver.read
+
+    def waiting(*args: Any, **more: Any) -> Any:
+        late[0] = late[0] or LIMIT
+        return read(*args, **more)
+
+    driver.read = waiting
+    eventually(lambda: late[0], LIMIT)
+    job = other.post("a")
+    eventually(lambda: events.of(job) == ["POSTED"], LIMIT)
 
 
 def test_nothing_is_heard_once_nobody_listens(make: Callable[..., Any]) -> None:
