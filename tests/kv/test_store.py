@@ -20,6 +20,7 @@ from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
+from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import at_once, names, values, walked
 
 from .conftest import DRIVERS, driver_class, driver_of
@@ -41,7 +42,8 @@ def everything(board: Any) -> dict[str, list[str]]:
 
 @pytest.fixture
 def asked(backend: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many requests there were to drivers, and how many names and records these have told."""
+    """How many requests there were to drivers, and how many names and records these have told. A heartbeat counts, too:
+    boards with a ``claim_ttl`` of ``QUIET`` have none within a test."""
     tally: Counter[str] = Counter()
     made = driver_class(backend)
     read, commit = made.read, made.commit
@@ -62,7 +64,7 @@ def asked(backend: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_what_a_verb_asks_does_not_grow_with_the_board(make_board: Any, asked: Counter[str]) -> None:
     """Neither with the jobs that are ready, nor with those that are claimed or delayed."""
-    board = make_board()
+    board = make_board(claim_ttl=QUIET)
     for _ in range(2):
         board.post_many([Posting("resize", delay=LONG)] * 150)
         board.post_many([Posting("resize")] * 400)
@@ -88,12 +90,12 @@ def test_what_a_verb_asks_does_not_grow_with_the_board(make_board: Any, asked: C
 
 def test_a_look_is_not_repeated_where_the_rules_would_not_change_it(make_board: Any, asked: Counter[str]) -> None:
     """A handle learns the rules from its first look: the names, the jobs, and under limits the scopes."""
-    board, new = make_board(), make_board()
+    board, new = make_board(claim_ttl=QUIET), make_board(claim_ttl=QUIET)
     board.post_many([Posting("resize")] * 4)
     asked.clear()
     assert take(new)
     assert asked["reads"] == 2
-    new = make_board()
+    new = make_board(claim_ttl=QUIET)
     board.set_limit("resize", concurrency=2)
     for each in (board, new):
         asked.clear()
@@ -108,7 +110,7 @@ def test_a_look_is_not_repeated_where_the_rules_would_not_change_it(make_board: 
 
 
 def test_names_are_looked_for_by_the_page(make_board: Any, asked: Counter[str]) -> None:
-    board = make_board()
+    board = make_board(claim_ttl=QUIET)
     board.post_many([Posting("other", group=f"g{number}") for number in range(450)])
     wanted = board.post("wanted")
     assert board.claim_next("anna", names=["none"]) is None, "it knows the gate from now on"
@@ -121,7 +123,7 @@ def test_names_are_looked_for_by_the_page(make_board: Any, asked: Counter[str]) 
 
 def test_a_page_of_a_rare_state_ends(make_board: Any, asked: Counter[str]) -> None:
     """Whoever looks for the only job that is delayed is not made to wait until the whole board is read."""
-    board = make_board()
+    board = make_board(claim_ttl=QUIET)
     for _ in range(3):
         board.post_many([Posting("resize")] * 500)
     delayed = board.post("late", delay=LONG)
