@@ -145,7 +145,11 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
     board.consume(taken, "anna")
 
 
-def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
+def test_several_threads_meet_a_client_that_is_just_starting(
+    private_board: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nor does a client come to ask how far a server is that needs longer to start.
+    monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 600.0)
     board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP, timeout=3)
     jobs = board.post_many([{"name": "resize"}] * 8)
     old = connection_of(board).open()
