@@ -200,7 +200,7 @@ def scrambler(address: str) -> Iterator[Scrambler]:
 
 class TestRepliesOutOfTurn:
     def test_are_a_broken_connection(self, scrambler: Scrambler, make_board: Any) -> None:
-        board = make_board(board=f"zookeeper://127.0.0.1:{scrambler.port}", claim_ttl=4)
+        board = make_board(board=f"zookeeper://127.0.0.1:{scrambler.port}", claim_ttl=60)
         job = board.post("resize")
         for call in (lambda: board.job_count, lambda: take(board), lambda: board.post("other")):
             scrambler.wrong.set()
